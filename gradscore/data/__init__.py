@@ -1,0 +1,1 @@
+"""Data sets: where samples come from and how they become tensors."""

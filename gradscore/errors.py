@@ -1,0 +1,59 @@
+"""The errors gradscore raises.
+
+Every message says what went wrong, where, what was wanted, what was found, and what to do about it.
+The command line turns a `GradscoreError` into one line on standard error and the exit code the class names.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class GradscoreError(Exception):
+    """Base class of every error raised on purpose by gradscore."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class ConfigError(GradscoreError):
+    """A configuration that cannot be read or does not validate."""
+
+
+class ModelError(GradscoreError):
+    """A model that cannot be built, or a checkpoint that does not fit it."""
+
+
+class DataError(GradscoreError):
+    """A data set, sample or label that cannot be used."""
+
+
+class EngineError(GradscoreError):
+    """Per-sample gradients that cannot be computed for this graph."""
+
+
+class CoupledSamplesError(EngineError):
+    """The loss of one sample depends on other samples of the batch, so per-sample gradients are not defined."""
+
+
+class StoreError(GradscoreError):
+    """A run folder that is damaged, missing a part, or made from other inputs."""
+
+
+class EvaluationError(GradscoreError):
+    """Features from which nothing can be fitted or reported."""
+
+
+class MissingExtraError(GradscoreError):
+    """An optional package is needed and not installed."""
+
+
+class GateFailedError(GradscoreError):
+    """A gate found a regression."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InconclusiveError(GradscoreError):
+    """Too few samples to decide."""
+
+    exit_code: ClassVar[int] = 3

@@ -1,0 +1,1 @@
+"""Figures of merit, protocols and reports."""

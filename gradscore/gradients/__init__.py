@@ -1,0 +1,1 @@
+"""Per-sample gradients, read off the autograd graph."""
