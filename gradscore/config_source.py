@@ -81,8 +81,8 @@ def _describe(problem: dict[str, Any], section: type[BaseModel]) -> str:
         return str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"wanted a section of settings, got {problem['input']!r}"
-    wanted = str(problem["msg"]).removeprefix("Input should be ")
-    return f"wanted {wanted}, got {problem['input']!r}"
+    message = str(problem["msg"]).replace("Input should be ", "wanted ")
+    return f"{message}, got {problem['input']!r}"
 
 
 def _locate(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[str], type[BaseModel]]:
