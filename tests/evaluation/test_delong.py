@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from gradscore.errors import EvaluationError
+from gradscore.evaluation.delong import auroc_interval, auroc_variance, paired_delong
+from gradscore.evaluation.metrics import auroc
+
+
+def placements(scores, truth):
+    """The quadratic definition: kernel values of all pairs, averaged over either class."""
+    gaps = scores[truth][:, None] - scores[~truth][None, :]
+    kernel = (gaps > 0) + 0.5 * (gaps == 0)
+    return kernel.mean(axis=1), kernel.mean(axis=0)
+
+
+def definition_of_variance(scores, truth):
+    of_positives, of_negatives = placements(scores, truth)
+    return of_positives.var(ddof=1) / len(of_positives) + of_negatives.var(ddof=1) / len(of_negatives)
+
+
+def sample(*, seed, n=200, shift=1.0, decimals=12):
+    generator = np.random.default_rng(seed)
+    truth = np.arange(n) < n // 4
+    return np.round(generator.normal(size=n) + shift * truth, decimals), truth
+
+
+CASES = {"no ties": sample(seed=0), "ties": sample(seed=1, decimals=0)}
+
+
+@pytest.mark.parametrize(("scores", "truth"), CASES.values(), ids=CASES.keys())
+def test_variance_equals_the_definition_over_all_pairs(scores, truth):
+    assert auroc_variance(scores, truth) == pytest.approx(definition_of_variance(scores, truth), rel=1e-10)
+
+
+def test_variance_by_hand():
+    # Positives 2 and 4, negatives 1 and 3: placements 1/2 and 1 either way, variances 1/8, so 1/16 + 1/16.
+    assert auroc_variance([2.0, 4.0, 1.0, 3.0], [True, True, False, False]) == pytest.approx(0.125)
+
+
+def test_interval_holds_the_auroc_and_stays_inside_the_unit_interval():
+    scores, truth = sample(seed=3, n=40, shift=3.0)
+    interval = auroc_interval(scores, truth)
+    assert interval.value == pytest.approx(auroc(scores, truth))
+    assert 0.0 < interval.low < interval.value < interval.high < 1.0
+
+
+def test_interval_covers_the_true_value_about_as_often_as_it_says():
+    truth_value = norm.cdf(1.0 / np.sqrt(2.0))
+    intervals = [auroc_interval(*sample(seed=seed)) for seed in range(400)]
+    covered = np.mean([interval.low <= truth_value <= interval.high for interval in intervals])
+    assert 0.91 <= covered <= 0.985
+
+
+NO_INTERVAL = {
+    "one positive": ([1.0, 2.0, 3.0], [True, False, False]),
+    "perfect separation": ([1.0, 2.0, 3.0, 4.0], [False, False, True, True]),
+    "empty": ([], []),
+}
+
+
+@pytest.mark.parametrize(("scores", "truth"), NO_INTERVAL.values(), ids=NO_INTERVAL.keys())
+def test_no_interval_where_none_can_be_estimated(scores, truth):
+    assert auroc_interval(scores, np.array(truth, dtype=bool)) is None
+
+
+def test_paired_test_uses_the_covariance_of_the_definition():
+    scores, truth = sample(seed=4)
+    other = scores + np.random.default_rng(5).normal(size=len(scores))
+    first, second = placements(scores, truth), placements(other, truth)
+    variance = sum((a - b).var(ddof=1) / len(a) for a, b in zip(first, second, strict=True))
+    result = paired_delong(scores, other, truth)
+    assert result.difference == pytest.approx(auroc(scores, truth) - auroc(other, truth))
+    assert result.high - result.low == pytest.approx(2 * norm.ppf(0.975) * np.sqrt(variance))
+    assert result.p_value == pytest.approx(2 * norm.sf(abs(result.difference) / np.sqrt(variance)))
+
+
+def test_equal_rankings_do_not_differ():
+    scores, truth = sample(seed=6)
+    result = paired_delong(scores, 3.0 * scores + 1.0, truth)
+    assert (result.difference, result.p_value) == (0.0, 1.0)
+
+
+def test_a_much_better_score_is_significantly_better():
+    scores, truth = sample(seed=7, shift=2.0)
+    assert paired_delong(scores, sample(seed=8, shift=0.0)[0], truth).p_value < 1e-4
+
+
+def test_scores_of_different_length_are_refused():
+    with pytest.raises(EvaluationError, match="one shape"):
+        paired_delong([1.0, 2.0], [1.0, 2.0, 3.0], [True, False])
