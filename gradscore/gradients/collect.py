@@ -1,0 +1,144 @@
+"""One backward pass in which rules turn output gradients into per-sample gradients, parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, Node
+
+from ..errors import CoupledSamplesError
+from .factored import Dense, Factored, PerSample, add, sample_slices
+from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, backward_to
+from .plan import Plan, is_parameter_side
+from .rules import RULES, EntryPerSample, NotCovered, Use
+
+Sink = Callable[[str, slice, PerSample], None]
+"""Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""
+
+PRODUCT_BUDGET = 1 << 22
+"""Elements of gradients held at a time on the parameter's side."""
+
+
+class Collection:
+    """The state of one pass: contributions that wait until the last use of their parameter was visited.
+
+    Args:
+        parameters: the wanted parameters by name.
+        graph: the graph of the outputs.
+        plan: where the parameters meet the batch.
+        sink: takes what is complete.
+        samples: N.
+
+    Attributes:
+        not_covered: parameters whose rule gave up, and why; nothing of them has reached the sink.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], graph: Graph, plan: Plan, sink: Sink, samples: int
+    ) -> None:
+        self.not_covered: dict[str, str] = {}
+        self._parameters, self._graph, self._plan, self._sink, self._samples = parameters, graph, plan, sink, samples
+        self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.twins}
+        self._owners: dict[Edge, list[str]] = {}
+        for name in self._waiting:
+            for edge in plan.uses[name]:
+                self._owners.setdefault(edge, []).append(name)
+        self._edges: dict[Node, list[Edge]] = {}
+        for edge in self._owners:
+            self._edges.setdefault(edge.node, []).append(edge)
+        self._direct: dict[str, list[PerSample]] = {name: [] for name in self._waiting}
+        self._products: dict[Edge, PerSample] = {}
+        self._late = {name for name, edges in self._waiting.items() if any(map(is_parameter_side, edges))}
+
+    def run(self, outputs: Tensor, grad_outputs: Tensor, *, retain_graph: bool) -> None:
+        """Runs the pass; see `Engine.stream`."""
+        backward_to(
+            outputs, grad_outputs, self._graph, list(self._edges), self._visit, retain_graph=retain_graph
+        )
+        self._finish_products()
+
+    def _visit(self, node: Node, gradients: Gradients) -> None:
+        for edge in self._edges[node]:
+            owners = [name for name in self._owners[edge] if name not in self.not_covered]
+            try:
+                if owners and any(gradient is not None for gradient in gradients):
+                    found = RULES[node.name()](Use(edge, self._plan.layouts[node]), gradients)
+                    if is_parameter_side(edge):
+                        self._products[edge] = found
+                    else:
+                        self._direct[owners[0]].append(through_views(found, edge))
+            except NotCovered as reason:
+                if isinstance(reason, EntryPerSample) and is_parameter_side(edge):
+                    raise CoupledSamplesError(
+                        f"the losses of the samples depend on one another: {owners[0]} reaches {node.name()} through a "
+                        "tensor that mixes the samples; compute the outputs of each sample from that sample alone"
+                    ) from reason
+                self.not_covered.update(dict.fromkeys(owners, f"{node.name()}: {reason}"))
+            for name in owners:
+                self._waiting[name].discard(edge)
+                if not self._waiting[name] and name not in self._late:
+                    self._deliver(name)
+
+    def _deliver(self, name: str) -> None:
+        parts = self._direct.pop(name)
+        if parts and name not in self.not_covered:
+            self._sink(name, slice(0, self._samples), add(parts))
+
+    def _finish_products(self) -> None:
+        """Carries gradients that wait at parameter-side nodes back to the parameters, a few samples at a time."""
+        names = {name: self._parameters[name] for name in self._late if name not in self.not_covered}
+        names = {name: self._parameters[name] for name in self._parameters if name in names}
+        edges = [edge for edge in self._products if any(name in names for name in self._owners[edge])]
+        if not names or not edges:
+            return
+        heights = [prod(edge.shape) for edge in edges] + [parameter.numel() for parameter in names.values()]
+        sources = [GradientEdge(*edge.source) for edge in edges]
+        for rows in sample_slices(self._samples, sum(heights), PRODUCT_BUDGET):
+            cotangents = [self._products[edge].dense(rows).reshape(-1, *edge.shape) for edge in edges]
+            found = batched_products(sources, list(names.values()), cotangents)
+            for name, gradient in zip(names, found, strict=True):
+                parts: list[PerSample] = [Dense(gradient)]
+                parts += [Dense(part.dense(rows)) for part in self._direct[name]]
+                self._sink(name, rows, add(parts))
+
+
+def batched_products(
+    sources: list[GradientEdge], parameters: list[Tensor], cotangents: list[Tensor]
+) -> list[Tensor]:
+    """Vector-Jacobian products of the small graph between parameters and where they meet the batch.
+
+    Args:
+        sources: outputs of that graph.
+        parameters: its inputs.
+        cotangents: for each source n gradients, (n, *shape of the source).
+
+    Returns:
+        For each parameter (n, *shape), zero where no source depends on it.
+    """
+    found = torch.autograd.grad(
+        sources, parameters, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True
+    )
+    count = len(cotangents[0])
+    return [
+        parameter.new_zeros(count, *parameter.shape) if gradient is None else gradient
+        for parameter, gradient in zip(parameters, found, strict=True)
+    ]
+
+
+def through_views(gradient: PerSample, edge: Edge) -> PerSample:
+    """Undoes the views between a parameter and the edge at which it is used."""
+    node, _ = edge.source
+    while node.name() != ACCUMULATE:
+        before = Edge(node, 0)
+        shape = tuple(before.shape)
+        if node.name() != TRANSPOSE or len(shape) < 2:
+            gradient = gradient.reshaped(shape)
+        elif isinstance(gradient, Factored) and gradient.is_matrix:
+            gradient = gradient.transposed()
+        else:
+            gradient = Dense(gradient.dense(slice(None)).transpose(1, 2))
+        node, _ = before.source
+    return gradient

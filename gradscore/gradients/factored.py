@@ -1,0 +1,339 @@
+"""The forms in which a rule returns per-sample gradients, from the cheapest to the most explicit.
+
+All forms answer the same few questions, so that nobody has to know which one is at hand: how many samples, the shape of
+one sample's gradient, its blocks (for statistics, where the order of the elements does not matter), and the gradients
+of a few samples written out (for everything else). Blocks live in one buffer that is used again: whoever wants to keep
+a block copies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the usual name
+from torch import Tensor
+
+Block = tuple[slice, Tensor]
+"""Samples, and (samples, elements) or (parts, samples, elements) of their gradients."""
+
+
+class PerSample(Protocol):
+    """Per-sample gradients of one parameter."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the gradient of one sample."""
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    @property
+    def implicit_zeros(self) -> int:
+        """Elements per sample that the blocks leave out because they are zero."""
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """All elements of all samples, a few samples at a time, in blocks of about `budget` elements."""
+
+    def dense(self, rows: slice) -> Tensor:
+        """The gradients of some samples written out, (n, *shape)."""
+
+    def reshaped(self, shape: tuple[int, ...]) -> PerSample:
+        """The same elements in the same order under another shape."""
+
+
+def sample_slices(samples: int, elements: int, budget: int) -> Iterator[slice]:
+    """Cuts `samples` into slices so that a slice has about `budget` elements, one sample at least."""
+    step = max(1, budget // max(1, elements))
+    for start in range(0, samples, step):
+        yield slice(start, min(start + step, samples))
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Gradients written out: `values` is (N, *shape)."""
+
+    values: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `PerSample`."""
+        return tuple(self.values.shape[1:])
+
+    @property
+    def implicit_zeros(self) -> int:
+        """See `PerSample`."""
+        return 0
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.values)
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """See `PerSample`."""
+        for rows in sample_slices(len(self), prod(self.shape), budget):
+            yield rows, self.values[rows].reshape(rows.stop - rows.start, -1)
+
+    def dense(self, rows: slice) -> Tensor:
+        """See `PerSample`."""
+        return self.values[rows]
+
+    def reshaped(self, shape: tuple[int, ...]) -> Dense:
+        """See `PerSample`."""
+        return Dense(self.values.reshape(len(self), *shape))
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Sums over positions of outer products: gradient[g, o, i] = sum over s of left[g, o, s] * right[g, i, s].
+
+    Attributes:
+        left: (N, G, O, S).
+        right: (N, G, I, S).
+        shape: shape of the gradient of one sample, G * O * I elements in that order.
+    """
+
+    left: Tensor
+    right: Tensor
+    shape: tuple[int, ...]
+
+    @property
+    def implicit_zeros(self) -> int:
+        """See `PerSample`."""
+        return 0
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.left)
+
+    @property
+    def is_outer_product(self) -> bool:
+        """True for one group and one position: a plain outer product, of which statistics have closed forms."""
+        return self.left.shape[1] == 1 and self.left.shape[3] == 1
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """See `PerSample`: samples that do not fit into the budget are cut into rows."""
+        samples, groups, out, positions = self.left.shape
+        inner = self.right.shape[2]
+        left = self.left.reshape(samples * groups, out, positions)
+        right = self.right.reshape(samples * groups, inner, positions).transpose(1, 2)
+        height = max(1, min(out, budget // max(1, groups * inner)))
+        step = max(1, budget // max(1, groups * height * inner))
+        buffer = left.new_empty(min(step, samples) * groups * height * inner)
+        for start in range(0, samples, step):
+            stop = min(start + step, samples)
+            batch = slice(start * groups, stop * groups)
+            for top in range(0, out, height):
+                rows = left[batch, top : top + height]
+                target = buffer[: len(rows) * rows.shape[1] * inner].view(len(rows), rows.shape[1], inner)
+                torch.bmm(rows, right[batch], out=target)
+                yield slice(start, stop), target.view(stop - start, -1)
+
+    def dense(self, rows: slice) -> Tensor:
+        """See `PerSample`."""
+        product = self.left[rows] @ self.right[rows].transpose(2, 3)
+        return product.reshape(len(product), *self.shape)
+
+    def reshaped(self, shape: tuple[int, ...]) -> Factored:
+        """See `PerSample`."""
+        return replace(self, shape=shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        """True if the shape is that of the one matrix which the factors make."""
+        return self.shape == (self.left.shape[2], self.right.shape[2]) and self.left.shape[1] == 1
+
+    def transposed(self) -> Factored:
+        """The gradient of the transposed matrix; only where `is_matrix` holds."""
+        return Factored(self.right, self.left, (self.shape[1], self.shape[0]))
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """Products of every output position with the window of the image under it.
+
+    gradient[g, o, i, k] = sum over positions s of left[g, o, s] * image[g, i, s * stride + k * dilation].
+
+    Attributes:
+        left: (N, T, G, O, *positions): gradients at the positions, T images per sample.
+        image: (N, T, G * I, *size): the images the windows slide over, before padding.
+        kernel: window size per spatial axis.
+        stride: step between windows.
+        dilation: step inside a window.
+        padding: zeros added on both sides of each spatial axis.
+        shape: shape of the gradient of one sample: G * O, I and kernel in some shape, in that order.
+    """
+
+    left: Tensor
+    image: Tensor
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def implicit_zeros(self) -> int:
+        """See `PerSample`."""
+        return 0
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.left)
+
+    def windows(self, rows: slice) -> Tensor:
+        """The windows of some samples, (n, G, I * kernel, T * positions), copied out of the padded images."""
+        groups, dims = self.left.shape[2], len(self.kernel)
+        images = self.image[rows]
+        count, repeats, channels = images.shape[:3]
+        images = images.reshape(count, repeats, groups, channels // groups, *images.shape[3:])
+        padding = [amount for pad in reversed(self.padding) for amount in (pad, pad)]
+        padded = F.pad(images, padding).contiguous() if any(padding) else images.contiguous()
+        steps = padded.stride()[-dims:]
+        positions = tuple(self.left.shape[4:])
+        view = padded.as_strided(
+            (count, groups, channels // groups, *self.kernel, repeats, *positions),
+            (
+                padded.stride(0),
+                padded.stride(2),
+                padded.stride(3),
+                *(step * gap for step, gap in zip(steps, self.dilation, strict=True)),
+                padded.stride(1),
+                *(step * gap for step, gap in zip(steps, self.stride, strict=True)),
+            ),
+        )
+        return view.reshape(count, groups, channels // groups * prod(self.kernel), repeats * prod(positions))
+
+    def factored(self, rows: slice) -> Factored:
+        """The gradients of some samples as products of positions and copied-out windows."""
+        left = self.left[rows].movedim(1, 3).flatten(3)
+        return Factored(left, self.windows(rows), self.shape)
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """See `PerSample`: the windows are copied out for a few samples at a time."""
+        positions = self.left.shape[1] * prod(self.left.shape[4:])
+        copied = self.image.shape[2] * prod(self.kernel) * positions
+        for rows in sample_slices(len(self), max(copied, prod(self.shape)), budget):
+            for part, block in self.factored(rows).blocks(budget):
+                yield slice(rows.start + part.start, rows.start + part.stop), block
+
+    def dense(self, rows: slice) -> Tensor:
+        """See `PerSample`."""
+        return self.factored(rows).dense(slice(None))
+
+    def reshaped(self, shape: tuple[int, ...]) -> Convolved:
+        """See `PerSample`."""
+        return replace(self, shape=shape)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Gradients of a table of which a sample uses a few rows.
+
+    Attributes:
+        index: (N, T) int64, the rows a sample uses; a row may be used several times.
+        values: (N, T, D), what each use adds to its row.
+        height: the number of rows V of the table.
+        shape: shape of the gradient of one sample, V * D elements in that order.
+    """
+
+    index: Tensor
+    values: Tensor
+    height: int
+    shape: tuple[int, ...]
+
+    @property
+    def implicit_zeros(self) -> int:
+        """See `PerSample`."""
+        return max(0, self.height - self.index.shape[1]) * self.values.shape[2]
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.index)
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """See `PerSample`: only rows in use, uses of one row added up; a use that joined an earlier one leaves zeros."""
+        uses, width = self.values.shape[1:]
+        if uses >= self.height:
+            for rows in sample_slices(len(self), self.height * width, budget):
+                yield rows, self.dense(rows).reshape(rows.stop - rows.start, -1)
+            return
+        for rows in sample_slices(len(self), uses * max(uses, width), budget):
+            index = self.index[rows]
+            first = (index.unsqueeze(2) == index.unsqueeze(1)).int().argmax(2)
+            merged = torch.zeros_like(self.values[rows])
+            merged.scatter_add_(1, first.unsqueeze(2).expand_as(merged), self.values[rows])
+            yield rows, merged.flatten(1)
+
+    def dense(self, rows: slice) -> Tensor:
+        """See `PerSample`."""
+        values = self.values[rows]
+        table = values.new_zeros(len(values), self.height, values.shape[2])
+        table.scatter_add_(1, self.index[rows].unsqueeze(2).expand_as(values), values)
+        return table.reshape(len(values), *self.shape)
+
+    def reshaped(self, shape: tuple[int, ...]) -> Rows:
+        """See `PerSample`."""
+        return replace(self, shape=shape)
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum of several contributions to one parameter, for example one per time step of a recurrent layer."""
+
+    parts: tuple[PerSample, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `PerSample`."""
+        return self.parts[0].shape
+
+    @property
+    def implicit_zeros(self) -> int:
+        """See `PerSample`."""
+        return 0
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.parts[0])
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """See `PerSample`."""
+        for rows in sample_slices(len(self), prod(self.shape), budget):
+            yield rows, self.dense(rows).reshape(rows.stop - rows.start, -1)
+
+    def dense(self, rows: slice) -> Tensor:
+        """See `PerSample`."""
+        total = self.parts[0].dense(rows).clone()
+        for part in self.parts[1:]:
+            total += part.dense(rows)
+        return total
+
+    def reshaped(self, shape: tuple[int, ...]) -> Total:
+        """See `PerSample`."""
+        return Total(tuple(part.reshaped(shape) for part in self.parts))
+
+
+def add(parts: list[PerSample]) -> PerSample:
+    """Adds contributions to one parameter, keeping the cheapest form that holds the sum.
+
+    Args:
+        parts: one or more contributions of equal shape.
+
+    Returns:
+        One gradient. Products of matrices are joined along their positions and stay products.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    factored = [part for part in parts if isinstance(part, Factored)]
+    if len(factored) == len(parts):
+        left, right = [part.left for part in factored], [part.right for part in factored]
+        if len({part.left.shape[:3] for part in factored}) == len({part.right.shape[:3] for part in factored}) == 1:
+            return Factored(torch.cat(left, 3), torch.cat(right, 3), parts[0].shape)
+    dense = [part.values for part in parts if isinstance(part, Dense)]
+    if len(dense) == len(parts):
+        return Dense(torch.stack(dense).sum(0))
+    return Total(tuple(parts))

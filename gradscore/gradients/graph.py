@@ -1,0 +1,177 @@
+"""Where each parameter enters the autograd graph, and one backward pass that stops there.
+
+Nothing here is attached to a model or a tensor: the graph of the outputs is read, hooks on its nodes live for one
+backward pass, and `.grad` is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, Node
+
+Gradients = tuple[Tensor | None, ...]
+
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+RESHAPES = frozenset(
+    {
+        "AliasBackward0",
+        "ReshapeAliasBackward0",
+        "SqueezeBackward0",
+        "SqueezeBackward1",
+        "SqueezeBackward2",
+        "UnsafeViewBackward0",
+        "UnsqueezeBackward0",
+        "ViewBackward0",
+    }
+)
+"""Nodes that only rename the axes of their input: elements and their order stay."""
+
+TRANSPOSE = "TBackward0"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Input number `slot` of `node`: the place where a tensor is used."""
+
+    node: Node
+    slot: int
+
+    @property
+    def source(self) -> tuple[Node, int]:
+        """The node that made the tensor (or accumulates its gradient), and which of its outputs it is."""
+        source, index = self.node.next_functions[self.slot]
+        if source is None:
+            raise ValueError("the input of this edge needs no gradient")
+        return source, index
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the tensor that is used."""
+        source, index = self.source
+        return source.variable.shape if source.name() == ACCUMULATE else output_shape(source, index)
+
+
+@dataclass
+class Graph:
+    """The part of an autograd graph that leads from some outputs to the wanted parameters.
+
+    Attributes:
+        order: the nodes in a fixed, depth-first order from the outputs.
+        users: for a node, the edges by which other nodes use its outputs.
+        leaves: for a wanted parameter (by name), its `AccumulateGrad` node.
+        signature: names and connections of all nodes: equal for graphs that the same code built.
+    """
+
+    order: list[Node] = field(default_factory=list)
+    users: dict[Node, list[Edge]] = field(default_factory=dict)
+    leaves: dict[str, Node] = field(default_factory=dict)
+    signature: tuple[object, ...] = ()
+
+
+def output_shape(node: Node, index: int) -> torch.Size:
+    """The shape of forward output `index` of `node`."""
+    return torch.Size(node._input_metadata[index].shape)
+
+
+def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
+    """Walks from `outputs` to every node that can be reached.
+
+    Args:
+        outputs: tensor with a graph.
+        parameters: the wanted parameters by name.
+
+    Returns:
+        The graph; parameters that the outputs do not depend on have no leaf.
+    """
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    graph = Graph()
+    root = outputs.grad_fn
+    if root is None:
+        return graph
+    stack = [root]
+    index: dict[Node, int] = {root: 0}
+    signature: list[object] = []
+    while stack:
+        node = stack.pop()
+        graph.order.append(node)
+        signature.append(node.name())
+        for slot, (child, number) in enumerate(node.next_functions):
+            if child is None:
+                signature.append(None)
+                continue
+            if child not in index:
+                index[child] = len(index)
+                stack.append(child)
+                if child.name() == ACCUMULATE:
+                    name = names.get(id(child.variable))
+                    if name is not None:
+                        graph.leaves[name] = child
+            signature.append((index[child], number))
+            graph.users.setdefault(child, []).append(Edge(node, slot))
+    graph.signature = tuple(signature)
+    return graph
+
+
+def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
+    """All nodes whose outputs lead from the graph's root to one of `nodes`: `nodes` themselves are left out."""
+    stack = list(nodes)
+    found: set[Node] = set()
+    while stack:
+        for edge in graph.users.get(stack.pop(), ()):
+            if edge.node not in found:
+                found.add(edge.node)
+                stack.append(edge.node)
+    return found
+
+
+def backward_to(
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    graph: Graph,
+    nodes: Sequence[Node],
+    visit: Callable[[Node, Gradients], None],
+    *,
+    retain_graph: bool,
+) -> None:
+    """One backward pass from `outputs` that hands the output gradients of each of `nodes` to `visit`, then drops them.
+
+    A node that the pass has to execute on its way to another one is visited by a pre-hook, while its saved tensors are
+    alive. The last ones on each way are only asked for, so that nothing behind them is computed.
+
+    Args:
+        outputs: tensor with the graph.
+        grad_outputs: gradient at the outputs, of their shape.
+        graph: what `read_graph` found for these outputs.
+        nodes: the nodes to visit; each is visited once.
+        visit: called with a node and one gradient per forward output of it, None where nothing arrived.
+        retain_graph: keep the saved tensors for another pass.
+    """
+    wanted = list(dict.fromkeys(nodes))
+    if not wanted:
+        return
+    executed = below(graph, wanted)
+    last = [node for node in wanted if node not in executed]
+    widths = [len(node._input_metadata) for node in last]
+    edges = [GradientEdge(node, index) for node, width in zip(last, widths, strict=True) for index in range(width)]
+
+    def hook_for(node: Node) -> Callable[[Gradients], None]:
+        def hook(gradients: Gradients) -> None:
+            visit(node, gradients)
+
+        return hook
+
+    with ExitStack() as hooks:
+        for node in wanted:
+            if node in executed:
+                hooks.callback(node.register_prehook(hook_for(node)).remove)
+        found = torch.autograd.grad(outputs, edges, grad_outputs, retain_graph=retain_graph, allow_unused=True)
+    with torch.no_grad():
+        for node, width in zip(last, widths, strict=True):
+            visit(node, found[:width])
+            found = found[width:]

@@ -1,0 +1,145 @@
+"""Which rows of a node's output gradient belong to which sample.
+
+Attention and recurrent code flatten batch and time, sometimes time first, and shapes mislead: with 64 tokens and 64
+samples either axis could be the batch. So a second backward pass multiplies the gradient of each sample at the outputs
+by a power of two of its own. Scaling by a power of two is exact in floating point, so where the samples are kept apart,
+each slice of a node's output gradient must be the first one times its sample's power, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from .graph import Gradients, Graph, backward_to
+
+SPAN = {torch.float16: 6}
+"""Number of different exponents for types of a small range; other types take `DEFAULT_SPAN`."""
+
+DEFAULT_SPAN = 32
+
+CUDA_TOLERANCE = 1e-4
+"""Relative tolerance on accelerators, where some kernels add in an order that changes from run to run."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Samples lie on one axis, which holds `samples * repeats` rows.
+
+    Attributes:
+        axis: the axis of the output gradient that holds the samples.
+        major: True if the rows of one sample are neighbours (sample-major), False if the samples alternate.
+        samples: the number of samples N.
+        repeats: the number of rows a sample has on the axis.
+    """
+
+    axis: int
+    major: bool
+    samples: int
+    repeats: int
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """Splits the sample axis in two: (..., N, repeats, ...) at `axis` and `axis + 1`, always samples before repeats."""
+        if self.major:
+            return tensor.unflatten(self.axis, (self.samples, self.repeats))
+        return tensor.unflatten(self.axis, (self.repeats, self.samples)).transpose(self.axis, self.axis + 1)
+
+    def samples_first(self, tensor: Tensor) -> Tensor:
+        """Returns the tensor as (N, repeats, other axes in order)."""
+        return self.split(tensor).movedim((self.axis, self.axis + 1), (0, 1))
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """True if a tensor of this shape can have this layout."""
+        return self.axis < len(shape) and shape[self.axis] == self.samples * self.repeats
+
+    def per_sample(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape with the samples divided out: equal for batches of different size."""
+        return (*shape[: self.axis], self.repeats, *shape[self.axis + 1 :])
+
+    def resized(self, samples: int) -> Layout:
+        """The same layout for another number of samples."""
+        return Layout(self.axis, self.major, samples, self.repeats)
+
+
+def exponents(samples: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One small integer per sample, all different up to the span of the type, neighbours always different.
+
+    Args:
+        samples: N.
+        dtype: type of the gradients, whose range bounds the exponents.
+        device: where the result lies.
+
+    Returns:
+        (N,) int64.
+    """
+    # 5 shares no divisor with either span; the second term keeps sample i apart from sample i + span.
+    span = SPAN.get(dtype, DEFAULT_SPAN)
+    index = torch.arange(samples, device=device)
+    return (5 * index + 3 * (index // span)) % span - span // 2
+
+
+def fingerprints(gradient: Tensor, samples: int) -> dict[int, tuple[Tensor, Tensor]]:
+    """Largest magnitude and sum of every slice along each axis that could hold the samples.
+
+    Both scale exactly with a slice that is scaled by a power of two.
+    """
+    found = {}
+    for axis in range(gradient.dim()):
+        size = gradient.shape[axis]
+        if size and size % samples == 0:
+            slices = gradient.movedim(axis, 0).reshape(size, -1).contiguous()
+            if slices.shape[1]:
+                found[axis] = (slices.abs().amax(1), slices.sum(1))
+    return found
+
+
+def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[Node]) -> dict[Node, Layout | None]:
+    """Finds the sample layout of the first output gradient of every node by two backward passes.
+
+    Args:
+        outputs: (N, ...) tensor with the graph, samples on the first axis.
+        grad_outputs: the gradient at the outputs, of their shape.
+        graph: what `read_graph` found.
+        nodes: the nodes in question.
+
+    Returns:
+        For every node its layout, or None where the samples are mixed or laid out in another way. A node that no
+        gradient reaches, or only zeros, has the first layout its shape allows.
+    """
+    samples = len(outputs)
+    powers = exponents(samples, grad_outputs.dtype, outputs.device)
+    plain: dict[Node, dict[int, tuple[Tensor, Tensor]]] = {}
+    layouts: dict[Node, Layout | None] = {}
+
+    def note(node: Node, gradients: Gradients) -> None:
+        plain[node] = {} if gradients[0] is None else fingerprints(gradients[0], samples)
+
+    def compare(node: Node, gradients: Gradients) -> None:
+        layouts[node] = None if gradients[0] is None else _match(plain[node], gradients[0], samples, powers)
+
+    scaled = torch.ldexp(grad_outputs, powers.reshape(-1, *[1] * (grad_outputs.dim() - 1))).to(grad_outputs.dtype)
+    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        backward_to(outputs, grad_outputs, graph, nodes, note, retain_graph=True)
+        backward_to(outputs, scaled, graph, nodes, compare, retain_graph=True)
+    return layouts
+
+
+def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, samples: int, powers: Tensor) -> Layout | None:
+    after = fingerprints(scaled, samples)
+    for axis, before in plain.items():
+        repeats = scaled.shape[axis] // samples
+        for major in (True, False):
+            rows = powers.repeat_interleave(repeats) if major else powers.repeat(repeats)
+            if all(_equal(torch.ldexp(a, rows).to(a.dtype), b) for a, b in zip(before, after[axis], strict=True)):
+                return Layout(axis, major, samples, repeats)
+    return None
+
+
+def _equal(expected: Tensor, found: Tensor) -> bool:
+    if expected.device.type == "cpu":
+        return torch.equal(torch.nan_to_num(expected), torch.nan_to_num(found))
+    return torch.allclose(expected, found, rtol=CUDA_TOLERANCE, atol=0.0, equal_nan=True)

@@ -1,0 +1,177 @@
+"""How each parameter of a graph is going to be covered: by rules, by a parameter-side product, or by the exact twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from ..errors import CoupledSamplesError
+from .graph import ACCUMULATE, RESHAPES, TRANSPOSE, Edge, Graph, output_shape
+from .layout import Layout, probe
+from .rules import RULES
+
+BATCH_NORMS = ("CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "NativeBatchNormBackward0")
+
+
+@dataclass
+class Plan:
+    """What the probe found for one graph.
+
+    Attributes:
+        layouts: sample layout of the nodes where parameters meet the batch.
+        uses: the edges at which each parameter's tensor meets the batch, by parameter name. A parameter that went
+            through other nodes before has an edge whose source is such a node.
+        twins: parameters left to the exact twin, and why.
+    """
+
+    layouts: dict[Node, Layout] = field(default_factory=dict)
+    uses: dict[str, list[Edge]] = field(default_factory=dict)
+    twins: dict[str, str] = field(default_factory=dict)
+
+    def nodes(self) -> list[Node]:
+        """The nodes to visit, in a fixed order."""
+        edges = [edge for name, edges in self.uses.items() if name not in self.twins for edge in edges]
+        return list(dict.fromkeys(edge.node for edge in edges))
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A plan with positions in `Graph.order` for nodes: good for every graph that the same code builds.
+
+    Attributes:
+        layouts: sample layout by position.
+        shapes: shape of the first output by position, with the samples divided out.
+        uses: position and slot of each use, by parameter name.
+        twins: parameters left to the exact twin, and why.
+    """
+
+    layouts: dict[int, Layout]
+    shapes: dict[int, tuple[int, ...]]
+    uses: dict[str, list[tuple[int, int]]]
+    twins: dict[str, str]
+
+    @classmethod
+    def of(cls, plan: Plan, graph: Graph) -> Blueprint:
+        """Takes a plan apart from the graph it was made for."""
+        position = {node: index for index, node in enumerate(graph.order)}
+        return cls(
+            {position[node]: layout for node, layout in plan.layouts.items()},
+            {position[node]: layout.per_sample(output_shape(node, 0)) for node, layout in plan.layouts.items()},
+            {name: [(position[edge.node], edge.slot) for edge in edges] for name, edges in plan.uses.items()},
+            dict(plan.twins),
+        )
+
+    def build(self, graph: Graph, samples: int) -> Plan | None:
+        """The plan for another graph of equal signature, or None if the shapes of its nodes tell that it differs."""
+        layouts = {}
+        for index, layout in self.layouts.items():
+            node, resized = graph.order[index], layout.resized(samples)
+            shape = output_shape(node, 0)
+            if not resized.fits(shape) or resized.per_sample(shape) != self.shapes[index]:
+                return None
+            layouts[node] = resized
+        uses = {name: [Edge(graph.order[index], slot) for index, slot in edges] for name, edges in self.uses.items()}
+        return Plan(layouts, uses, dict(self.twins))
+
+
+def is_renaming(node: Node) -> bool:
+    """True for nodes that hand on the elements of their only input under other axes."""
+    return node.name() in RESHAPES or node.name() == TRANSPOSE
+
+
+def first_uses(graph: Graph, leaf: Node) -> list[Edge]:
+    """The edges at which a parameter, or a view of it, is used by anything but a view."""
+    found, stack = [], [leaf]
+    while stack:
+        for edge in graph.users.get(stack.pop(), ()):
+            if is_renaming(edge.node):
+                stack.append(edge.node)
+            else:
+                found.append(edge)
+    return found
+
+
+def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
+    """Finds where every parameter meets the batch.
+
+    Starting from a parameter's first uses it asks (`layout.probe`) whether the samples are apart in the output gradient
+    of the node. If not, the node belongs to the parameter's side (a relative position table, weight norm, a cast), and
+    the search goes on with the users of its output.
+
+    Args:
+        outputs: (N, ...) tensor with the graph.
+        grad_outputs: gradient at the outputs.
+        graph: what `read_graph` found.
+
+    Returns:
+        The plan.
+
+    Raises:
+        CoupledSamplesError: batch norm in training mode lies on the way.
+    """
+    plan = Plan()
+    uses = {name: first_uses(graph, leaf) for name, leaf in graph.leaves.items()}
+    norms = [node for node in graph.order if node.name() in BATCH_NORMS and node._saved_training]
+    known: dict[Node, Layout | None] = {}
+    while True:
+        unknown = [edge.node for edges in uses.values() for edge in edges if edge.node not in known]
+        unknown += [node for node in norms if node not in known]
+        if not unknown:
+            break
+        unknown = list(dict.fromkeys(unknown))
+        found = probe(outputs, grad_outputs, graph, unknown)
+        known.update({node: found.get(node) for node in unknown})
+        uses = {name: _climb(graph, edges, known) for name, edges in uses.items()}
+    _refuse_coupling(norms, known)
+    for name, edges in uses.items():
+        plan.uses[name] = edges
+        for edge in edges:
+            layout = known[edge.node]
+            if layout is None:
+                plan.twins[name] = f"the samples are coupled or laid out in an unknown way at {edge.node.name()}"
+            elif edge.node.name() not in RULES:
+                plan.twins[name] = f"no rule for {edge.node.name()}"
+            else:
+                plan.layouts[edge.node] = layout
+    return plan
+
+
+def _climb(graph: Graph, edges: list[Edge], known: Mapping[Node, Layout | None]) -> list[Edge]:
+    """Replaces every edge into a node that mixes the samples by the edges out of that node, as far up as is known."""
+    result: dict[Edge, None] = {}
+    stack = list(reversed(edges))
+    seen: set[Edge] = set()
+    while stack:
+        edge = stack.pop()
+        if edge in seen:
+            continue
+        seen.add(edge)
+        users = graph.users.get(edge.node, [])
+        if users and edge.node in known and known[edge.node] is None:
+            stack.extend(reversed(users))
+        else:
+            result[edge] = None
+    return list(result)
+
+
+def _refuse_coupling(norms: list[Node], known: Mapping[Node, Layout | None]) -> None:
+    for node in norms:
+        layout = known[node]
+        if layout is None or layout.axis == 0:
+            raise CoupledSamplesError(
+                "batch norm runs in training mode, so the loss of a sample depends on the other samples of its batch "
+                "and per-sample gradients are not defined; call model.eval() before the forward pass"
+            )
+
+
+def is_parameter_side(edge: Edge) -> bool:
+    """True if the tensor of this edge went through more than views on its way from the parameter."""
+    node, _ = edge.source
+    while node.name() != ACCUMULATE:
+        if not is_renaming(node) or node.next_functions[0][0] is None:
+            return True
+        node = node.next_functions[0][0]
+    return False
