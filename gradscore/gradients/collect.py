@@ -36,9 +36,7 @@ class Collection:
         not_covered: parameters whose rule gave up, and why; nothing of them has reached the sink.
     """
 
-    def __init__(
-        self, parameters: Mapping[str, Tensor], graph: Graph, plan: Plan, sink: Sink, samples: int
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], graph: Graph, plan: Plan, sink: Sink, samples: int) -> None:
         self.not_covered: dict[str, str] = {}
         self._parameters, self._graph, self._plan, self._sink, self._samples = parameters, graph, plan, sink, samples
         self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.twins}
@@ -55,9 +53,7 @@ class Collection:
 
     def run(self, outputs: Tensor, grad_outputs: Tensor, *, retain_graph: bool) -> None:
         """Runs the pass; see `Engine.stream`."""
-        backward_to(
-            outputs, grad_outputs, self._graph, list(self._edges), self._visit, retain_graph=retain_graph
-        )
+        backward_to(outputs, grad_outputs, self._graph, list(self._edges), self._visit, retain_graph=retain_graph)
         self._finish_products()
 
     def _visit(self, node: Node, gradients: Gradients) -> None:
@@ -105,9 +101,7 @@ class Collection:
                 self._sink(name, rows, add(parts))
 
 
-def batched_products(
-    sources: list[GradientEdge], parameters: list[Tensor], cotangents: list[Tensor]
-) -> list[Tensor]:
+def batched_products(sources: list[GradientEdge], parameters: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:
     """Vector-Jacobian products of the small graph between parameters and where they meet the batch.
 
     Args:

@@ -77,7 +77,9 @@ class Engine:
         collection.run(outputs, grad_outputs, retain_graph=retain_graph or fresh)
         if collection.not_covered:
             if not fresh:
-                raise EngineError(f"rules stopped covering {collection.not_covered} for a graph that they covered before")
+                raise EngineError(
+                    f"rules stopped covering {collection.not_covered} for a graph that they covered before"
+                )
             plan.twins.update(collection.not_covered)
             self._twins(outputs, grad_outputs, collection.not_covered, sink)
         if fresh and len(outputs) > 1:

@@ -255,7 +255,7 @@ class Rows:
         return len(self.index)
 
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`: only rows in use, uses of one row added up; a use that joined an earlier one leaves zeros."""
+        """See `PerSample`: only rows in use, with the uses of one row added up at the first of them."""
         uses, width = self.values.shape[1:]
         if uses >= self.height:
             for rows in sample_slices(len(self), self.height * width, budget):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ class Edge:
     def shape(self) -> torch.Size:
         """The shape of the tensor that is used."""
         source, index = self.source
-        return source.variable.shape if source.name() == ACCUMULATE else output_shape(source, index)
+        return leaf_tensor(source).shape if source.name() == ACCUMULATE else output_shape(source, index)
 
 
 @dataclass
@@ -72,6 +73,12 @@ class Graph:
     users: dict[Node, list[Edge]] = field(default_factory=dict)
     leaves: dict[str, Node] = field(default_factory=dict)
     signature: tuple[object, ...] = ()
+
+
+def leaf_tensor(node: Any) -> Tensor:
+    """The tensor whose gradient an `AccumulateGrad` node accumulates."""
+    tensor: Tensor = node.variable
+    return tensor
 
 
 def output_shape(node: Node, index: int) -> torch.Size:
@@ -109,7 +116,7 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
                 index[child] = len(index)
                 stack.append(child)
                 if child.name() == ACCUMULATE:
-                    name = names.get(id(child.variable))
+                    name = names.get(id(leaf_tensor(child)))
                     if name is not None:
                         graph.leaves[name] = child
             signature.append((index[child], number))

@@ -43,10 +43,11 @@ class Layout:
     repeats: int
 
     def split(self, tensor: Tensor) -> Tensor:
-        """Splits the sample axis in two: (..., N, repeats, ...) at `axis` and `axis + 1`, always samples before repeats."""
+        """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
+        before, after = tensor.shape[: self.axis], tensor.shape[self.axis + 1 :]
         if self.major:
-            return tensor.unflatten(self.axis, (self.samples, self.repeats))
-        return tensor.unflatten(self.axis, (self.repeats, self.samples)).transpose(self.axis, self.axis + 1)
+            return tensor.reshape(*before, self.samples, self.repeats, *after)
+        return tensor.reshape(*before, self.repeats, self.samples, *after).transpose(self.axis, self.axis + 1)
 
     def samples_first(self, tensor: Tensor) -> Tensor:
         """Returns the tensor as (N, repeats, other axes in order)."""

@@ -114,7 +114,7 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
     """
     plan = Plan()
     uses = {name: first_uses(graph, leaf) for name, leaf in graph.leaves.items()}
-    norms = [node for node in graph.order if node.name() in BATCH_NORMS and node._saved_training]
+    norms = [node for node in graph.order if node.name() in BATCH_NORMS and getattr(node, "_saved_training", False)]
     known: dict[Node, Layout | None] = {}
     while True:
         unknown = [edge.node for edges in uses.values() for edge in edges if edge.node not in known]

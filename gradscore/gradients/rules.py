@@ -152,7 +152,7 @@ def convolution(use: Use, gradients: Gradients) -> PerSample:
     if use.setting("transposed"):
         positions, image = image, positions
     return Convolved(
-        positions.unflatten(2, (groups, -1)),
+        positions.reshape(*positions.shape[:2], groups, -1, *positions.shape[3:]),
         image,
         tuple(use.shape[2:]),
         use.sizes("stride"),
