@@ -135,9 +135,7 @@ class RunWriter:
 
     @classmethod
     @contextmanager
-    def opened(
-        cls, path: Path, *, config: Config, inputs: Mapping[str, Any], notices: list[str]
-    ) -> Iterator[RunWriter]:
+    def opened(cls, path: Path, *, config: Config, inputs: Mapping[str, Any]) -> Iterator[RunWriter]:
         """Starts a run in `path`, or goes on with one of the same inputs, as the only writer.
 
         Raises:
@@ -157,8 +155,6 @@ class RunWriter:
                 info.name: {"finished": False, **known.get(info.name, {}), **asdict(info)}
                 for info in planned_splits(config)
             }
-            if not manifest["finished"]:
-                manifest["notices"] = notices
             write_manifest(path, manifest)
             write_text(path / "config.yaml", dump_config(config))
             yield cls(path, manifest)
@@ -188,15 +184,28 @@ class RunWriter:
         write_manifest(self.path, self.manifest)
         return entry
 
-    def finish(self, *, feature_count: int) -> None:
-        """Marks the run as complete."""
-        self.manifest |= {"finished": True, "feature_count": feature_count}
+    def finish(self, *, feature_count: int, notices: list[str]) -> None:
+        """Marks the run as complete; `notices` are what a reader of its figures should know."""
+        self.manifest |= {"finished": True, "feature_count": feature_count, "notices": notices}
         write_manifest(self.path, self.manifest)
 
 
 def split_folder(path: Path, split_name: str) -> Path:
     """Where the parts of a split of the run in `path` lie."""
     return path / "features" / split_name
+
+
+def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
+    """Whether the run in `path`, with this manifest, is finished and no part has gone missing since."""
+    return (
+        manifest is not None
+        and manifest["finished"]
+        and all(
+            part_path(split_folder(path, name), number).exists()
+            for name, entry in manifest["splits"].items()
+            for number in range(entry["parts"])
+        )
+    )
 
 
 def check_target(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -43,14 +43,14 @@ def make_rows(split: str, chosen: slice = slice(None)) -> Rows:
 
 
 def write_run(path: Path, inputs: dict = INPUTS) -> None:
-    with RunWriter.opened(path, config=make_config(), inputs=inputs, notices=["a notice"]) as writer:
+    with RunWriter.opened(path, config=make_config(), inputs=inputs) as writer:
         for info in RunFolder(path).splits():
             notes = [
                 writer.write(info.name, 0, make_rows(info.name, slice(0, 2))),
                 writer.write(info.name, 1, make_rows(info.name, slice(2, 3))),
             ]
             writer.finish_split(info.name, notes)
-        writer.finish(feature_count=1)
+        writer.finish(feature_count=1, notices=["a notice"])
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_not_a_run_folder(tmp_path: Path, make) -> None:
 
 
 def open_run(path: Path, inputs: dict = INPUTS, **changes: object) -> dict:
-    with RunWriter.opened(path, config=make_config(**changes), inputs=inputs, notices=[]) as writer:
+    with RunWriter.opened(path, config=make_config(**changes), inputs=inputs) as writer:
         return writer.manifest
 
 
@@ -211,9 +211,9 @@ def test_other_inputs_are_refused_and_change_nothing(run: Path, inputs: dict, me
 
 
 def test_the_same_inputs_go_on_where_the_run_stopped(tmp_path: Path) -> None:
-    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS, notices=["x"]) as writer:
+    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
         writer.write("in_dist.fit", 1, make_rows("in_dist.fit"))
-    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS, notices=["x"]) as writer:
+    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
         found = writer.existing("in_dist.fit", 3)
     note = PartNote(rows=3, labelled=2, correct=1, non_finite=2, skipped=[Skipped("d", "does not decode")])
     assert found == {1: note}
@@ -226,7 +226,7 @@ def test_an_unfinished_split_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_damaged_part_is_not_built_upon(tmp_path: Path) -> None:
-    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS, notices=[]) as writer:
+    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
         writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
         truncate(tmp_path / "run/features/in_dist.fit/part-00000.parquet")
         with pytest.raises(StoreError, match=r"part-00000\.parquet: this part is damaged .*; delete it and run"):
@@ -268,7 +268,7 @@ def test_what_a_killed_writer_left_goes_away(tmp_path: Path) -> None:
 
 def test_two_writers_at_once(tmp_path: Path) -> None:
     with (
-        RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS, notices=[]),
+        RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS),
         pytest.raises(StoreError, match="another process is writing to this run folder"),
     ):
         open_run(tmp_path / "run")
@@ -285,7 +285,7 @@ def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.M
     monkeypatch.setattr("gradscore.parts.pq.write_table", fail)
     with (
         pytest.raises(KeyboardInterrupt),
-        RunWriter.opened(run, config=make_config(), inputs=INPUTS, notices=[]) as writer,
+        RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer,
     ):
         writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
     assert part.read_bytes() == before

@@ -1,0 +1,246 @@
+"""From a configuration to feature tables: one row per sample, one column per loss, parameter group and statistic."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from .batches import count_parts, load_batches, plan_batches
+from .config import Config
+from .data import Batch, SampleDataset, collate, open_split
+from .device import resolve_device
+from .errors import DataError
+from .gradients import Engine, GradientWarning
+from .groups import check_names, group_parameters
+from .manifest import describe_inputs
+from .models import build_model
+from .rows import Computed, Extractor, joined_rows
+from .store import RunWriter, check_target, is_complete
+
+
+class Progress(Protocol):
+    """Is told how far an extraction is."""
+
+    def __call__(self, split: str, done: int, total: int) -> None:
+        """`done` of the `total` samples of all splits are there; `split` is being worked on."""
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What is in a split and what it took.
+
+    Attributes:
+        name: the split.
+        samples: rows in its table.
+        accuracy: of the classifier; None without labels.
+        computed: samples looked at this time; the others were there already.
+        seconds: spent on them.
+        non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
+        skipped: samples that could not be used, as `id: reason`.
+    """
+
+    name: str
+    samples: int
+    accuracy: float | None
+    computed: int
+    seconds: float
+    non_finite: int
+    skipped: list[str]
+
+
+@dataclass(frozen=True)
+class ExtractSummary:
+    """What an extraction did.
+
+    Attributes:
+        run: the run folder.
+        device: the kind of device that computed.
+        splits: one summary each, in order.
+        feature_count: columns of features.
+        notices: what fell back to a slower way and why, and what else the reader of the figures should know.
+        was_complete: everything was there already, nothing was computed.
+    """
+
+    run: Path
+    device: str
+    splits: list[SplitSummary]
+    feature_count: int
+    notices: list[str]
+    was_complete: bool
+
+
+def extract(
+    config: Config, *, out: Path | None = None, trust_code: bool = False, progress: Progress | None = None
+) -> ExtractSummary:
+    """Computes the feature tables of a run, or what is missing of them.
+
+    The values depend neither on the number of workers nor on interruptions: a part of a table always starts a new
+    batch.
+
+    Args:
+        config: the settings; `config.extract` says how to compute.
+        out: the run folder, instead of `config.run`.
+        trust_code: allow a `python:` model, whose code is run.
+        progress: told after every batch.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        ConfigError: an unknown loss, statistic or parameter pattern, or a device that is not there.
+        ModelError: a model that cannot be built, or whose outputs do not fit.
+        DataError: data that cannot be used.
+        StoreError: a run folder made from other inputs, or with a damaged part.
+        EngineError: gradients that cannot be computed.
+    """
+    config = config if out is None else config.model_copy(update={"run": out.absolute()})
+    device = resolve_device(config.extract.device)
+    check_names(config.features)
+    model = _seeded_model(config, trust_code=trust_code)
+    groups = group_parameters(model, config.features)
+    datasets = open_splits(config)
+    fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
+    inputs = describe_inputs(config, model=model, device=device.type, groups=groups, fingerprints=fingerprints)
+    extractor = Extractor(
+        model.to(device), num_classes=config.model.num_classes, features=config.features, groups=groups
+    )
+    was_complete = is_complete(config.run, check_target(config.run, inputs))
+    with warnings.catch_warnings(), torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False):
+        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+        if not was_complete:
+            _warm_up(extractor, datasets["in_dist.fit"], config=config)
+        with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+            task = _Task(config, extractor, writer, _Counter(sum(map(len, datasets.values())), progress))
+            splits = [_completed(task, name, dataset) for name, dataset in datasets.items()]
+            if not was_complete:
+                writer.finish(feature_count=len(extractor.feature_names), notices=_notices(config, extractor.engine))
+    return ExtractSummary(
+        run=config.run,
+        device=device.type,
+        splits=splits,
+        feature_count=len(extractor.feature_names),
+        notices=writer.manifest["notices"],
+        was_complete=was_complete,
+    )
+
+
+def open_splits(config: Config) -> dict[str, SampleDataset]:
+    """Opens the data of all splits, by name and in order; synthetic OOD sets are made of the fit split's raw images.
+
+    Raises:
+        DataError: data that cannot be used.
+    """
+    options: dict[str, Any] = {
+        "preprocessing": config.preprocessing,
+        "num_classes": config.model.num_classes,
+        "seed": config.extract.seed,
+    }
+    fit = open_split(config.data.in_dist.fit, labelled=True, fit_images=None, **options)
+    test = open_split(config.data.in_dist.test, labelled=True, fit_images=None, **options)
+    ood = {
+        f"ood.{entry.name}": open_split(entry, labelled=False, fit_images=fit.images, **options)
+        for entry in config.data.ood
+    }
+    return {"in_dist.fit": fit, "in_dist.test": test, **ood}
+
+
+@dataclass
+class _Counter:
+    """Adds up samples and tells how far the extraction is."""
+
+    total: int
+    progress: Progress | None
+    done: int = 0
+
+    def add(self, split: str, samples: int) -> None:
+        self.done += samples
+        if self.progress is not None:
+            self.progress(split, self.done, self.total)
+
+
+@dataclass(frozen=True)
+class _Task:
+    config: Config
+    extractor: Extractor
+    writer: RunWriter
+    counter: _Counter
+
+
+def _seeded_model(config: Config, *, trust_code: bool) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(config.extract.seed)
+        return build_model(config.model, trust_code=trust_code)
+
+
+def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) -> None:
+    """Shows the engine the first batch of the run, so that what it learns there is the same after an interruption.
+
+    A model or first samples that cannot be used are found here, before there is a run folder.
+    """
+    batch = collate([dataset[place] for place in range(min(len(dataset), config.extract.batch_size))])
+    _check_samples(batch, split="in_dist.fit", on_error=config.extract.on_error)
+    extractor.values(batch.images)
+
+
+def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
+    """Computes the parts of a split that are missing."""
+    began = time.perf_counter()
+    options = task.config.extract
+    parts = count_parts(len(dataset), part_size=options.part_size)
+    notes = task.writer.existing(split, parts)
+    planned = plan_batches(
+        len(dataset),
+        parts=[number for number in range(parts) if number not in notes],
+        part_size=options.part_size,
+        batch_size=options.batch_size,
+    )
+    computed = sum(batch.stop - batch.start for batch in planned)
+    task.counter.add(split, len(dataset) - computed)
+    rows: list[Computed] = []
+    for plan, batch in zip(planned, load_batches(dataset, planned, workers=options.workers), strict=True):
+        _check_samples(batch, split=split, on_error=options.on_error)
+        rows.append(Computed(batch, task.extractor.values(batch.images)))
+        task.counter.add(split, plan.stop - plan.start)
+        if plan.last:
+            names, classes = task.extractor.names, task.config.model.num_classes
+            part = joined_rows(rows, split=split, names=names, num_classes=classes)
+            notes[plan.part] = task.writer.write(split, plan.part, part)
+            rows = []
+    if not any(note.rows for note in notes.values()):
+        first = notes[0].skipped[0]
+        raise DataError(f"split {split}: all {len(dataset)} samples were skipped; {first.sample_id}: {first.error}")
+    entry = task.writer.finish_split(split, [notes[number] for number in range(parts)])
+    return SplitSummary(
+        name=split,
+        samples=entry["rows"],
+        accuracy=entry["accuracy"],
+        computed=computed,
+        seconds=time.perf_counter() - began,
+        non_finite=entry["non_finite"],
+        skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
+    )
+
+
+def _check_samples(batch: Batch, *, split: str, on_error: str) -> None:
+    if batch.bad and on_error == "fail":
+        first = batch.bad[0]
+        raise DataError(
+            f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
+            "or set extract.on_error=skip to go on without such samples"
+        )
+
+
+def _notices(config: Config, engine: Engine) -> list[str]:
+    unused = [name for name, coverage in engine.coverage.items() if coverage == "unused"]
+    notices = list(engine.notices)
+    if unused:
+        notices.append(f"unused by the model's outputs, gradient zero: {', '.join(unused)}")
+    if config.model.checkpoint is None:
+        notices.append(f"model.checkpoint is null: random weights, made with seed {config.extract.seed}")
+    return notices

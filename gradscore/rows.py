@@ -1,0 +1,140 @@
+"""The rows of a feature table, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from .config import FeaturesConfig
+from .data import Batch
+from .errors import ModelError
+from .gradients import Engine
+from .losses import LOSSES
+from .parts import Rows, Skipped
+from .statistics import reduce_gradients
+
+
+class Extractor:
+    """Turns batches into logits and features.
+
+    Args:
+        model: the classifier, in evaluation mode, on the device that computes.
+        num_classes: K, the number of its outputs.
+        features: losses and statistics.
+        groups: parameter names by group.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, num_classes: int, features: FeaturesConfig, groups: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Sets up the engine for the parameters of the groups."""
+        parameters = dict(model.named_parameters())
+        wanted = {name for names in groups.values() for name in names}
+        self.model = model
+        self.device = next(iter(parameters.values())).device
+        self.engine = Engine({name: parameter for name, parameter in parameters.items() if name in wanted})
+        self.feature_names = [
+            f"{loss}/{group}/{statistic}"
+            for loss in features.losses
+            for group in groups
+            for statistic in features.statistics
+        ]
+        self.names = [f"logit_{k}" for k in range(num_classes)] + self.feature_names
+        self._num_classes = num_classes
+        self._features = features
+        self._groups = groups
+
+    def values(self, images: Tensor) -> npt.NDArray[np.float64]:
+        """The logits and features of a batch.
+
+        Args:
+            images: (N, C, H, W), preprocessed.
+
+        Returns:
+            (N, len(names)) float64.
+
+        Raises:
+            ModelError: the model cannot take the images, its outputs are not (N, K), or memory runs out.
+            EngineError: gradients that cannot be computed.
+        """
+        if not len(images):
+            return np.empty((0, len(self.names)))
+        try:
+            outputs = self._outputs(images)
+            logits = outputs.detach().double()
+            blocks = [self._block(loss, outputs, logits) for loss in self._features.losses]
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"the device ran out of memory with a batch of {len(images)}; use a smaller --batch-size ({error})"
+            ) from None
+        return np.concatenate([logits.cpu().numpy(), *blocks], axis=1)
+
+    def _block(self, loss: str, outputs: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
+        gradient = LOSSES[loss](logits)
+        columns = reduce_gradients(
+            self.engine,
+            outputs,
+            gradient.direction.to(outputs.dtype),
+            statistics=self._features.statistics,
+            groups=self._groups,
+            retain_graph=loss != self._features.losses[-1],
+        )
+        return (torch.stack(list(columns.values()), dim=1) * gradient.scale.cpu().unsqueeze(1)).numpy()
+
+    def _outputs(self, images: Tensor) -> Tensor:
+        try:
+            outputs = self.model(images.to(self.device))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"the model cannot take images of shape {tuple(images.shape[1:])}: {str(error).splitlines()[0]}; "
+                "check preprocessing (resize, crop, channels)"
+            ) from None
+        wanted = (len(images), self._num_classes)
+        if not isinstance(outputs, Tensor) or outputs.shape != wanted:
+            got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ModelError(
+                f"model outputs: wanted logits of shape {wanted} (samples, model.num_classes), got {got}; "
+                "correct model.num_classes or the arguments of the model"
+            )
+        return outputs
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A batch and the values of its rows."""
+
+    batch: Batch
+    values: npt.NDArray[np.float64]
+
+
+def joined_rows(computed: Sequence[Computed], *, split: str, names: Sequence[str], num_classes: int) -> Rows:
+    """Joins batches to the rows of one part.
+
+    Args:
+        computed: the batches of the part in order.
+        split: the split they belong to.
+        names: of the columns of values; the first `num_classes` are the logits.
+        num_classes: K.
+
+    Returns:
+        The rows; a prediction is the class with the largest logit, the first of equal ones.
+    """
+    values = np.concatenate([entry.values for entry in computed])
+    batches = [entry.batch for entry in computed]
+    return Rows(
+        split=split,
+        sample_ids=[name for batch in batches for name in batch.sample_ids],
+        labels=np.concatenate([batch.labels.numpy() for batch in batches]),
+        predictions=values[:, :num_classes].argmax(axis=1),
+        content_hashes=[name for batch in batches for name in batch.content_hashes],
+        names=names,
+        values=values,
+        skipped=[Skipped(bad.sample_id, bad.error) for batch in batches for bad in batch.bad],
+    )
