@@ -163,6 +163,28 @@ class Moments:
             norm[rows] = _join_norms(norm[rows], other.norms[order], order)
         self.count[rows] = total
 
+    def to(self, device: torch.device) -> Moments:
+        """The same moments on another device.
+
+        Args:
+            device: where.
+
+        Returns:
+            Moments there; these ones if they are there already.
+        """
+        if self.count.device == device:
+            return self
+        norms = {order: norm.to(device) for order, norm in self.norms.items()}
+        return Moments(
+            self.wanted,
+            self.count.to(device),
+            self.maximum.to(device),
+            self.minimum.to(device),
+            self.mean.to(device),
+            self.spread.to(device),
+            norms,
+        )
+
     def statistic(self, name: str) -> Tensor:
         """A statistic of every sample.
 

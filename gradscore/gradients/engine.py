@@ -13,6 +13,9 @@ from .collect import Collection, Sink
 from .factored import Dense
 from .graph import Graph, read_graph
 from .plan import Blueprint, Plan, is_parameter_side, make_plan
+from .trial import try_plan
+
+SINGLE = "a single sample"
 
 
 class GradientWarning(UserWarning):
@@ -27,6 +30,8 @@ class Engine:
 
     Args:
         parameters: the parameters by name, in the order in which they should be reported.
+        self_check: compare the first and the last sample of the first batch of every new graph with the exact twin, and
+            leave parameters that differ to it.
 
     Attributes:
         notices: what is computed the slow way, and why; each is said once, as a `GradientWarning` too.
@@ -34,8 +39,9 @@ class Engine:
             "frozen".
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], *, self_check: bool = True) -> None:
         self.parameters = dict(parameters)
+        self.self_check = self_check
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
         self._distrusted: dict[str, str] = {}
@@ -68,24 +74,14 @@ class Engine:
         graph = read_graph(outputs, self.parameters)
         blueprint = self._blueprints.get(graph.signature)
         plan = blueprint.build(graph, len(outputs)) if blueprint else None
-        fresh = plan is None
         if plan is None:
             plan = self._new_plan(outputs, grad_outputs, graph)
-        self._twins(outputs, grad_outputs, plan.twins, sink)
-        # A rule may find out that it does not cover its case, so the graph is kept until a plan has worked once.
-        collection = Collection(self.parameters, graph, plan, sink, len(outputs))
-        collection.run(outputs, grad_outputs, retain_graph=retain_graph or fresh)
-        if collection.not_covered:
-            if not fresh:
-                raise EngineError(
-                    f"rules stopped covering {collection.not_covered} for a graph that they covered before"
-                )
-            plan.twins.update(collection.not_covered)
-            self._twins(outputs, grad_outputs, collection.not_covered, sink)
-        if fresh and len(outputs) > 1:
-            self._blueprints[graph.signature] = Blueprint.of(plan, graph)
-            self._announce(plan.twins)
         self._note_coverage(graph, plan)
+        self._twins(outputs, grad_outputs, plan.twins, sink)
+        collection = Collection(self.parameters, graph, plan, sink, len(outputs))
+        collection.run(outputs, grad_outputs, retain_graph=retain_graph)
+        if collection.not_covered:
+            raise EngineError(f"rules do not cover this batch, but covered one like it: {collection.not_covered}")
 
     def distrust(self, name: str, why: str) -> None:
         """Leaves a parameter to the exact twin from now on."""
@@ -93,11 +89,15 @@ class Engine:
         self._blueprints.clear()
 
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
+        inner = {name for name, tensor in self.parameters.items() if tensor.grad_fn is not None}
         if len(outputs) == 1:
             # One backward pass is all the exact twin needs, and one sample says nothing about the layout.
-            return Plan(uses={name: [] for name in graph.leaves}, twins=dict.fromkeys(graph.leaves, "a single sample"))
+            return Plan(uses={name: [] for name in graph.leaves}, twins=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
         plan = make_plan(outputs, grad_outputs, graph)
         plan.twins.update({name: why for name, why in self._distrusted.items() if name in plan.uses})
+        plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
+        plan.twins.update(try_plan(self.parameters, graph, plan, outputs, grad_outputs, compare=self.self_check))
+        self._blueprints[graph.signature] = Blueprint.of(plan, graph)
         return plan
 
     def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
@@ -107,21 +107,23 @@ class Engine:
                 for name, gradient in gradients.items():
                     sink(name, slice(index, index + 1), Dense(gradient.unsqueeze(0)))
 
-    def _announce(self, twins: Mapping[str, str]) -> None:
-        for name, why in twins.items():
-            notice = f"{name}: exact twin, one backward pass per sample ({why})"
-            if notice not in self.notices:
-                self.notices.append(notice)
-                warnings.warn(notice, GradientWarning, stacklevel=3)
+    def _announce(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
+            warnings.warn(notice, GradientWarning, stacklevel=3)
 
     def _note_coverage(self, graph: Graph, plan: Plan) -> None:
         for name, parameter in self.parameters.items():
             if not parameter.requires_grad:
                 self.coverage[name] = "frozen"
-            elif name not in graph.leaves:
-                self.coverage[name] = "unused"
+                self._announce(f"{name}: frozen (requires_grad is False), so its gradient is zero")
             elif name in plan.twins:
                 self.coverage[name] = "exact twin"
+                if plan.twins[name] != SINGLE:
+                    self._announce(f"{name}: exact twin, one backward pass per sample ({plan.twins[name]})")
+            elif name not in graph.leaves:
+                self.coverage[name] = "unused"
+                self._announce(f"{name}: the losses do not depend on it, so its gradient is zero")
             else:
                 product = any(is_parameter_side(edge) for edge in plan.uses[name])
                 self.coverage[name] = "parameter-side product" if product else "rule"

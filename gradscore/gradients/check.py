@@ -1,0 +1,51 @@
+"""What a run does once before its first batch: learn the sample layout, and see that the images are independent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import CoupledSamplesError, EngineError
+from .engine import Engine
+from .factored import PerSample
+
+INDEPENDENCE_TOLERANCE = 1e-2
+"""Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit."""
+
+
+def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Callable[[Tensor], Tensor]) -> None:
+    """Probes and self-checks on a few images what a later batch would otherwise probe at its full size.
+
+    Args:
+        engine: knows the parameters of the model.
+        model: in eval mode.
+        images: (n, ...) a few inputs; three or four are enough.
+        gradient_at: from logits (n, K) to the gradient of the losses there, of their shape.
+
+    Raises:
+        CoupledSamplesError: the output for an image depends on the other images of its batch.
+        EngineError: the model returns something else than logits (n, K).
+    """
+    logits = model(images)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(images):
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise EngineError(
+            f"the model must return logits of shape ({len(images)}, classes) for {len(images)} images, got {got}"
+        )
+    if len(images) > 1:
+        with torch.no_grad():
+            alone = model(images[:1])[0]
+        together = logits.detach()[0]
+        if bool((alone - together).abs().max() > INDEPENDENCE_TOLERANCE * together.abs().max()):
+            raise CoupledSamplesError(
+                "the model's output for an image changes with the other images of its batch "
+                f"(by {float((alone - together).abs().max()):.3g}); per-sample gradients are not defined for it. "
+                "Put batch norm and dropout in eval mode, and remove operations that run across the batch"
+            )
+
+    def ignore(name: str, rows: slice, gradient: PerSample) -> None:
+        del name, rows, gradient
+
+    engine.stream(logits, gradient_at(logits.detach()).to(logits.dtype), ignore)

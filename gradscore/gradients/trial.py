@@ -1,0 +1,72 @@
+"""Trying a plan before it is trusted: do the rules cover it, and do they agree with the exact twin?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from . import exact
+from .collect import Collection
+from .factored import PerSample
+from .graph import Graph
+from .plan import Plan
+
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
+"""Largest accepted difference of a gradient from the exact twin, relative to its norm, by precision."""
+
+HALF_TOLERANCE = 5e-2
+
+NEGLIGIBLE = 1e-5
+"""Gradients this much smaller than the sample's whole gradient are rounding noise (of a bias that a softmax cancels,
+say): differences are compared with this share of the whole gradient's norm at least."""
+
+
+def try_plan(
+    parameters: Mapping[str, Tensor],
+    graph: Graph,
+    plan: Plan,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    *,
+    compare: bool,
+) -> dict[str, str]:
+    """Runs a plan without using its results.
+
+    Args:
+        parameters: the wanted parameters by name.
+        graph: the graph of the outputs.
+        plan: the plan to try.
+        outputs: (N, ...).
+        grad_outputs: gradient at the outputs.
+        compare: compare the first and the last sample with the exact twin.
+
+    Returns:
+        For each parameter that the rules do not cover, or for which they differ from the exact twin, the reason.
+    """
+    chosen = dict.fromkeys((0, len(outputs) - 1)) if compare else {}
+    found: dict[tuple[int, str], Tensor] = {}
+
+    def sink(name: str, rows: slice, gradient: PerSample) -> None:
+        for index in chosen:
+            if rows.start <= index < rows.stop:
+                found[index, name] = gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
+
+    collection = Collection(parameters, graph, plan, sink, len(outputs))
+    collection.run(outputs, grad_outputs, retain_graph=True)
+    doubts = dict(collection.not_covered)
+    covered = {name: parameters[name] for name in plan.uses if name not in plan.twins and name not in doubts}
+    tolerance = TOLERANCES.get(outputs.dtype, HALF_TOLERANCE)
+    for index in chosen:
+        for _, truth in exact.per_sample_gradients(outputs, grad_outputs, covered, samples=range(index, index + 1)):
+            norms = {name: float(torch.linalg.vector_norm(gradient.double())) for name, gradient in truth.items()}
+            whole = sum(norm**2 for norm in norms.values()) ** 0.5
+            for name, gradient in truth.items():
+                mine = found.get((index, name), torch.zeros_like(gradient))
+                difference = float(torch.linalg.vector_norm(mine.double() - gradient.double()))
+                allowed = tolerance * max(norms[name], NEGLIGIBLE * whole)
+                if isfinite(norms[name]) and not difference <= allowed:
+                    doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
+    return doubts
