@@ -52,7 +52,7 @@ class Use:
         value = getattr(self.edge.node, f"_saved_{name}")
         if not isinstance(value, Tensor):
             raise NotCovered(f"{self.edge.node.name()} did not save {name}")
-        return value
+        return value.detach()
 
     def setting(self, name: str) -> object:
         """A saved setting of the node."""

@@ -1,0 +1,364 @@
+"""The engine against the exact twin in float64: layer settings, whole models, and what it refuses."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from gradscore.errors import CoupledSamplesError, EngineError
+from gradscore.gradients import Engine, GradientWarning, collect, exact
+from gradscore.gradients.factored import Dense
+
+N = 5
+
+
+def images(*shape):
+    return torch.randn(N, *shape, dtype=torch.float64)
+
+
+def tokens(length=7, size=20):
+    return torch.randint(0, size, (N, length))
+
+
+class Function(nn.Module):
+    """A parameter and a function of it and the batch."""
+
+    def __init__(self, shape, function):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(shape))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.weight, x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 8, padding_idx=0)
+        self.lstm = nn.LSTM(8, 6, num_layers=2, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(12, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x, _ = self.lstm(self.embed(x))
+        x, _ = self.gru(x.transpose(0, 1))
+        return self.head(x[-1])
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return (torch.tanh(self.inner(self.inner(self.embed(x)))) @ self.embed.weight.t()).mean(1)
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, batch_first):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4)
+        self.cls = nn.Parameter(torch.randn(1, 1, 8))
+        self.position = nn.Parameter(torch.randn(1, N, 8))
+        self.batch_first = batch_first
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=batch_first)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.position
+        x = self.layer(x) if self.batch_first else self.layer(x.transpose(0, 1)).transpose(0, 1)
+        return self.head(x[:, 0])
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True))) + x)
+
+
+def resnet():
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3), Block(6), Block(6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)
+    )
+    model.train()(torch.randn(16, 3, 8, 8))
+    return model
+
+
+def lenet():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(inplace=True), nn.Flatten(),
+        nn.Linear(6 * 3 * 3, 8), nn.ReLU(), nn.Linear(8, 3),
+    )  # fmt: skip
+
+
+LAYERS = {
+    "linear": lambda: (nn.Linear(6, 4), images(6)),
+    "linear without bias": lambda: (nn.Linear(6, 4, bias=False), images(6)),
+    "linear, one extra dimension": lambda: (nn.Linear(6, 4), images(3, 6)),
+    "linear, as many tokens as samples": lambda: (nn.Linear(6, 4), images(N, 6)),
+    "linear, two extra dimensions": lambda: (nn.Linear(6, 4), images(3, 2, 6)),
+    "linear, extra dimension, no bias": lambda: (nn.Linear(6, 4, bias=False), images(3, 6)),
+    "linear, time first": lambda: (
+        Function((4, 6), lambda w, x: F.linear(x.transpose(0, 1), w).transpose(0, 1)),
+        images(N, 6),
+    ),
+    "linear, time first, in-projection bias": lambda: (
+        Function((4,), lambda b, x: F.linear(x.transpose(0, 1), torch.ones(4, 6).double(), b).transpose(0, 1)),
+        images(N, 6),
+    ),
+    "matrix on the left": lambda: (Function((4, 6), lambda w, x: (w @ x.t()).t()), images(6)),
+    "einsum": lambda: (Function((4, 6), lambda w, x: torch.einsum("nti,oi->nto", x, w)), images(3, 6)),
+    "addmm with factors": lambda: (
+        Function((6, 4), lambda w, x: torch.addmm(w[0], x, w, beta=0.5, alpha=3)),
+        images(6),
+    ),
+    "convolution 1-d": lambda: (nn.Conv1d(4, 6, 3), images(4, 9)),
+    "convolution 2-d": lambda: (nn.Conv2d(4, 6, 3), images(4, 7, 8)),
+    "convolution 3-d": lambda: (nn.Conv3d(2, 4, 3, stride=(1, 2, 1)), images(2, 6, 7, 5)),
+    "convolution 1x1": lambda: (nn.Conv2d(4, 6, 1), images(4, 5, 5)),
+    "convolution, output 1x1": lambda: (nn.Conv2d(4, 6, 5), images(4, 5, 5)),
+    "stride": lambda: (nn.Conv2d(4, 6, 3, stride=2), images(4, 8, 9)),
+    "stride larger than kernel": lambda: (nn.Conv2d(4, 6, 2, stride=3), images(4, 8, 9)),
+    "padding": lambda: (nn.Conv2d(4, 6, 3, padding=(2, 1)), images(4, 5, 6)),
+    "padding same": lambda: (nn.Conv2d(4, 6, (1, 3), padding="same", dilation=2), images(4, 5, 6)),
+    "padding same, even kernel": lambda: (nn.Conv2d(4, 6, (2, 4), padding="same", dilation=2), images(4, 5, 6)),
+    "dilation": lambda: (nn.Conv2d(4, 6, 3, dilation=(2, 1), padding=1), images(4, 7, 8)),
+    "stride and dilation": lambda: (nn.Conv2d(4, 6, 3, stride=2, dilation=2, padding=3), images(4, 7, 8)),
+    "groups": lambda: (nn.Conv2d(4, 6, 3, groups=2), images(4, 5, 6)),
+    "depthwise": lambda: (nn.Conv2d(4, 8, 3, groups=4), images(4, 5, 6)),
+    "padding circular": lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), images(4, 5, 6)),
+    "padding reflect": lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), images(4, 5, 6)),
+    "padding replicate": lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="replicate"), images(4, 5, 6)),
+    "transposed convolution": lambda: (
+        nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+        images(4, 5, 6),
+    ),
+    "frames of a video": lambda: (
+        nn.Sequential(nn.Flatten(0, 1), nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Unflatten(0, (N, 4))),
+        images(4, 2, 5, 5),
+    ),
+    "channels last": lambda: (nn.Conv2d(4, 6, 3), images(4, 7, 8).contiguous(memory_format=torch.channels_last)),
+    "batch norm 1-d": lambda: (nn.BatchNorm1d(6), images(6)),
+    "batch norm 2-d": lambda: (nn.BatchNorm2d(3), images(3, 4, 4)),
+    "layer norm": lambda: (nn.LayerNorm(6), images(3, 6)),
+    "layer norm over two axes": lambda: (nn.LayerNorm((3, 6)), images(2, 3, 6)),
+    "layer norm without bias": lambda: (nn.LayerNorm(6, bias=False), images(3, 6)),
+    "layer norm, time first": lambda: (
+        nn.Sequential(nn.Unflatten(0, (1, N)), nn.LayerNorm(6), nn.Flatten(0, 1)),
+        images(3, 6),
+    ),
+    "group norm": lambda: (nn.GroupNorm(2, 6), images(6, 4, 3)),
+    "instance norm": lambda: (nn.InstanceNorm2d(3, affine=True), images(3, 4, 4)),
+    "rms norm": lambda: (nn.RMSNorm(6), images(3, 6)),
+    "prelu": lambda: (nn.PReLU(3), images(3, 4)),
+    "embedding": lambda: (nn.Embedding(20, 6, padding_idx=2), tokens()),
+    "embedding, small table": lambda: (nn.Embedding(4, 6), tokens(size=4)),
+    "embedding, one index a sample": lambda: (nn.Embedding(20, 6), torch.randint(0, 20, (N,))),
+    "embedding, by frequency": lambda: (nn.Embedding(8, 6, scale_grad_by_freq=True), tokens(size=8)),
+    "embedding, sparse": lambda: (nn.Embedding(20, 6, sparse=True), tokens()),
+    "add": lambda: (Function((3, 1), lambda w, x: x + w), images(3, 4)),
+    "add with factor": lambda: (Function((4,), lambda w, x: torch.add(x, w, alpha=3)), images(3, 4)),
+    "subtract": lambda: (Function((4,), lambda w, x: torch.sub(x, w, alpha=2) + (w - x)), images(3, 4)),
+    "multiply": lambda: (Function((3, 1), lambda w, x: x * w), images(3, 4)),
+    "divide": lambda: (Function((4,), lambda w, x: w / x + x / w), images(3, 4)),
+    "expand": lambda: (Function((1, 1, 4), lambda w, x: w.expand(len(x), 3, -1) * x), images(3, 4)),
+    "repeat": lambda: (Function((2, 4), lambda w, x: w.repeat(len(x), 3, 1).view(N, 6, 4) * x), images(6, 4)),
+    "scalar": lambda: (Function((), lambda w, x: x * w), images(4)),
+    "used twice": lambda: (Function((4, 4), lambda w, x: torch.tanh(x @ w) @ w + w[0]), images(4)),
+    "weight norm": lambda: (nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
+    "spectral norm": lambda: (nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), images(3, 6)),
+    "relative position table": lambda: (
+        Function((9, 2), lambda w, x: (x + w[torch.arange(9).view(3, 3)].permute(2, 0, 1)).softmax(-1)),
+        images(2, 3, 3),
+    ),
+    "cast": lambda: (Function((4, 6), lambda w, x: F.linear(x, w.float().double())), images(6)),
+}
+
+MODELS = {
+    "MLP": lambda: (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), images(6)),
+    "LeNet": lambda: (lenet(), images(1, 14, 14)),
+    "ResNet with batch norm": lambda: (resnet(), images(3, 8, 8)),
+    "ViT": lambda: (VisionTransformer(batch_first=True), images(3, 8, 8)),
+    "ViT, time first": lambda: (VisionTransformer(batch_first=False), images(3, 8, 8)),
+    "LSTM and GRU": lambda: (Recurrent(), tokens()),
+    "tied weights": lambda: (Tied(), tokens()),
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def outputs_of(case):
+    model, batch = case()
+    model = model.double().eval()
+    outputs = model(batch).flatten(1)
+    return dict(model.named_parameters()), outputs, torch.randn_like(outputs)
+
+
+def streamed(engine, outputs, grad_outputs, **options):
+    """The engine's gradients written out, (N, *shape) by name, and the same elements from the blocks, sorted."""
+    dense = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
+    blocks = {name: [[] for _ in range(len(outputs))] for name in engine.parameters}
+
+    def sink(name, rows, gradient):
+        dense[name][rows] = gradient.dense(slice(None)).detach()
+        for part, block in gradient.blocks(50):
+            for offset, elements in enumerate(block):
+                blocks[name][rows.start + part.start + offset].append(elements.clone())
+        for found in blocks[name][rows]:
+            found.append(torch.zeros(gradient.implicit_zeros, dtype=outputs.dtype))
+
+    engine.stream(outputs, grad_outputs, sink, **options)
+    return dense, {name: [torch.cat(parts).sort()[0] for parts in found if parts] for name, found in blocks.items()}
+
+
+def exactly(parameters, outputs, grad_outputs):
+    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
+    return {name: torch.stack([row[name] for row in rows]) for name in parameters}
+
+
+@pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
+def test_equals_the_exact_twin(case):
+    parameters, outputs, grad_outputs = outputs_of(case)
+    truth = exactly(parameters, outputs, grad_outputs)
+    engine = Engine(parameters)
+    dense, blocks = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    assert "exact twin" not in engine.coverage.values()
+    for name, gradient in truth.items():
+        scale = gradient.abs().max()
+        torch.testing.assert_close(dense[name], gradient, rtol=1e-10, atol=1e-10 * scale)
+        for found, row in zip(blocks[name], gradient, strict=True):
+            torch.testing.assert_close(found, row.flatten().sort()[0], rtol=1e-10, atol=1e-10 * scale)
+
+
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_sums_to_the_ordinary_gradient(case):
+    parameters, outputs, grad_outputs = outputs_of(case)
+    summed = torch.autograd.grad(outputs, list(parameters.values()), grad_outputs, retain_graph=True)
+    dense, _ = streamed(Engine(parameters), outputs, grad_outputs)
+    for gradient, name in zip(summed, parameters, strict=True):
+        torch.testing.assert_close(dense[name].sum(0), gradient, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_remembers_the_layout_for_batches_of_another_size(case):
+    model, batch = case()
+    model = model.double().eval()
+    parameters = dict(model.named_parameters())
+    engine = Engine(parameters)
+    for samples in (N, 3, 1, N):
+        outputs = model(batch[:samples])
+        grad_outputs = torch.randn_like(outputs)
+        truth = exactly(parameters, outputs, grad_outputs)
+        dense, _ = streamed(engine, outputs, grad_outputs)
+        torch.testing.assert_close(dense, truth, rtol=1e-10, atol=1e-12)
+
+
+def test_leaves_no_trace():
+    model, batch = lenet().double(), images(1, 14, 14)
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    outputs = model(batch)
+    streamed(Engine(dict(model.named_parameters())), outputs, torch.ones_like(outputs))
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+    assert all(parameter.grad is None and not vars(parameter) for parameter in model.parameters())
+
+
+def test_without_a_rule_the_exact_twin_takes_over_and_says_so():
+    model, batch = Function((4,), lambda w, x: torch.atan2(w, x)), images(3, 4)
+    parameters = dict(model.double().named_parameters())
+    outputs = model(batch).flatten(1)
+    engine = Engine(parameters)
+    with pytest.warns(GradientWarning, match=r"weight: exact twin.*Atan2Backward0"):
+        dense, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+    torch.testing.assert_close(dense, exactly(parameters, outputs, torch.ones_like(outputs)))
+    assert engine.coverage == {"weight": "exact twin"}
+    streamed(engine, outputs, torch.ones_like(outputs))
+    assert len(engine.notices) == 1
+
+
+def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch):
+    def broken(use, gradients):
+        return Dense(2 * collect_addmm(use, gradients).dense(slice(None)))
+
+    collect_addmm = collect.RULES["AddmmBackward0"]
+    monkeypatch.setitem(collect.RULES, "AddmmBackward0", broken)
+    parameters, outputs, grad_outputs = outputs_of(MODELS["MLP"])
+    engine = Engine(parameters)
+    with pytest.warns(GradientWarning, match="self-check"):
+        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))
+    assert set(engine.coverage.values()) == {"exact twin"}
+
+
+COUPLED = {
+    "batch norm in training mode": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
+    "batch norm in training mode, first": lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
+    "centred over the batch": lambda: nn.Sequential(nn.Linear(4, 4), Function((4,), lambda w, x: x - x.mean(0) + w)),
+}
+
+
+@pytest.mark.parametrize("case", COUPLED.values(), ids=COUPLED)
+def test_refuses_coupled_samples(case):
+    model = case().double()
+    outputs = model(images(4))
+    with pytest.raises(CoupledSamplesError, match=r"depends? on"):
+        streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
+
+
+def test_frozen_and_unused_parameters_have_gradient_zero_and_are_announced():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double()
+    model[0].weight.requires_grad_(False)
+    parameters = {**dict(model.named_parameters()), "other": nn.Parameter(torch.ones(3).double())}
+    outputs = model(images(4))
+    engine = Engine(parameters)
+    with pytest.warns(GradientWarning) as caught:
+        dense, _ = streamed(engine, outputs, torch.ones_like(outputs))
+    assert [str(item.message).split(",")[0] for item in caught] == [
+        "0.weight: frozen (requires_grad is False)",
+        "other: the losses do not depend on it",
+    ]
+    assert not dense["0.weight"].any()
+    assert not dense["other"].any()
+    assert dense["0.bias"].any()
+
+
+def test_an_empty_batch_reports_nothing():
+    model = nn.Linear(4, 2)
+    outputs = model(torch.zeros(0, 4))
+    dense, _ = streamed(Engine(dict(model.named_parameters())), outputs, torch.ones_like(outputs))
+    assert dense["weight"].shape == (0, 2, 4)
+
+
+BAD = {
+    "no graph": (lambda: (torch.ones(3, 2), torch.ones(3, 2)), "have no graph"),
+    "other shape": (lambda: (nn.Linear(2, 2)(torch.ones(3, 2)), torch.ones(3, 1)), r"\(3, 2\).*\(3, 1\)"),
+    "scalar": (lambda: (nn.Linear(2, 2)(torch.ones(3, 2)).sum(), torch.ones(())), r"must be \(N, \.\.\.\)"),
+}
+
+
+@pytest.mark.parametrize(("tensors", "message"), BAD.values(), ids=BAD)
+def test_refuses_unusable_outputs(tensors, message):
+    with pytest.raises(EngineError, match=message):
+        Engine({}).stream(*tensors(), lambda *_: None)
+
+
+def test_an_error_in_the_sink_comes_through_and_leaves_no_hook():
+    parameters, outputs, grad_outputs = outputs_of(MODELS["MLP"])
+    engine = Engine(parameters)
+
+    def fail(*_):
+        raise RuntimeError("sink failed")
+
+    with pytest.raises(RuntimeError, match="sink failed"):
+        engine.stream(outputs, grad_outputs, fail, retain_graph=True)
+    dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))
