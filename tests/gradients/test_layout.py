@@ -1,0 +1,76 @@
+"""Which axis holds the samples: only the bit test tells."""
+
+import pytest
+import torch
+from torch import nn
+
+from gradscore.gradients.graph import read_graph
+from gradscore.gradients.layout import Layout, exponents, probe
+
+
+def found(outputs):
+    """Layouts by node name, for all nodes of the graph but the leaves."""
+    graph = read_graph(outputs, {})
+    nodes = [node for node in graph.order if "Accumulate" not in node.name()]
+    layouts = probe(outputs, torch.randn_like(outputs), graph, nodes)
+    return {node.name(): layout for node, layout in layouts.items()}
+
+
+LINEAR = nn.Linear(6, 6, bias=False)
+
+CASES = {
+    "rows of a sample together": (
+        lambda x: LINEAR(x).flatten(1),
+        (5, 3, 6),
+        Layout(axis=0, major=True, samples=5, repeats=3),
+    ),
+    "samples alternate": (
+        lambda x: LINEAR(x.transpose(0, 1)).transpose(0, 1).flatten(1),
+        (5, 3, 6),
+        Layout(axis=0, major=False, samples=5, repeats=3),
+    ),
+    "as many tokens as samples, time first": (
+        lambda x: LINEAR(x.transpose(0, 1)).transpose(0, 1).flatten(1),
+        (6, 6, 6),
+        Layout(axis=0, major=False, samples=6, repeats=6),
+    ),
+    "more samples than exponents": (
+        lambda x: LINEAR(x.transpose(0, 1)).transpose(0, 1).flatten(1),
+        (70, 2, 6),
+        Layout(axis=0, major=False, samples=70, repeats=2),
+    ),
+    "samples mixed": (lambda x: torch.tanh((y := LINEAR(x)) - y.mean(0)), (5, 6), None),
+}
+
+
+@pytest.mark.parametrize(("function", "shape", "layout"), CASES.values(), ids=CASES)
+def test_finds_the_layout(function, shape, layout):
+    torch.manual_seed(0)
+    assert found(function(torch.randn(shape)))["MmBackward0"] == layout
+
+
+def test_ignores_shapes_that_mislead():
+    """The bias of a time-first projection is added to (tokens, batch, features), with as many tokens as samples."""
+    torch.manual_seed(0)
+    linear = nn.Linear(6, 6)
+    outputs = linear(torch.randn(6, 6, 6).transpose(0, 1)).transpose(0, 1).flatten(1)
+    assert found(outputs)["AddBackward0"] == Layout(axis=1, major=True, samples=6, repeats=1)
+
+
+SPLITS = {
+    "major": (Layout(0, True, 2, 3), [[0, 1, 2], [3, 4, 5]]),
+    "minor": (Layout(0, False, 2, 3), [[0, 2, 4], [1, 3, 5]]),
+}
+
+
+@pytest.mark.parametrize(("layout", "rows"), SPLITS.values(), ids=SPLITS)
+def test_splits_rows_by_sample(layout, rows):
+    assert layout.samples_first(torch.arange(6)).tolist() == rows
+
+
+def test_exponents_differ_within_the_span_and_between_neighbours():
+    powers = exponents(100, torch.float32, torch.device("cpu"))
+    assert len(set(powers[:32].tolist())) == 32
+    assert (powers[1:] != powers[:-1]).all()
+    assert (powers[32:] != powers[:-32]).all()
+    assert powers.abs().max() <= 16
