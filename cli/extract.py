@@ -1,0 +1,117 @@
+"""`gradscore extract`: from a configuration to a run folder with feature tables."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from gradscore.config import load_config
+
+from .options import ConfigArgument, SetOption
+
+if TYPE_CHECKING:
+    from gradscore.features import ExtractSummary, SplitSummary
+
+INTERRUPTED = 130
+SHOWN = 10
+
+
+class DeviceChoice(StrEnum):
+    """Where to compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def extract(
+    config: ConfigArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN", help="Run folder, instead of the configuration's.")
+    ] = None,
+    settings: SetOption = None,
+    device: Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")] = None,
+    trust_code: Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")] = False,
+) -> None:
+    """Compute the gradient features of all samples and write a run folder.
+
+    A run that was interrupted goes on where it stopped when the same command is given again.
+
+    Example: gradscore extract configs/digits.yaml --out runs/digits --batch-size 128 --trust-code
+    """
+    from gradscore.features import extract as run_extract  # imports PyTorch, which help and errors need not wait for
+
+    options = {"device": device, "batch_size": batch_size, "workers": workers}
+    given = [f"extract.{name}={value}" for name, value in options.items() if value is not None]
+    loaded = load_config(config, [*(settings or ()), *given])
+    errors = Console(stderr=True)
+    try:
+        with _progress_bar(errors) as bar:
+            task = bar.add_task("preparing", total=None)
+
+            def tell(split: str, done: int, total: int) -> None:
+                bar.update(task, description=split, completed=done, total=total)
+
+            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
+    except KeyboardInterrupt:
+        errors.print(f"interrupted; the same command continues the run in {out or loaded.run}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    _report(Console(), summary)
+
+
+class _RateColumn(ProgressColumn):
+    """Samples per second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.0f} samples/s")
+
+
+def _progress_bar(console: Console) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _RateColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True)
+
+
+def _report(console: Console, summary: ExtractSummary) -> None:
+    if summary.was_complete:
+        console.print("this run is already complete: nothing to compute")
+    console.print(_table(summary.splits))
+    console.print(f"{summary.feature_count} features per sample, computed on {summary.device}", soft_wrap=True)
+    _list(console, "note", summary.notices)
+    _list(console, "skipped", [f"{split.name}, {line}" for split in summary.splits for line in split.skipped])
+    not_finite = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
+    _list(console, "samples with values that are not finite", not_finite)
+    console.print(f"run folder: {summary.run}", soft_wrap=True, highlight=False)
+
+
+def _table(splits: list[SplitSummary]) -> Table:
+    table = Table("split")
+    for heading in ("samples", "accuracy", "seconds", "samples/s"):
+        table.add_column(heading, justify="right")
+    for split in splits:
+        accuracy = "-" if split.accuracy is None else f"{split.accuracy:.4f}"
+        rate = f"{split.computed / split.seconds:.0f}" if split.computed else "-"
+        table.add_row(split.name, str(split.samples), accuracy, f"{split.seconds:.1f}", rate)
+    return table
+
+
+def _list(console: Console, what: str, lines: list[str]) -> None:
+    for line in lines[:SHOWN]:
+        console.print(f"{what}: {line}", soft_wrap=True, highlight=False, markup=False)
+    if len(lines) > SHOWN:
+        console.print(f"{what}: and {len(lines) - SHOWN} more, listed in manifest.json")

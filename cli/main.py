@@ -1,0 +1,63 @@
+"""The command `gradscore`: its sub-commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gradscore.errors import GradscoreError
+
+from .config import app as config_app
+from .extract import extract
+
+INTERRUPTED = 130
+
+
+class _ErrorsAsMessages(TyperGroup):
+    """Turns errors raised on purpose into one line on standard error and the exit code of their class."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GradscoreError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    cls=_ErrorsAsMessages,
+    help="Tell from per-sample gradients whether a prediction is wrong or a sample is out of distribution.\n\n"
+    "Example: gradscore extract configs/digits.yaml --trust-code",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command("extract")(extract)
+app.add_typer(config_app, name="config")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gradscore {version('gradscore')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs the command line and exits with 0 (fine), 1 (a gate failed), 2 (unusable input), 3 (inconclusive) or 130."""
+    app(prog_name="gradscore")

@@ -1,0 +1,22 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigArgument = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A YAML configuration file.", show_default=False)
+]
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting, for example features.granularity=module; may be given several times.",
+        show_default=False,
+    ),
+]
