@@ -23,6 +23,9 @@ from .models import build_model
 from .rows import Computed, Extractor, joined_rows
 from .store import RunWriter, check_target, is_complete
 
+WARM_UP = 4
+"""Samples shown to the engine before a run."""
+
 
 class Progress(Protocol):
     """Is told how far an extraction is."""
@@ -179,13 +182,14 @@ def _seeded_model(config: Config, *, trust_code: bool) -> nn.Module:
 
 
 def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) -> None:
-    """Shows the engine the first batch of the run, so that what it learns there is the same after an interruption.
+    """Shows the engine the first samples of the run, so that what it learns there is the same after an interruption.
 
     A model or first samples that cannot be used are found here, before there is a run folder.
     """
-    batch = collate([dataset[place] for place in range(min(len(dataset), config.extract.batch_size))])
+    batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
     _check_samples(batch, split="in_dist.fit", on_error=config.extract.on_error)
-    extractor.values(batch.images)
+    if len(batch.images):
+        extractor.prepare(batch.images)
 
 
 def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:

@@ -14,6 +14,7 @@ from .config import FeaturesConfig
 from .data import Batch
 from .errors import ModelError
 from .gradients import Engine
+from .gradients.check import prepare
 from .losses import LOSSES
 from .parts import Rows, Skipped
 from .statistics import reduce_gradients
@@ -48,6 +49,17 @@ class Extractor:
         self._num_classes = num_classes
         self._features = features
         self._groups = groups
+
+    def prepare(self, images: Tensor) -> None:
+        """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
+
+        Raises:
+            ModelError: as `values`.
+            CoupledSamplesError: the output for an image depends on the others of its batch.
+        """
+        self._outputs(images)
+        head = LOSSES[self._features.losses[0]]
+        prepare(self.engine, self.model, images.to(self.device), lambda logits: head(logits).direction)
 
     def values(self, images: Tensor) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
