@@ -127,9 +127,9 @@ class _Batch:
         if name in self._kept:
             self._kept[name].append((rows, gradient))
         if name in self._owners:
-            for part, measured in measure(gradient, self._wanted, self._loss.device):
-                for moments in self._owners[name]:
-                    moments.merge(slice(rows.start + part.start, rows.start + part.stop), measured)
+            measured = measure(gradient, self._wanted)
+            for moments in self._owners[name]:
+                moments.merge(rows, measured)
 
     def values(self) -> Tensor:
         """The metrics of all samples, (N, dim)."""

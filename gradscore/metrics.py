@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .statistics import Moments, Wanted, measure_block
+from .statistics import Moments, Wanted, measure_exactly
 
 Targets = Sequence[nn.Module | Tensor] | nn.Module | Tensor
 
@@ -123,7 +123,7 @@ class PooledMetric(GradientMetric):
     def _collect(self, grad: Tensor) -> None:
         if grad.numel():
             self._dtype = torch.promote_types(self._dtype, grad.dtype)
-            measured = measure_block(grad.reshape(1, -1), self._moments.wanted)
+            measured = measure_exactly(grad.detach().reshape(1, -1), self._moments.wanted)
             self._moments.merge(slice(0, 1), measured.to(self._moments.count.device))
 
     def _get_metric(self) -> Tensor:

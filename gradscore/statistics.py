@@ -7,9 +7,9 @@ far larger than the spread, squares that leave the range of float32) its samples
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ SMALL_ELEMENTS = 1 << 14
 
 SAFE = (1e-12, 1e12)
 """Euclidean norms in this range have squares that float32 holds."""
+
+SAFE_DOUBLE = (1e-140, 1e140)
+"""The same for float64."""
 
 
 def norm_order(statistic: str) -> float | None:
@@ -216,25 +219,90 @@ def _join_norms(one: Tensor, other: Tensor, order: float) -> Tensor:
     return torch.where(largest > 0, joined, largest)
 
 
-def measure(gradient: PerSample, wanted: Wanted, device: torch.device) -> Iterator[tuple[slice, Moments]]:
+def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     """Reduces per-sample gradients of one parameter, without ever holding those of more than a few samples.
 
     Args:
         gradient: the gradients.
         wanted: what to compute.
-        device: where they are.
 
-    Yields:
-        Samples, and moments of some of their elements: every element comes once.
+    Returns:
+        Moments of all elements of every sample.
     """
     if isinstance(gradient, Factored) and gradient.is_outer_product:
-        yield slice(0, len(gradient)), _outer_product(gradient, wanted)
-        return
-    for rows, block in gradient.blocks(CACHE_ELEMENTS if device.type == "cpu" else ACCELERATOR_ELEMENTS):
-        if block.shape[1]:
-            yield rows, measure_block(block, wanted)
-    if gradient.implicit_zeros:
-        yield slice(0, len(gradient)), zeros(len(gradient), gradient.implicit_zeros, wanted, device)
+        return _outer_product(gradient, wanted)
+    elements = prod(gradient.shape)
+    if len(gradient) * elements <= SMALL_ELEMENTS:
+        return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
+    sums = _Sums(len(gradient), wanted, gradient.device)
+    for rows, block in gradient.blocks(CACHE_ELEMENTS if gradient.device.type == "cpu" else ACCELERATOR_ELEMENTS):
+        if block.shape[-1]:
+            sums.add(rows, block)
+    found, doubtful = sums.moments(elements, gradient.implicit_zeros)
+    for start in doubtful.nonzero().flatten().tolist():
+        row = slice(start, start + 1)
+        better = measure_exactly(gradient.dense(row).flatten(1), wanted)
+        found.mean[row], found.spread[row] = better.mean, better.spread
+    return found
+
+
+class _Sums:
+    """Sums of blocks, in float64 but for the sums inside a block."""
+
+    def __init__(self, samples: int, wanted: Wanted, device: torch.device) -> None:
+        self.wanted = wanted
+        zero = torch.zeros(samples, dtype=torch.float64, device=device)
+        self.maximum, self.minimum = torch.full_like(zero, -inf), torch.full_like(zero, inf)
+        self.total, self.squares = zero.clone(), zero.clone()
+        self.norms = {order: zero.clone() for order in wanted.orders}
+        self.single = False
+        self.scratch: Tensor | None = None
+
+    def add(self, rows: slice, block: Tensor) -> None:
+        """Takes in a block, (n, p) or (parts, n, p)."""
+        samples = rows.stop - rows.start
+        values = block.reshape(-1, block.shape[-1])
+        if values.dtype in (torch.float16, torch.bfloat16):
+            values = values.float()
+        self.single |= values.dtype == torch.float32
+        if self.wanted.extrema:
+            torch.maximum(self.maximum[rows], values.amax(1).view(-1, samples).amax(0).double(), out=self.maximum[rows])
+            torch.minimum(self.minimum[rows], values.amin(1).view(-1, samples).amin(0).double(), out=self.minimum[rows])
+        if self.wanted.mean:
+            self.total[rows] += values.sum(1).view(-1, samples).sum(0, dtype=torch.float64)
+        if self.wanted.spread:
+            norm = torch.linalg.vector_norm(values, dim=1).double().view(-1, samples)
+            self.squares[rows] += (norm * norm).sum(0)
+        if self.wanted.orders:
+            if self.scratch is None or self.scratch.numel() < values.numel() or self.scratch.dtype != values.dtype:
+                self.scratch = torch.empty(values.numel(), dtype=values.dtype, device=values.device)
+            magnitude = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape))
+            for order, norm in self.norms.items():
+                if order == 1:
+                    norm[rows] += magnitude.sum(1).view(-1, samples).sum(0, dtype=torch.float64)
+                else:
+                    part = _scaled_norm(magnitude.double(), order).view(-1, samples)
+                    norm[rows] = _join_norms(norm[rows], _scaled_norm(part.t(), order), order)
+
+    def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, Tensor]:
+        """Moments of all blocks, and for which samples (N,) mean and spread have lost digits."""
+        found = Moments.empty(len(self.total), self.wanted, self.total.device)
+        found.count.fill_(elements)
+        found.norms = self.norms
+        doubtful = torch.zeros_like(self.total, dtype=torch.bool)
+        if self.wanted.extrema:
+            found.maximum, found.minimum = self.maximum, self.minimum
+            if implicit_zeros:
+                found.maximum, found.minimum = found.maximum.clamp(min=0), found.minimum.clamp(max=0)
+        if self.wanted.mean:
+            found.mean = self.total / elements
+        if self.wanted.spread:
+            about = self.squares - elements * found.mean**2
+            found.spread = about.clamp(min=0).sqrt()
+            doubtful |= about < self.squares / 2
+            smallest, largest = SAFE if self.single else SAFE_DOUBLE
+            doubtful |= ~((self.squares > smallest**2) & (self.squares < largest**2))
+        return found, doubtful
 
 
 def zeros(samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
@@ -256,8 +324,8 @@ def zeros(samples: int, elements: int, wanted: Wanted, device: torch.device) -> 
     return found
 
 
-def measure_block(block: Tensor, wanted: Wanted) -> Moments:
-    """Moments of each row of a block, to the accuracy of float64 sums over its elements where it matters.
+def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
+    """Moments of rows of elements in float64, in two passes and scaled to magnitude one.
 
     Args:
         block: (n, p) with p of at least one.
@@ -266,43 +334,6 @@ def measure_block(block: Tensor, wanted: Wanted) -> Moments:
     Returns:
         Moments of n samples.
     """
-    if block.numel() <= SMALL_ELEMENTS or block.dtype in (torch.float16, torch.bfloat16):
-        return _measure_exactly(block, wanted)
-    found = Moments.empty(len(block), wanted, block.device)
-    width = block.shape[1]
-    found.count.fill_(width)
-    doubtful = torch.zeros(len(block), dtype=torch.bool, device=block.device)
-    if wanted.extrema:
-        found.maximum, found.minimum = block.amax(1).double(), block.amin(1).double()
-    if wanted.mean:
-        found.mean = block.sum(1).double() / width
-    if wanted.spread:
-        norm = torch.linalg.vector_norm(block, dim=1).double()
-        if block.dtype == torch.float32:
-            doubtful |= (norm < SAFE[0]) | (norm > SAFE[1])
-        if wanted.mean:
-            squares = norm**2
-            left = squares - width * found.mean**2
-            doubtful |= left < squares / 2
-            found.spread = left.clamp(min=0).sqrt()
-        else:
-            found.spread = norm
-    if wanted.orders:
-        magnitude = block.abs()
-        for order in wanted.orders:
-            if order == 1:
-                found.norms[order] = magnitude.sum(1).double()
-            else:
-                found.norms[order] = _scaled_norm(magnitude.double(), order)
-    if bool(doubtful.any()):
-        rows = doubtful.nonzero().squeeze(1)
-        better = _measure_exactly(block[rows], wanted)
-        found.mean[rows], found.spread[rows] = better.mean, better.spread
-    return found
-
-
-def _measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
-    """Moments in float64, in two passes and on elements scaled to magnitude one."""
     values = block.double()
     found = Moments.empty(len(block), wanted, block.device)
     found.count.fill_(values.shape[1])
@@ -327,8 +358,8 @@ def _scaled_norm(magnitude: Tensor, order: float) -> Tensor:
 
 def _outer_product(gradient: Factored, wanted: Wanted) -> Moments:
     """Moments of outer products in closed form, from the moments of the two vectors."""
-    left = _measure_exactly(gradient.left.flatten(1), wanted)
-    right = _measure_exactly(gradient.right.flatten(1), wanted)
+    left = measure_exactly(gradient.left.flatten(1), wanted)
+    right = measure_exactly(gradient.right.flatten(1), wanted)
     found = Moments.empty(len(gradient), wanted, left.count.device)
     found.count = left.count * right.count
     if wanted.extrema:
@@ -384,9 +415,9 @@ def reduce_gradients(
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
         if name in owners:
             reported[name] += len(gradient)
-            for part, measured in measure(gradient, wanted, outputs.device):
-                for group in owners[name]:
-                    moments[group].merge(slice(rows.start + part.start, rows.start + part.stop), measured)
+            measured = measure(gradient, wanted)
+            for group in owners[name]:
+                moments[group].merge(rows, measured)
 
     engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
     for name, samples in reported.items():

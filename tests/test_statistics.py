@@ -7,8 +7,8 @@ from torch import nn
 
 from gradscore.errors import ConfigError
 from gradscore.gradients import Engine, exact
-from gradscore.gradients.factored import Factored, Rows, Total
-from gradscore.statistics import Moments, Wanted, measure, measure_block, norm_order, reduce_gradients
+from gradscore.gradients.factored import Dense, Factored, Rows, Total
+from gradscore.statistics import Wanted, measure, norm_order, reduce_gradients
 
 NAMES = ("max", "min", "mean", "std", "l1", "l2", "linf", "l0.5", "l3")
 
@@ -24,15 +24,10 @@ REFERENCE = {
     "l3": lambda g: (np.abs(g) ** 3).sum() ** (1 / 3),
 }
 
-CPU = torch.device("cpu")
-
 
 def pooled(gradient, statistic):
     wanted = Wanted.by([statistic])
-    moments = Moments.empty(len(gradient), wanted, CPU)
-    for rows, part in measure(gradient, wanted, CPU):
-        moments.merge(rows, part)
-    return moments.statistic(statistic).numpy()
+    return measure(gradient, wanted).statistic(statistic).numpy()
 
 
 def uses(count, height):
@@ -116,7 +111,7 @@ FLOAT32 = {
 @pytest.mark.parametrize("statistic", NAMES)
 @pytest.mark.parametrize("block", FLOAT32.values(), ids=FLOAT32)
 def test_keeps_digits_that_float32_would_lose(block, statistic):
-    found = measure_block(block, Wanted.by([statistic])).statistic(statistic)
+    found = measure(Dense(block), Wanted.by([statistic])).statistic(statistic)
     truth = [REFERENCE[statistic](row) for row in block.double().numpy()]
     scale = np.abs(block.double().numpy()).max()
     np.testing.assert_allclose(found, truth, rtol=3e-5, atol=1e-9 * scale)
@@ -125,9 +120,8 @@ def test_keeps_digits_that_float32_would_lose(block, statistic):
 def test_non_finite_elements_show():
     block = torch.zeros(2, 40000)
     block[0, 7] = torch.nan
-    for statistic in NAMES:
-        found = measure_block(block, Wanted.by([statistic])).statistic(statistic)
-        assert found.isnan().tolist() == [True, False]
+    moments = measure(Dense(block), Wanted.by(NAMES))
+    assert all(moments.statistic(name).isnan().tolist() == [True, False] for name in NAMES)
 
 
 def test_unused_parameters_count_as_zeros():

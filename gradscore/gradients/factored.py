@@ -28,6 +28,10 @@ class PerSample(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of the gradient of one sample."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where the gradients are."""
+
     def __len__(self) -> int:
         """The number of samples."""
 
@@ -57,6 +61,11 @@ class Dense:
     """Gradients written out: `values` is (N, *shape)."""
 
     values: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """See `PerSample`."""
+        return self.values.device
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,6 +108,11 @@ class Factored:
     left: Tensor
     right: Tensor
     shape: tuple[int, ...]
+
+    @property
+    def device(self) -> torch.device:
+        """See `PerSample`."""
+        return self.left.device
 
     @property
     def implicit_zeros(self) -> int:
@@ -176,6 +190,11 @@ class Convolved:
     shape: tuple[int, ...]
 
     @property
+    def device(self) -> torch.device:
+        """See `PerSample`."""
+        return self.left.device
+
+    @property
     def implicit_zeros(self) -> int:
         """See `PerSample`."""
         return 0
@@ -213,7 +232,10 @@ class Convolved:
         return Factored(left, self.windows(rows), self.shape)
 
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`: the windows are copied out for a few samples at a time."""
+        """See `PerSample`: by shifted copies of the images where possible, else by copied-out windows."""
+        if len(self.kernel) <= 2 and self.left.shape[1] == 1:
+            yield from shifted_blocks(self, budget)
+            return
         positions = self.left.shape[1] * prod(self.left.shape[4:])
         copied = self.image.shape[2] * prod(self.kernel) * positions
         for rows in sample_slices(len(self), max(copied, prod(self.shape)), budget):
@@ -227,6 +249,60 @@ class Convolved:
     def reshaped(self, shape: tuple[int, ...]) -> Convolved:
         """See `PerSample`."""
         return replace(self, shape=shape)
+
+
+def shifted_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:
+    """Blocks of a convolution's weight gradient from a few shifted copies of the images instead of all windows.
+
+    Only the horizontal shifts are copied, kernel-width times the image. In each of them, rows that are a vertical
+    stride apart are put next to each other, so that the positions under one vertical tap are a contiguous view, and one
+    batched product per vertical tap gives the gradient.
+
+    Args:
+        gradient: of a convolution over one or two axes, one image per sample.
+        budget: elements of a block.
+
+    Yields:
+        See `PerSample.blocks`; blocks are (vertical taps, samples, elements).
+    """
+    line = (1,) * (2 - len(gradient.kernel))
+    (height, width), (down, right) = line + gradient.kernel, line + gradient.stride
+    gap_y, gap_x = line + gradient.dilation
+    pad_y, pad_x = (0,) * (2 - len(gradient.kernel)) + gradient.padding
+    samples, _, groups, out = gradient.left.shape[:4]
+    rows, columns = line + tuple(gradient.left.shape[4:])
+    channels = gradient.image.shape[2]
+    left = gradient.left.reshape(samples * groups, out, rows * columns)
+    images = gradient.image.reshape(samples, groups, channels // groups, *(line + tuple(gradient.image.shape[3:])))
+    # Rows of the padded image that any window touches, rounded up to whole strides.
+    used = -(-(down * (rows - 1) + gap_y * (height - 1) + 1) // down)
+    below, beside = down * used - images.shape[3] - pad_y, right * columns
+    inner = width * (channels // groups)
+    elements, copied = groups * out * inner, groups * inner * down * used * columns
+    whole = height * elements <= budget
+    step = max(1, min(samples, budget // max(height * elements, copied)))
+    taps = torch.empty(height if whole else 1, step * groups, out, inner, dtype=left.dtype, device=left.device)
+    shifted = left.new_empty(step, groups, width, channels // groups, down, used, columns)
+    for start in range(0, samples, step):
+        stop = min(start + step, samples)
+        count = stop - start
+        padded = F.pad(
+            images[start:stop], (pad_x, max(0, beside + gap_x * (width - 1) - images.shape[4] - pad_x), pad_y, below)
+        )
+        for shift in range(width):
+            window = padded[..., shift * gap_x : shift * gap_x + beside : right]
+            shifted[:count, :, shift] = window.reshape(*window.shape[:3], used, down, columns).transpose(3, 4)
+        flat = shifted[:count].reshape(count * groups, inner, down, used * columns)
+        batch = slice(start * groups, stop * groups)
+        for tap in range(height):
+            offset = tap * gap_y // down * columns
+            view = flat[:, :, tap * gap_y % down, offset : offset + rows * columns]
+            target = taps[tap if whole else 0, : count * groups]
+            torch.bmm(left[batch], view.transpose(1, 2), out=target)
+            if not whole:
+                yield slice(start, stop), target.view(count, -1)
+        if whole:
+            yield slice(start, stop), taps[:, : count * groups].view(height, count, elements)
 
 
 @dataclass(frozen=True)
@@ -244,6 +320,11 @@ class Rows:
     values: Tensor
     height: int
     shape: tuple[int, ...]
+
+    @property
+    def device(self) -> torch.device:
+        """See `PerSample`."""
+        return self.values.device
 
     @property
     def implicit_zeros(self) -> int:
@@ -285,6 +366,11 @@ class Total:
     """The sum of several contributions to one parameter, for example one per time step of a recurrent layer."""
 
     parts: tuple[PerSample, ...]
+
+    @property
+    def device(self) -> torch.device:
+        """See `PerSample`."""
+        return self.parts[0].device
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .factored import Convolved, Dense, Factored, PerSample, Rows
+from .factored import Convolved, Dense, Factored, PerSample, Rows, sample_slices
 from .graph import Edge, Gradients
 from .layout import Layout
+
+NORM_BUDGET = 1 << 17
+"""Elements of an activation that are normalised at a time, few enough to stay in the cache."""
 
 
 class NotCovered(Exception):  # noqa: N818 - a way out, not an error: the exact twin takes over
@@ -175,8 +178,15 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
     else:
         eps = use.number("eps", use.number("epsilon", 0.0))
         mean, scale = use.saved("running_mean"), (use.saved("running_var") + eps).rsqrt()
-    normalised = (use.saved("input") - mean.view(channels)).mul_(scale.view(channels))
-    return sum_to_shape(normalised.mul_(gradient), use.layout, channels).reshaped(use.shape)
+    image = use.saved("input")
+    if use.layout != Layout(0, True, len(image), 1):
+        normalised = (image - mean.view(channels)).mul_(scale.view(channels))
+        return sum_to_shape(normalised.mul_(gradient), use.layout, channels).reshaped(use.shape)
+    found = torch.empty(image.shape[:2], dtype=image.dtype, device=image.device)
+    for rows in sample_slices(len(image), image[0].numel(), NORM_BUDGET):
+        centred = (image[rows] - mean.view(channels)).mul_(gradient[rows])
+        torch.sum(centred.flatten(2), 2, out=found[rows]) if image.dim() > 2 else found[rows].copy_(centred)
+    return Dense(found.mul_(scale))
 
 
 def layer_norm(use: Use, gradients: Gradients) -> PerSample:
