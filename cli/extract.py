@@ -14,12 +14,11 @@ from rich.text import Text
 
 from gradscore.config import load_config
 
-from .options import ConfigArgument, SetOption
+from .options import INTERRUPTED, ConfigArgument, SetOption
 
 if TYPE_CHECKING:
     from gradscore.features import ExtractSummary, SplitSummary
 
-INTERRUPTED = 130
 SHOWN = 10
 
 

@@ -12,8 +12,7 @@ from gradscore.errors import GradscoreError
 
 from .config import app as config_app
 from .extract import extract
-
-INTERRUPTED = 130
+from .options import INTERRUPTED
 
 
 class _ErrorsAsMessages(TyperGroup):

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments, options and exit codes that several commands share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 ConfigArgument = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A YAML configuration file.", show_default=False)

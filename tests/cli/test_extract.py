@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+NET = """
+from torch import nn
+
+def linear():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+"""
+CONFIG = """
+model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
+data:
+  in_dist:
+    fit: {source: "sklearn:digits", select: {stop: 12}}
+    test: {source: "sklearn:digits", select: {start: 20, stop: 27}}
+  ood:
+    - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}
+run: run
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+def extract(config: Path, *options: str):
+    return CliRunner().invoke(app, ["extract", str(config), "--trust-code", "--device", "cpu", *options])
+
+
+def test_summary(config_file: Path, tmp_path: Path) -> None:
+    result = extract(config_file)
+    assert result.exit_code == 0, result.stderr
+    for wanted in ("in_dist.fit", "in_dist.test", "ood.other", "accuracy", "samples/s"):
+        assert wanted in result.stdout
+    assert "24 features per sample, computed on cpu" in result.stdout
+    assert "note: model.checkpoint is null: random weights" in result.stdout
+    assert f"run folder: {tmp_path / 'run'}" in result.stdout
+    assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
+
+
+def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Path) -> None:
+    options = [
+        "--out",
+        str(tmp_path / "other"),
+        "--batch-size",
+        "5",
+        "--workers",
+        "1",
+        "--set",
+        "features.losses=[entropy]",
+    ]
+    assert extract(config_file, *options).exit_code == 0
+    config = RunFolder(tmp_path / "other").config
+    assert (config.extract.batch_size, config.extract.workers, config.extract.device) == (5, 1, "cpu")
+    assert config.features.losses == ["entropy"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_complete_run_says_so(config_file: Path) -> None:
+    extract(config_file)
+    result = extract(config_file)
+    assert result.exit_code == 0
+    assert "this run is already complete: nothing to compute" in result.stdout
+
+
+def test_other_inputs(config_file: Path) -> None:
+    extract(config_file)
+    result = extract(config_file, "--set", "extract.seed=1")
+    assert result.exit_code == 2
+    assert "made from other inputs: model.weights_sha256 was" in result.stderr
+
+
+def test_code_that_is_not_trusted(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
+    result = CliRunner().invoke(app, ["extract", str(config_file)])
+    assert result.exit_code == 2
+    assert "--trust-code" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_without_cuda(config_file: Path) -> None:
+    result = extract(config_file, "--device", "cuda")
+    assert result.exit_code == 2
+    assert "error: device cuda: " in result.stderr
+
+
+def test_interruption_says_how_to_go_on(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradscore.features.extract", interrupt)
+    result = extract(config_file)
+    assert result.exit_code == 130
+    assert f"interrupted; the same command continues the run in {tmp_path / 'run'}" in result.stderr

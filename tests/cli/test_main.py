@@ -1,0 +1,75 @@
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gradscore.errors import GateFailedError, GradscoreError, InconclusiveError, StoreError
+from gradscore_cli.main import app
+
+COMMANDS = {"the program": [], "extract": ["extract"], "config show": ["config", "show"]}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_help_shows_an_example(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: gradscore {' '.join(command)}" in result.stdout
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"gradscore {version('gradscore')}\n")
+
+
+MODULES = ["gradscore", "gradscore_cli"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_python_dash_m(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("gradscore ")
+
+
+USAGE = {
+    "no such command": ["extrakt"],
+    "no argument": ["extract"],
+    "no such option": ["extract", "config.yaml", "--fast"],
+    "no such device": ["extract", "config.yaml", "--device", "tpu"],
+    "no number": ["extract", "config.yaml", "--batch-size", "many"],
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
+def test_wrong_usage(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+
+
+ENDS = {
+    "unusable input": (StoreError("what and where"), 2, "error: what and where\n"),
+    "a gate failed": (GateFailedError("it got worse"), 1, "error: it got worse\n"),
+    "inconclusive": (InconclusiveError("too few"), 3, "error: too few\n"),
+    "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted\n"),
+}
+
+
+@pytest.mark.parametrize(("error", "code", "message"), ENDS.values(), ids=ENDS)
+def test_errors_become_messages_and_exit_codes(error: GradscoreError, code: int, message: str) -> None:
+    failing = typer.Typer(cls=app.info.cls)
+
+    @failing.command("fail")
+    def fail() -> None:
+        raise error
+
+    @failing.callback()
+    def group() -> None:
+        pass
+
+    result = CliRunner().invoke(failing, ["fail"])
+    assert (result.exit_code, result.stderr) == (code, message)
