@@ -62,7 +62,9 @@ def extract(
 
             summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
     except KeyboardInterrupt:
-        errors.print(f"interrupted; the same command continues the run in {out or loaded.run}", soft_wrap=True)
+        errors.print(
+            f"interrupted; the same command continues the run in {out or loaded.run}", soft_wrap=True, markup=False
+        )
         raise typer.Exit(INTERRUPTED) from None
     _report(Console(), summary)
 
@@ -95,7 +97,7 @@ def _report(console: Console, summary: ExtractSummary) -> None:
     _list(console, "skipped", [f"{split.name}, {line}" for split in summary.splits for line in split.skipped])
     not_finite = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
     _list(console, "samples with values that are not finite", not_finite)
-    console.print(f"run folder: {summary.run}", soft_wrap=True, highlight=False)
+    console.print(f"run folder: {summary.run}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _table(splits: list[SplitSummary]) -> Table:
