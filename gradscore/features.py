@@ -241,10 +241,7 @@ def _check_samples(batch: Batch, *, split: str, on_error: str) -> None:
 
 
 def _notices(config: Config, engine: Engine) -> list[str]:
-    unused = [name for name, coverage in engine.coverage.items() if coverage == "unused"]
     notices = list(engine.notices)
-    if unused:
-        notices.append(f"unused by the model's outputs, gradient zero: {', '.join(unused)}")
     if config.model.checkpoint is None:
         notices.append(f"model.checkpoint is null: random weights, made with seed {config.extract.seed}")
     return notices

@@ -20,7 +20,7 @@ from .gradients.factored import Factored
 
 NAMED = ("max", "min", "mean", "std")
 
-CACHE_ELEMENTS = 1 << 19
+CACHE_ELEMENTS = 1 << 20
 """Elements of a block: small enough to stay in the cache between the reductions."""
 
 ACCELERATOR_ELEMENTS = 1 << 25
