@@ -207,7 +207,14 @@ class MetaConfig(_Section):
 
     cv_folds: Annotated[int, Field(ge=2)] = 5
     seed: int = 0
-    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [0.001, 0.01, 0.1, 1.0, 10.0]
+    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [
+        0.00001,
+        0.0001,
+        0.001,
+        0.01,
+        0.1,
+        1.0,
+    ]
 
 
 class EvaluateConfig(_Section):

@@ -1,0 +1,286 @@
+"""Meta models: from the gradient features of a sample to how likely its prediction is wrong, or the sample OOD."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.covariance import LedoitWolf
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import Pipeline
+
+from .config import MetaConfig
+from .errors import EvaluationError, StoreError
+from .meta_store import read_model, write_model
+from .scaling import LIMIT, FloatArray, RobustLogScaler, logarithmic, meta_inputs
+from .store import feature_columns, logit_columns
+
+Kind = Literal["logistic", "distance"]
+
+_MAX_ITERATIONS = 300
+_ARRAYS: Mapping[Kind, set[str]] = {
+    "logistic": {"floor", "centre", "spread", "coefficients", "intercept"},
+    "distance": {"floor", "centre", "spread", "location", "precision"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaModel:
+    """A fitted meta model.
+
+    Attributes:
+        kind: `logistic` (log-odds from a linear model) or `distance` (from the ordinary samples).
+        columns: the columns of a feature table it was fitted on.
+        inputs: the names of what it makes of them.
+        arrays: everything that was fitted.
+        notes: how it was fitted; plain values.
+    """
+
+    kind: Kind
+    columns: list[str]
+    inputs: list[str]
+    arrays: Mapping[str, FloatArray]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def decision(self, frame: pd.DataFrame) -> FloatArray:
+        """Scores that never tie by rounding: log-odds (`logistic`) or squared Mahalanobis distance (`distance`).
+
+        Args:
+            frame: a feature table with the columns the model was fitted on, others are ignored.
+
+        Returns:
+            (N,) float64, higher = more likely wrong or OOD.
+
+        Raises:
+            EvaluationError: the feature or logit columns differ, or a value is not finite.
+        """
+        self._check_columns(frame)
+        scaled = self._scaler().transform(meta_inputs(frame)[self.inputs])
+        if self.kind == "logistic":
+            # A sum per row, not a matrix product: the same sample gets the same bits in any company.
+            return np.asarray((scaled * self.arrays["coefficients"]).sum(axis=1) + self.arrays["intercept"][0])
+        offsets = scaled - self.arrays["location"]
+        return np.asarray(((offsets @ self.arrays["precision"]) * offsets).sum(axis=1))
+
+    def score(self, frame: pd.DataFrame) -> FloatArray:
+        """Probability (`logistic`), or distance turned into d / (D + d) for D inputs (`distance`), as (N,) in [0, 1].
+
+        Same order, arguments and errors as `decision`.
+        """
+        decision = self.decision(frame)
+        return np.asarray(expit(decision)) if self.kind == "logistic" else decision / (len(self.inputs) + decision)
+
+    def strongest(self, k: int = 10) -> list[tuple[str, float]]:
+        """The `k` inputs with the largest coefficients by magnitude, strongest first; none for a distance."""
+        if self.kind != "logistic":
+            return []
+        coefficients = self.arrays["coefficients"]
+        order = np.argsort(-np.abs(coefficients), kind="stable")[:k]
+        return [(self.inputs[place], float(coefficients[place])) for place in order if coefficients[place]]
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model to a folder, as arrays and JSON."""
+        description = {"kind": self.kind, "columns": self.columns, "inputs": self.inputs, "notes": dict(self.notes)}
+        write_model(Path(folder), self.arrays, description)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Reads a model; it scores every sample to the bit as before.
+
+        Raises:
+            StoreError: a file is missing or damaged.
+        """
+        arrays, description = read_model(Path(folder))
+        kind: Kind | None = next((known for known in get_args(Kind) if known == description.get("kind")), None)
+        lists = all(isinstance(description.get(key), list) for key in ("columns", "inputs"))
+        if kind is None or not lists or set(arrays) != _ARRAYS[kind]:
+            raise StoreError(f"{folder}: the meta model is incomplete or of an unknown kind; run fit-meta again")
+        width = len(description["inputs"])
+        wanted = dict.fromkeys(arrays, (width,)) | {"intercept": (1,), "precision": (width, width)}
+        wrong = [name for name, values in arrays.items() if values.shape != wanted[name]]
+        if wrong:
+            raise StoreError(f"{folder}: array '{wrong[0]}' does not fit {width} inputs; run fit-meta again")
+        return cls(
+            kind=kind,
+            columns=description["columns"],
+            inputs=description["inputs"],
+            arrays=arrays,
+            notes=description.get("notes", {}),
+        )
+
+    def _scaler(self) -> RobustLogScaler:
+        scaler = RobustLogScaler(logarithmic(self.inputs), LIMIT)
+        scaler.n_features_in_ = len(self.inputs)
+        scaler.floor_, scaler.centre_, scaler.spread_ = (self.arrays[name] for name in ("floor", "centre", "spread"))
+        return scaler
+
+    def _check_columns(self, frame: pd.DataFrame) -> None:
+        got = _columns(frame)
+        missing = [name for name in self.columns if name not in set(got)]
+        unexpected = [name for name in got if name not in set(self.columns)]
+        if missing or unexpected:
+            raise EvaluationError(
+                f"features differ from those the meta model was fitted on: missing {_listed(missing)}, "
+                f"unexpected {_listed(unexpected)}; extract with the same settings, or run fit-meta again"
+            )
+
+
+def fit_meta_model(frame: pd.DataFrame, target: ArrayLike, weights: ArrayLike | None, config: MetaConfig) -> MetaModel:
+    """Fits a scaler and a logistic regression whose strength is chosen by stratified cross-validation on log loss.
+
+    Everything, the scaler included, is fitted anew in each fold; ties go to the stronger regularisation.
+
+    Args:
+        frame: a feature table, N rows.
+        target: (N,) bool, True for wrong predictions or OOD samples.
+        weights: (N,) not negative, or None for 1; scaled to a mean of 1.
+        config: folds, seed and the strengths to choose from.
+
+    Returns:
+        The model; its notes say the strength and the log loss of each.
+
+    Raises:
+        EvaluationError: the shapes differ, only one class, or a value that is not finite.
+    """
+    truth = np.asarray(target).astype(bool)
+    weight = np.ones(len(truth)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if truth.shape != (len(frame),) or weight.shape != truth.shape:
+        raise EvaluationError(f"fit: {len(frame)} rows with a target {truth.shape} and weights {weight.shape}")
+    if truth.all() or not truth.any():
+        raise EvaluationError(f"fit: wanted samples of two classes, got {int(truth.sum())} positive of {len(truth)}")
+    weight = weight / weight.mean()
+    table = meta_inputs(frame)
+    strengths = sorted(config.strengths)
+    losses = _cross_validated(table, truth, weight, strengths=strengths, config=config)
+    strength = strengths[int(np.argmin(losses))] if losses else strengths[0]
+    scaler = RobustLogScaler(logarithmic(list(table.columns)))
+    pipeline = Pipeline([("scale", scaler), ("regress", _regression(strength))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say it
+        pipeline.fit(table, truth, regress__sample_weight=weight)
+    regression: LogisticRegression = pipeline.named_steps["regress"]
+    return MetaModel(
+        kind="logistic",
+        columns=_columns(frame),
+        inputs=list(table.columns),
+        arrays={
+            **_scaling_arrays(scaler),
+            "coefficients": np.asarray(regression.coef_[0], dtype=np.float64),
+            "intercept": np.asarray(regression.intercept_, dtype=np.float64),
+        },
+        notes={
+            "strength": strength,
+            "log_loss": dict(zip(map(str, strengths), losses, strict=True)) if losses else None,
+            "converged": int(np.max(regression.n_iter_)) < _MAX_ITERATIONS,
+            "n": len(truth),
+            "n_positive": int(truth.sum()),
+        },
+    )
+
+
+def fit_distance_model(frame: pd.DataFrame) -> MetaModel:
+    """Fits a one-class model on ordinary samples alone: Mahalanobis distance with a shrunk covariance.
+
+    Source: Ledoit and Wolf, 2004, for the shrinkage.
+
+    Args:
+        frame: a feature table of N >= 2 ordinary samples.
+
+    Returns:
+        The model; its notes say the shrinkage.
+
+    Raises:
+        EvaluationError: fewer than two rows, or a value that is not finite.
+    """
+    if len(frame) < 2:
+        raise EvaluationError(f"fit: a distance needs at least 2 ordinary samples, got {len(frame)}")
+    table = meta_inputs(frame)
+    scaler = RobustLogScaler(logarithmic(list(table.columns)))
+    estimate = LedoitWolf().fit(scaler.fit(table).transform(table))
+    precision = np.asarray(estimate.precision_, dtype=np.float64)
+    if not np.isfinite(precision).all() or not precision.any():
+        raise EvaluationError(
+            "fit: every feature of the ordinary samples is constant; nothing to measure a distance by"
+        )
+    return MetaModel(
+        kind="distance",
+        columns=_columns(frame),
+        inputs=list(table.columns),
+        arrays={**_scaling_arrays(scaler), "location": np.asarray(estimate.location_), "precision": precision},
+        notes={"shrinkage": float(estimate.shrinkage_), "n": len(frame), "n_positive": 0},
+    )
+
+
+def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
+    """Weights by which both classes count the same, and within each class every one of its `sets` the same.
+
+    Args:
+        target: (N,) bool.
+        sets: (N,) names of the data sets the samples come from.
+
+    Returns:
+        (N,) float64 with sum N.
+    """
+    pairs = pd.DataFrame({"target": np.asarray(target).astype(bool), "set": np.asarray(sets)})
+    members = pairs.groupby(["target", "set"])["set"].transform("size")
+    sets_of_class = pairs.groupby("target")["set"].transform("nunique")
+    classes = pairs["target"].nunique()
+    return np.asarray(len(pairs) / (members * sets_of_class * classes), dtype=np.float64)
+
+
+def _cross_validated(
+    table: pd.DataFrame,
+    truth: NDArray[np.bool_],
+    weight: FloatArray,
+    *,
+    strengths: list[float],
+    config: MetaConfig,
+) -> list[float]:
+    """Weighted log loss on held-out folds of each strength; empty where there is nothing to choose or hold out."""
+    folds = min(config.cv_folds, int(truth.sum()), int((~truth).sum()))
+    if folds < 2 or len(strengths) < 2:
+        return []
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=config.seed)
+    losses = np.zeros((folds, len(strengths)))
+    shares = np.zeros(folds)
+    for fold, (fit, held_out) in enumerate(splitter.split(table, truth)):
+        scaler = RobustLogScaler(logarithmic(list(table.columns)))
+        x = scaler.fit(table.iloc[fit], truth[fit]).transform(table.iloc[fit])
+        x_held_out = scaler.transform(table.iloc[held_out])
+        regression = _regression(strengths[0]).set_params(warm_start=True)
+        shares[fold] = weight[held_out].sum()
+        for place, strength in enumerate(strengths):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # an unfinished fit is judged as it is
+                regression.set_params(C=strength).fit(x, truth[fit], sample_weight=weight[fit])
+            p = regression.predict_proba(x_held_out)[:, 1]
+            losses[fold, place] = log_loss(truth[held_out], p, sample_weight=weight[held_out], labels=[False, True])
+    return [float(loss) for loss in np.average(losses, axis=0, weights=shares)]
+
+
+def _regression(strength: float) -> LogisticRegression:
+    return LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS)
+
+
+def _scaling_arrays(scaler: RobustLogScaler) -> dict[str, FloatArray]:
+    return {"floor": scaler.floor_, "centre": scaler.centre_, "spread": scaler.spread_}
+
+
+def _columns(frame: pd.DataFrame) -> list[str]:
+    return [*logit_columns(frame), *feature_columns(frame)]
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "none"
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
