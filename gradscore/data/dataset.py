@@ -1,0 +1,179 @@
+"""A split: the selected samples of a source, preprocessed one by one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from ..config import DatasetConfig, PreprocessingConfig, SelectConfig
+from ..errors import DataError
+from .preprocessing import Preprocessing
+from .samples import BadSample, Sample
+from .sources import ImageSource, Pixels, UnreadableImageError, open_source
+from .synthetic import synthetic_source
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some images of a source, as a source."""
+
+    base: ImageSource
+    places: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """See `ImageSource`."""
+        return [self.base.ids[place] for place in self.places]
+
+    def image(self, index: int) -> Pixels:
+        """See `ImageSource`."""
+        return self.base.image(int(self.places[index]))
+
+    def content(self) -> str:
+        """See `ImageSource`."""
+        return self.base.content()
+
+
+class SampleDataset(Dataset[Sample | BadSample]):
+    """The samples of a split.
+
+    Args:
+        images: the selected raw images, whose labels are classes of the model.
+        preprocess: makes model inputs of them.
+        labelled: False for OOD sets, whose labels are all -1.
+    """
+
+    def __init__(self, images: ImageSource, preprocess: Preprocessing, *, labelled: bool) -> None:
+        self.images = images
+        self.ids: list[str] = list(images.ids)
+        self._preprocess = preprocess
+        self._labels = images.labels if labelled else None
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> Sample | BadSample:
+        """One sample, or why it cannot be used.
+
+        Raises:
+            DataError: the whole split cannot be used.
+        """
+        try:
+            pixels = self.images.image(index)
+        except UnreadableImageError as error:
+            return BadSample(index, self.ids[index], str(error))
+        label = UNLABELLED if self._labels is None else int(self._labels[index])
+        return Sample(index, self.ids[index], self._preprocess(pixels), label, content_hash(pixels))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
+        labels = [] if self._labels is None else self._labels.tolist()
+        parts = ["\0".join(self.ids), ",".join(map(str, labels)), self.images.content()]
+        return hashlib.sha256("\1".join(parts).encode()).hexdigest()
+
+
+def content_hash(pixels: Pixels) -> str:
+    """16 hexadecimal digits of the SHA-256 of shape and pixels.
+
+    Args:
+        pixels: (H, W, C) uint8.
+
+    Returns:
+        Equal for equal images.
+    """
+    shape = ",".join(map(str, pixels.shape)).encode()
+    return hashlib.sha256(shape + b":" + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:16]
+
+
+def open_split(
+    spec: DatasetConfig,
+    *,
+    preprocessing: PreprocessingConfig,
+    num_classes: int,
+    labelled: bool,
+    fit_images: ImageSource | None,
+    seed: int,
+) -> SampleDataset:
+    """Opens the data of a split.
+
+    Args:
+        spec: source, selection and label map.
+        preprocessing: from raw pixels to model inputs.
+        num_classes: K, to check the labels.
+        labelled: whether labels count; False for OOD sets.
+        fit_images: the raw in-distribution fit images, for synthetic sets.
+        seed: of synthetic sets.
+
+    Returns:
+        The samples.
+
+    Raises:
+        DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
+    """
+    kind, _, name = spec.source.partition(":")
+    if kind == "synthetic":
+        source: ImageSource = synthetic_source(name, fit_images, int(spec.arguments.get("seed", seed)))
+    else:
+        source = open_source(spec.source, spec.arguments)
+    places = select(source, spec.select)
+    if not len(places):
+        chosen = spec.select.model_dump(exclude_defaults=True)
+        raise DataError(f"{spec.source} has no sample left of {len(source.ids)} with select {chosen or 'nothing'}")
+    labels = None if source.labels is None else source.labels[places]
+    if labelled and labels is not None:
+        labels = _mapped(labels, spec, [source.ids[place] for place in places], num_classes)
+    return SampleDataset(Selected(source, places, labels), Preprocessing(preprocessing), labelled=labelled)
+
+
+def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
+    """Positions of the selected samples: by class, then content hash, then start and stop, then count.
+
+    Args:
+        source: the images.
+        spec: the selection.
+
+    Returns:
+        Positions in the order of the source.
+
+    Raises:
+        DataError: a selection by class without labels.
+    """
+    places = np.arange(len(source.ids), dtype=np.int64)
+    if spec.classes is not None:
+        if source.labels is None:
+            raise DataError("select.classes needs labels, and the source has none")
+        places = places[np.isin(source.labels, spec.classes)]
+    if spec.hash is not None:
+        low, high = spec.hash
+        shares = np.array([int(content_hash(source.image(int(place))), 16) / 2**64 for place in places])
+        places = places[(shares >= low) & (shares < high)]
+    places = places[spec.start : spec.stop]
+    if spec.count is not None and spec.count < len(places):
+        places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
+    return places
+
+
+def _mapped(labels: NDArray[np.int64], spec: DatasetConfig, ids: list[str], num_classes: int) -> NDArray[np.int64]:
+    found = labels
+    if spec.label_map is not None:
+        missing = sorted(set(labels.tolist()) - set(spec.label_map) - {UNLABELLED})
+        if missing:
+            raise DataError(f"{spec.source}: label_map says nothing of the labels {missing}")
+        found = np.array([spec.label_map.get(int(label), UNLABELLED) for label in labels], dtype=np.int64)
+    outside = np.flatnonzero((found < UNLABELLED) | (found >= num_classes))
+    if len(outside):
+        first = int(outside[0])
+        raise DataError(
+            f"{spec.source}: sample {ids[first]} has label {found[first]}, and {len(outside)} labels are outside "
+            f"the model's classes 0..{num_classes - 1}; use select.classes or label_map, or correct model.num_classes"
+        )
+    return found
