@@ -11,7 +11,9 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 
 from .config import app as config_app
+from .evaluate import evaluate
 from .extract import extract
+from .fit_meta import fit_meta
 from .options import INTERRUPTED
 
 
@@ -39,6 +41,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("extract")(extract)
+app.command("fit-meta")(fit_meta)
+app.command("evaluate")(evaluate)
 app.add_typer(config_app, name="config")
 
 

@@ -14,6 +14,10 @@ ConfigArgument = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A YAML configuration file.", show_default=False)
 ]
 
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, as extract writes it.", show_default=False)
+]
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

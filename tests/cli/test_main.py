@@ -10,7 +10,13 @@ from typer.testing import CliRunner
 from gradscore.errors import GateFailedError, GradscoreError, InconclusiveError, StoreError
 from gradscore_cli.main import app
 
-COMMANDS = {"the program": [], "extract": ["extract"], "config show": ["config", "show"]}
+COMMANDS = {
+    "the program": [],
+    "extract": ["extract"],
+    "fit-meta": ["fit-meta"],
+    "evaluate": ["evaluate"],
+    "config show": ["config", "show"],
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -1,0 +1,56 @@
+"""`gradscore fit-meta`: from the feature tables of a run to its meta models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from .options import RunArgument
+
+if TYPE_CHECKING:
+    from gradscore.evaluation.run import FitReport, Fitted
+
+STRONGEST = 5
+
+
+def fit_meta(run: RunArgument) -> None:
+    """Fit the meta models of a run: one for misclassification, and for OOD those of each protocol.
+
+    Example: gradscore fit-meta runs/digits
+    """
+    from gradscore.evaluation.run import fit_run  # imports scikit-learn, which help need not wait for
+    from gradscore.store import RunFolder
+
+    with Console(stderr=True).status("reading") as status:
+        report = fit_run(RunFolder(run), progress=lambda label: status.update(f"fitting {label}"))
+    _print(Console(), report)
+
+
+def _print(console: Console, report: FitReport) -> None:
+    table = Table("meta model", "fit on", "positive", "left out", "strength", "features that matter most")
+    for fitted in report.models:
+        table.add_row(*_row(fitted))
+    console.print(table)
+    console.print("left out: samples whose content is also reported; strength: inverse regularisation, chosen by")
+    console.print("cross-validation on the samples that fit; coefficients are per spread of the ordinary samples")
+    for line in report.skipped:
+        console.print(f"skipped: {line}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"meta models: {report.path}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _row(fitted: Fitted) -> tuple[str, ...]:
+    notes = fitted.model.notes
+    strongest = [f"{value:+.3f} {name}" for name, value in fitted.model.strongest(STRONGEST)]
+    strength = f"{notes['strength']:g}" if "strength" in notes else "-"
+    if not notes.get("converged", True):
+        strength += " (not converged)"
+    return (
+        fitted.plan.label,
+        str(notes["n"]),
+        str(notes["n_positive"]),
+        str(fitted.plan.duplicates),
+        strength,
+        "\n".join(strongest) or "all, as a distance from ordinary samples",
+    )

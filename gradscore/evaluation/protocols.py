@@ -1,0 +1,217 @@
+"""Which samples fit a meta model and which are reported, so that nothing reported was ever fitted on.
+
+Task `misclassification`: `in_dist.fit` fits, `in_dist.test` is reported; no OOD sample takes part (`in_dist_only`).
+Task `ood`, always with `in_dist.test` as the ordinary samples:
+
+- `known`: every OOD set is split in halves by content hash; one half fits, the other is reported.
+- `leave_one_out`: for every OOD set a model of its own that was fitted on the others.
+- `in_dist_only`: no OOD sample is fitted on, only correctly classified ones of `in_dist.fit`.
+
+Auxiliary sets join the fits of the first two and are never reported. Samples whose content is also among the reported
+ones are removed from the fit and counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..config import Protocol
+from ..store import SplitInfo
+
+Task = Literal["misclassification", "ood"]
+Rows = Mapping[str, NDArray[np.bool_]]
+
+FIT, TEST = "in_dist.fit", "in_dist.test"
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """What planning needs to know of a split.
+
+    Attributes:
+        info: the split.
+        content_hash: (N,) text.
+        correct: (N,) whether the prediction is right; missing without a label.
+    """
+
+    info: SplitInfo
+    content_hash: pd.Series[str]
+    correct: pd.Series[bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One meta model: what fits it and what it is reported on.
+
+    Attributes:
+        task: `misclassification` or `ood`.
+        protocol: see the module.
+        name: the OOD set the model is for, or `all`.
+        fit: (N,) mask of the rows that fit, by split.
+        positive: (N,) mask of the rows that are wrong or OOD, by split.
+        reported: the data sets reported, and of each the rows by split.
+        duplicates: rows removed from the fit because their content is reported.
+    """
+
+    task: Task
+    protocol: Protocol
+    name: str
+    fit: Rows
+    positive: Rows
+    reported: Mapping[str, Rows]
+    duplicates: int
+
+    @property
+    def label(self) -> str:
+        """Name of the model in paths and messages: `<task>/<protocol>/<name>`."""
+        return f"{self.task}/{self.protocol}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Plans:
+    """All meta models of a run, and a sentence for each that cannot be had."""
+
+    plans: list[Plan] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def make_plans(splits: Sequence[SplitRows], *, protocols: Collection[Protocol], seed: int) -> Plans:
+    """Plans the meta models of a run.
+
+    Args:
+        splits: all splits of the run, `in_dist.fit` and `in_dist.test` among them.
+        protocols: the protocols of the task `ood` wanted; misclassification is always planned.
+        seed: of the halves of `known`.
+
+    Returns:
+        The plans, and why others are missing.
+    """
+    return _Planner({split.info.name: split for split in splits}, seed=seed).plans(protocols)
+
+
+def first_half(content_hash: pd.Series[str], *, seed: int) -> NDArray[np.bool_]:
+    """Which samples are in the half that fits: (N,) bool, by content and seed alone, so copies stay together."""
+    digests = (hashlib.sha256(f"{seed}:{value}".encode()).digest() for value in content_hash)
+    return np.array([digest[0] % 2 == 0 for digest in digests], dtype=bool)
+
+
+class _Planner:
+    def __init__(self, splits: Mapping[str, SplitRows], *, seed: int) -> None:
+        self._splits = splits
+        self._seed = seed
+        ood = [split for split in splits.values() if split.info.kind == "ood"]
+        self._targets = [split for split in ood if not split.info.auxiliary]
+        self._auxiliary = [split for split in ood if split.info.auxiliary]
+
+    def plans(self, protocols: Collection[Protocol]) -> Plans:
+        result = Plans()
+        for plan in [*self._misclassification(), *self._ood(protocols)]:
+            if isinstance(plan, str):
+                result.skipped.append(plan)
+            else:
+                result.plans.append(plan)
+        return result
+
+    def _misclassification(self) -> Iterator[Plan | str]:
+        known = {name: self._splits[name].correct.notna().to_numpy(dtype=bool) for name in (FIT, TEST)}
+        wrong = {name: known[name] & ~self._correct(name) for name in (FIT, TEST)}
+        plan = self._plan(
+            "misclassification", "in_dist_only", "all", {FIT: known[FIT]}, {TEST: {TEST: known[TEST]}}, positive=wrong
+        )
+        counts = {"misclassified": plan.fit[FIT] & wrong[FIT], "correctly classified": plan.fit[FIT] & ~wrong[FIT]}
+        lacking = [what for what, rows in counts.items() if not rows.any()]
+        yield f"{plan.label}: no {lacking[0]} sample among those that fit ({FIT})" if lacking else plan
+
+    def _ood(self, protocols: Collection[Protocol]) -> Iterator[Plan | str]:
+        if not self._targets:
+            yield "ood: no OOD set to report on (data.ood has none that is not auxiliary)"
+            return
+        if "known" in protocols:
+            yield self._known()
+        if "leave_one_out" in protocols:
+            yield from (self._leave_one_out(split) for split in self._targets)
+        if "in_dist_only" in protocols:
+            yield self._in_dist_only()
+
+    def _known(self) -> Plan | str:
+        halves = {each.info.name: first_half(each.content_hash, seed=self._seed) for each in self._targets}
+        fit = {FIT: self._all(FIT), **halves, **{each.info.name: self._all(each.info.name) for each in self._auxiliary}}
+        reported = {_ood_name(each): {TEST: self._all(TEST), each.info.name: ~halves[each.info.name]}
+                    for each in self._targets}  # fmt: skip
+        return self._with_both_classes(self._plan("ood", "known", "all", fit, reported))
+
+    def _leave_one_out(self, target: SplitRows) -> Plan | str:
+        name = _ood_name(target)
+        others = [each.info.name for each in [*self._targets, *self._auxiliary] if each is not target]
+        if not others:
+            return f"ood/leave_one_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
+        fit = {split: self._all(split) for split in [FIT, *others]}
+        return self._with_both_classes(self._plan("ood", "leave_one_out", name, fit, {name: self._whole(target)}))
+
+    def _in_dist_only(self) -> Plan | str:
+        reported = {_ood_name(each): self._whole(each) for each in self._targets}
+        plan = self._plan("ood", "in_dist_only", "all", {FIT: self._correct(FIT)}, reported)
+        left = int(plan.fit[FIT].sum())
+        if left < 2:
+            return f"{plan.label}: wanted at least 2 correctly classified samples of {FIT} to fit on, got {left}"
+        return plan
+
+    def _plan(
+        self,
+        task: Task,
+        protocol: Protocol,
+        name: str,
+        fit: Rows,
+        reported: Mapping[str, Rows],
+        *,
+        positive: Rows | None = None,
+    ) -> Plan:
+        contents = {
+            value
+            for rows in reported.values()
+            for split, mask in rows.items()
+            for value in self._splits[split].content_hash[mask]
+        }
+        copies = {
+            split: mask & self._splits[split].content_hash.isin(contents).to_numpy() for split, mask in fit.items()
+        }
+        ood = {split: np.full(len(rows.content_hash), rows.info.kind == "ood") for split, rows in self._splits.items()}
+        return Plan(
+            task=task,
+            protocol=protocol,
+            name=name,
+            fit={split: mask & ~copies[split] for split, mask in fit.items()},
+            positive=ood if positive is None else positive,
+            reported=reported,
+            duplicates=sum(int(mask.sum()) for mask in copies.values()),
+        )
+
+    def _with_both_classes(self, plan: Plan) -> Plan | str:
+        ordinary = int(plan.fit[FIT].sum())
+        ood = sum(int(mask.sum()) for mask in plan.fit.values()) - ordinary
+        if ordinary and ood:
+            return plan
+        return (
+            f"{plan.label}: {ordinary} in-distribution and {ood} OOD samples to fit on "
+            f"({plan.duplicates} were left out as copies of reported ones); both kinds are needed"
+        )
+
+    def _all(self, split: str) -> NDArray[np.bool_]:
+        return np.ones(len(self._splits[split].content_hash), dtype=bool)
+
+    def _correct(self, split: str) -> NDArray[np.bool_]:
+        return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
+
+    def _whole(self, target: SplitRows) -> Rows:
+        return {TEST: self._all(TEST), target.info.name: self._all(target.info.name)}
+
+
+def _ood_name(split: SplitRows) -> str:
+    return split.info.ood_name or split.info.name

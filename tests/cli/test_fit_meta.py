@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.config import Config
+from gradscore.parts import Rows
+from gradscore.store import RunFolder, RunWriter
+from gradscore_cli.main import app
+
+NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1", "uniform/fc.weight/l2"]
+SIZE = 40
+
+
+def make_rows(split: str, *, level: float, labelled: bool, wrong: int) -> Rows:
+    generator = np.random.default_rng(list(split.encode()))
+    labels = generator.integers(0, 2, SIZE)
+    predictions = np.where(np.arange(SIZE) < wrong, 1 - labels, labels)
+    return Rows(
+        split=split,
+        sample_ids=[str(place) for place in range(SIZE)],
+        labels=labels if labelled else np.full(SIZE, -1),
+        predictions=predictions,
+        content_hashes=[f"{split}-{place}" for place in range(SIZE)],
+        names=NAMES,
+        values=np.exp(generator.normal(level, 1.0, (SIZE, len(NAMES)))),
+        skipped=[],
+    )
+
+
+def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int = 5) -> Path:
+    settings = {
+        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
+        "data": {
+            "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
+            "ood": [{"name": name, "source": "sklearn:digits"} for name in ood],
+        },
+        "run": "run",
+    }
+    with RunWriter.opened(path, config=Config.model_validate(settings), inputs={"model": {}, "data": {}}) as writer:
+        for info in RunFolder(path).splits():
+            level = 3.0 if info.kind == "ood" else 0.0
+            rows = make_rows(info.name, level=level, labelled=info.kind != "ood", wrong=wrong)
+            writer.finish_split(info.name, [writer.write(info.name, 0, rows)])
+        writer.finish(feature_count=3, notices=[])
+    return path
+
+
+def test_lists_models_counts_and_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run"))])
+    assert result.exit_code == 0
+    assert "ood/leave_one_out/near" in result.stdout
+    assert "uniform/fc.weight" in result.stdout
+
+
+def test_writes_every_model(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    assert sorted(str(path.parent.relative_to(run)) for path in run.glob("meta/*/*/*/model.json")) == [
+        "meta/misclassification/in_dist_only/all",
+        "meta/ood/in_dist_only/all",
+        "meta/ood/known/all",
+        "meta/ood/leave_one_out/far",
+        "meta/ood/leave_one_out/near",
+    ]
+
+
+def test_says_what_it_skips(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run", ood=("far",), wrong=0))])
+    assert result.exit_code == 0
+    assert "skipped: misclassification/in_dist_only/all: no misclassified sample" in result.stdout
+    assert "skipped: ood/leave_one_out/far: no other OOD set" in result.stdout
+
+
+def test_nothing_to_fit_is_an_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run", ood=(), wrong=0))])
+    assert result.exit_code == 2
+    assert "no meta model can be fitted" in result.stderr
+
+
+def test_no_run_folder_is_an_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["fit-meta", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
