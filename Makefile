@@ -1,0 +1,31 @@
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+PYTHON ?= python3
+
+.PHONY: install demo test check clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report]'
+	touch $(STAMP)
+
+demo: install
+	$(BIN)/python data_scripts/digits.py
+	$(BIN)/gradscore extract configs/digits.yaml --trust-code
+	$(BIN)/gradscore fit-meta runs/digits/run
+	$(BIN)/gradscore evaluate runs/digits/run
+
+test: install
+	$(BIN)/python -m pytest -q
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory test
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,80 @@
+"""The classifiers of the example configurations, as factories for `model.source: python:<file>:<factory>`."""
+
+import torch.nn.functional as F  # noqa: N812 - the usual name
+from torch import Tensor, nn
+
+
+def digits_cnn(num_classes: int) -> nn.Module:
+    """A small network for 8x8 grey images."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 64),
+        nn.ReLU(),
+        nn.Linear(64, num_classes),
+    )
+
+
+def lenet(num_classes: int) -> nn.Module:
+    """A network of LeNet's size for 28x28 grey images."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 7 * 7, 128),
+        nn.ReLU(),
+        nn.Linear(128, num_classes),
+    )
+
+
+class CifarBlock(nn.Module):
+    """Two 3x3 convolutions; the shortcut takes every second pixel and pads channels with zeros where widths change."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        """Takes the number of input and output channels and the stride of the first convolution."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride = stride
+        self.padding = (outputs - inputs) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding))
+        return F.relu(y + shortcut)
+
+
+class CifarResNet(nn.Module):
+    """ResNet for 32x32 images: He et al. 2016, "Deep residual learning for image recognition", section 4.2."""
+
+    def __init__(self, blocks: int, num_classes: int) -> None:
+        """Takes the number of blocks in each of the three stages and the number of classes."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(*[CifarBlock(16, 16, 1) for _ in range(blocks)])
+        self.layer2 = nn.Sequential(CifarBlock(16, 32, 2), *[CifarBlock(32, 32, 1) for _ in range(blocks - 1)])
+        self.layer3 = nn.Sequential(CifarBlock(32, 64, 2), *[CifarBlock(64, 64, 1) for _ in range(blocks - 1)])
+        self.linear = nn.Linear(64, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, 3, 32, 32) to logits (N, K)."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.linear(x.mean((2, 3)))
+
+
+def cifar_resnet20(num_classes: int = 10) -> nn.Module:
+    """ResNet-20 for CIFAR."""
+    return CifarResNet(3, num_classes)
