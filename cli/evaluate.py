@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -11,6 +12,15 @@ from .options import RunArgument
 
 if TYPE_CHECKING:
     from gradscore.evaluation.run import EvaluationReport
+
+
+HEADINGS = {
+    "auroc": "AUROC",
+    "aupr_in": "AUPR\nin",
+    "aupr_out": "AUPR\nout",
+    "fpr95_ood_positive": "FPR95\nOOD +",
+    "fpr95_id_positive": "FPR95\nID +",
+}
 
 
 def evaluate(run: RunArgument) -> None:
@@ -25,23 +35,48 @@ def evaluate(run: RunArgument) -> None:
 
 
 def _print(console: Console, report: EvaluationReport) -> None:
-    areas = [record for record in report.records if record["metric"] == "auroc"]
-    scores = list(dict.fromkeys(record["score"] for record in areas))
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for record in areas:
-        key = (record["task"], record["protocol"], record["dataset"], f"{record['n_positive']}/{record['n']}")
-        rows.setdefault(key, {})[record["score"]] = _cell(record)
-    table = Table("task", "protocol", "data set", "positive", *scores, title="AUROC (95 % interval, DeLong)")
-    for row, cells in rows.items():
-        table.add_row(*row, *(cells[score] for score in scores))
-    console.print(table)
+    tables: dict[str, Table] = {}
+    last = ""
+    for (task, protocol, dataset, score), metrics in _by_score(report.records).items():
+        title = f"{task}, {protocol}"
+        if title not in tables:
+            tables[title] = _table(title)
+            last = ""
+        area = metrics["auroc"]
+        name = f"{dataset} ({area['n_positive']}/{area['n']})"
+        cells = [_cell(metrics[metric]["value"]) for metric in HEADINGS]
+        tables[title].add_row(name if name != last else "", score, cells[0], _interval(area), *cells[1:])
+        last = name
+    for table in tables.values():
+        console.print(table)
+    console.print(
+        "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)"
+    )
+    console.print("samples as positives, and with in-distribution (or correct) ones as positives")
     for line in report.notices:
         console.print(f"note: {line}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"all metrics: {report.path}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _cell(record: dict[str, Any]) -> str:
-    if record["value"] is None:
-        return "-"
-    value = f"{record['value']:.4f}"
-    return value if record["low"] is None else f"{value}\n{record['low']:.3f}-{record['high']:.3f}"
+def _by_score(records: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, dict[str, Any]]]:
+    grouped: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+    for record in records:
+        key = (record["task"], record["protocol"], record["dataset"], record["score"])
+        grouped.setdefault(key, {})[record["metric"]] = record
+    return grouped
+
+
+def _table(title: str) -> Table:
+    table = Table("data set", "score", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    first, *others = HEADINGS.values()
+    for heading in (first, "interval", *others):
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _interval(record: dict[str, Any]) -> str:
+    return "-" if record["low"] is None else f"{record['low']:.3f}-{record['high']:.3f}"

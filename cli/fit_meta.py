@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -29,28 +30,31 @@ def fit_meta(run: RunArgument) -> None:
 
 
 def _print(console: Console, report: FitReport) -> None:
-    table = Table("meta model", "fit on", "positive", "left out", "strength", "features that matter most")
+    table = Table("meta model", box=SIMPLE_HEAD)
+    for heading in ("fit on", "positive", "left out", "strength"):
+        table.add_column(heading, justify="right")
     for fitted in report.models:
         table.add_row(*_row(fitted))
     console.print(table)
-    console.print("left out: samples whose content is also reported; strength: inverse regularisation, chosen by")
-    console.print("cross-validation on the samples that fit; coefficients are per spread of the ordinary samples")
-    for line in report.skipped:
-        console.print(f"skipped: {line}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"meta models: {report.path}", soft_wrap=True, highlight=False, markup=False)
+    lines = [
+        "left out: samples whose content is also among the reported ones",
+        "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
+        *(line for fitted in report.models for line in _strongest(fitted)),
+        *(f"skipped: {line}" for line in report.skipped),
+        f"meta models: {report.path}",
+    ]
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _row(fitted: Fitted) -> tuple[str, ...]:
     notes = fitted.model.notes
-    strongest = [f"{value:+.3f} {name}" for name, value in fitted.model.strongest(STRONGEST)]
     strength = f"{notes['strength']:g}" if "strength" in notes else "-"
     if not notes.get("converged", True):
         strength += " (not converged)"
-    return (
-        fitted.plan.label,
-        str(notes["n"]),
-        str(notes["n_positive"]),
-        str(fitted.plan.duplicates),
-        strength,
-        "\n".join(strongest) or "all, as a distance from ordinary samples",
-    )
+    return fitted.plan.label, str(notes["n"]), str(notes["n_positive"]), str(fitted.plan.duplicates), strength
+
+
+def _strongest(fitted: Fitted) -> list[str]:
+    strongest = [f"  {value:+.3g} {name}" for name, value in fitted.model.strongest(STRONGEST)]
+    return [f"features that matter most for {fitted.plan.label}:", *strongest] if strongest else []
