@@ -38,9 +38,8 @@ def main(arguments: list[str]) -> None:
     model = digits_cnn(CLASSES)
     train(model, images[:TRAINED], labels[:TRAINED], epochs=12, batch_size=32, rate=2e-3)
     digest = save(model, options.out)
-    print(
-        f"accuracy on the {len(images) - TRAINED} samples not trained on: {accuracy(model, images[TRAINED:], labels[TRAINED:]):.4f}"
-    )
+    held_out = accuracy(model, images[TRAINED:], labels[TRAINED:])
+    print(f"accuracy on the {len(images) - TRAINED} samples not trained on: {held_out:.4f}")
     print(f"wrote {options.out}, sha256 {digest[:16]}")
 
 

@@ -29,6 +29,9 @@ TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
 NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
 """Keys under which training scripts put the weights among other things."""
 
+COUNTER = "num_batches_tracked"
+"""Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
+
 SHOWN = 8
 """At most so many names are listed in a message."""
 
@@ -75,7 +78,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     state = _unwrapped(_read(path), path)
     wanted = model.state_dict()
     problems = {
-        "missing": [name for name in wanted if name not in state],
+        "missing": [name for name in wanted if name not in state and not name.endswith(COUNTER)],
         "unexpected": [name for name in state if name not in wanted],
         "of another shape": [
             f"{name} (model {tuple(wanted[name].shape)}, file {tuple(state[name].shape)})"
@@ -89,7 +92,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
             f"checkpoint {path} does not fit the model: {'; '.join(found)}. "
             "Check model.source, model.arguments and the number of classes"
         )
-    model.load_state_dict(state)
+    model.load_state_dict(state, strict=False)
 
 
 def file_sha256(path: Path) -> str:
