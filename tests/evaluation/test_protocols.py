@@ -1,0 +1,148 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from gradscore.evaluation.protocols import FIT, TEST, SplitRows, first_half, make_plans
+from gradscore.store import SplitInfo
+
+ALL = ["known", "leave_one_out", "in_dist_only"]
+
+
+def split(name, *, hashes=None, correct=None, auxiliary=False, size=20):
+    hashes = hashes or [f"{name}-{place}" for place in range(size)]
+    kind = "ood" if name.startswith("ood.") else name
+    info = SplitInfo(name, kind, name.removeprefix("ood.") if kind == "ood" else None, None, auxiliary)
+    truth = [None] * len(hashes) if kind == "ood" else (correct or [True, False] * (len(hashes) // 2))
+    return SplitRows(info, pd.Series(hashes), pd.Series(truth, dtype="boolean"))
+
+
+def in_dist(**changes):
+    return [changes.get("fit", split(FIT)), changes.get("test", split(TEST))]
+
+
+WHOLE = [*in_dist(), split("ood.a"), split("ood.b"), split("ood.noise", auxiliary=True)]
+PLANS = {plan.label: plan for plan in make_plans(WHOLE, protocols=ALL, seed=0).plans}
+HALF = first_half(WHOLE[2].content_hash, seed=0)
+
+
+def content(splits, rows):
+    """The content hashes of the chosen rows."""
+    hashes = {each.info.name: each.content_hash for each in splits}
+    return {value for name, mask in rows.items() for value in hashes[name][mask]}
+
+
+def reported_content(splits, plan):
+    return set().union(*(content(splits, rows) for rows in plan.reported.values()))
+
+
+def test_all_models_are_planned():
+    assert list(PLANS) == [
+        "misclassification/in_dist_only/all",
+        "ood/known/all",
+        "ood/leave_one_out/a",
+        "ood/leave_one_out/b",
+        "ood/in_dist_only/all",
+    ]
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_nothing_reported_is_fitted_on(plan):
+    assert not content(WHOLE, plan.fit) & reported_content(WHOLE, plan)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_only_the_test_split_and_ood_sets_that_are_not_auxiliary_are_reported(plan):
+    assert {name for rows in plan.reported.values() for name in rows} <= {TEST, "ood.a", "ood.b"}
+
+
+FITTED_SPLITS = {
+    "misclassification/in_dist_only/all": {FIT},
+    "ood/known/all": {FIT, "ood.a", "ood.b", "ood.noise"},
+    "ood/leave_one_out/a": {FIT, "ood.b", "ood.noise"},
+    "ood/leave_one_out/b": {FIT, "ood.a", "ood.noise"},
+    "ood/in_dist_only/all": {FIT},
+}
+
+
+@pytest.mark.parametrize(("label", "expected"), FITTED_SPLITS.items(), ids=FITTED_SPLITS)
+def test_splits_that_fit(label, expected):
+    assert set(PLANS[label].fit) == expected
+
+
+def test_known_fits_one_half_and_reports_the_other():
+    plan = PLANS["ood/known/all"]
+    assert 0 < HALF.sum() < 20
+    np.testing.assert_array_equal(plan.fit["ood.a"], HALF)
+    np.testing.assert_array_equal(plan.reported["a"]["ood.a"], ~HALF)
+    assert plan.fit["ood.noise"].all()
+
+
+def test_in_dist_only_fits_correct_samples_alone():
+    assert PLANS["ood/in_dist_only/all"].fit[FIT].tolist() == [True, False] * 10
+
+
+def test_halves_keep_copies_together_and_depend_on_the_seed():
+    hashes = pd.Series([f"{place % 50}" for place in range(100)])
+    half = first_half(hashes, seed=0)
+    assert (half[:50] == half[50:]).all()
+    assert (half != first_half(hashes, seed=1)).any()
+
+
+def test_positives_are_wrong_or_ood_samples():
+    assert PLANS["misclassification/in_dist_only/all"].positive[TEST].tolist() == [False, True] * 10
+    assert PLANS["ood/known/all"].positive["ood.a"].all()
+    assert not PLANS["ood/known/all"].positive[TEST].any()
+
+
+COPIES = [
+    *in_dist(fit=split(FIT, hashes=["x", "x", "y", "z", "c0", "w"])),
+    split("ood.a", hashes=["a0", "y", "a1", "a2"]),
+    split("ood.b", hashes=["b0", "a1", "b1", "b2"]),
+]
+COPIES[1] = split(TEST, hashes=["x", "t0", "t1", "t2"])
+COPY_PLANS = {plan.label: plan for plan in make_plans(COPIES, protocols=ALL, seed=0).plans}
+
+
+@pytest.mark.parametrize("plan", COPY_PLANS.values(), ids=COPY_PLANS)
+def test_copies_of_reported_samples_are_not_fitted_on(plan):
+    assert not content(COPIES, plan.fit) & reported_content(COPIES, plan)
+
+
+def test_copies_are_counted():
+    assert COPY_PLANS["misclassification/in_dist_only/all"].duplicates == 2
+    # "x" twice and "y" of in_dist.fit, "a1" of the other OOD set
+    assert COPY_PLANS["ood/leave_one_out/a"].duplicates == 4
+
+
+UNLABELLED = SplitRows(SplitInfo(FIT, "in_dist.fit"), pd.Series(["0", "1"]), pd.Series([None, None], dtype="boolean"))
+SKIPPED = {
+    "no misclassified": ([*in_dist(fit=split(FIT, correct=[True] * 20))], "no misclassified sample"),
+    "no correct": ([*in_dist(fit=split(FIT, correct=[False] * 20))], "no correctly classified sample"),
+    "no labels": ([*in_dist(fit=UNLABELLED)], "no misclassified sample"),
+    "no OOD set": (in_dist(), "no OOD set to report on"),
+    "only auxiliary": ([*in_dist(), split("ood.n", auxiliary=True)], "none that is not auxiliary"),
+    "one OOD set": ([*in_dist(), split("ood.a")], "leave_one_out/a: no other OOD set"),
+    "nothing correct for in_dist_only": (
+        [*in_dist(fit=split(FIT, correct=[False] * 20)), split("ood.a")],
+        "in_dist_only/all: wanted at least 2 correctly classified",
+    ),
+    "only copies to fit on": (
+        [*in_dist(fit=split(FIT, hashes=["x", "y"])), split("ood.a", hashes=["x", "y"]), split("ood.b")],
+        "leave_one_out/a: 0 in-distribution and 20 OOD samples",
+    ),
+}
+
+
+@pytest.mark.parametrize(("splits", "message"), SKIPPED.values(), ids=SKIPPED)
+def test_what_cannot_be_fitted_is_skipped_in_words(splits, message):
+    assert message in "; ".join(make_plans(splits, protocols=ALL, seed=0).skipped)
+
+
+def test_an_auxiliary_set_is_enough_for_leave_one_out():
+    splits = [*in_dist(), split("ood.a"), split("ood.noise", auxiliary=True)]
+    assert "ood/leave_one_out/a" in {plan.label for plan in make_plans(splits, protocols=ALL, seed=0).plans}
+
+
+def test_only_the_protocols_wanted_are_planned():
+    labels = [plan.label for plan in make_plans(WHOLE, protocols=["known"], seed=0).plans]
+    assert labels == ["misclassification/in_dist_only/all", "ood/known/all"]
