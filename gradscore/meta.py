@@ -27,7 +27,7 @@ from .store import feature_columns, logit_columns
 
 Kind = Literal["logistic", "distance"]
 
-_MAX_ITERATIONS = 300
+_MAX_ITERATIONS = 100
 _ARRAYS: Mapping[Kind, set[str]] = {
     "logistic": {"floor", "centre", "spread", "coefficients", "intercept"},
     "distance": {"floor", "centre", "spread", "location", "precision"},
@@ -269,7 +269,7 @@ def _cross_validated(
 
 
 def _regression(strength: float) -> LogisticRegression:
-    return LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS)
+    return LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS, solver="newton-cholesky")
 
 
 def _scaling_arrays(scaler: RobustLogScaler) -> dict[str, FloatArray]:
