@@ -32,18 +32,29 @@ def import_torchvision() -> ModuleType:
         MissingExtraError: torchvision is not installed, or does not import for another reason.
     """
     try:
+        try:
+            return _import()
+        except RuntimeError as error:
+            if "torchvision::nms" not in str(error) or _declared:
+                raise
+        _forget_partial_import()
+        _declare_operators()
         return _import()
     except RuntimeError as error:
-        if "torchvision::" not in str(error) or _declared:
-            raise MissingExtraError(f"torchvision cannot be imported: {error}; reinstall it to match torch") from error
+        raise MissingExtraError(f"torchvision cannot be imported: {error}; reinstall it to match torch") from error
+
+
+def _forget_partial_import() -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-        del sys.modules[name]  # what the failed import left behind
+        del sys.modules[name]
+
+
+def _declare_operators() -> None:
     make_library: Any = torch.library.Library  # torch leaves it untyped
     library = make_library("torchvision", "DEF")
     for schema in SCHEMAS:
         library.define(schema)
     _declared.append(library)
-    return _import()
 
 
 def _import() -> ModuleType:

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import pickle
+import struct
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +32,12 @@ NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
 
 COUNTER = "num_batches_tracked"
 """Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
+
+READING_ERRORS = (
+    *(OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+    *(AssertionError, struct.error, SafetensorError),
+)
+"""What reading a damaged file raises."""
 
 SHOWN = 8
 """At most so many names are listed in a message."""
@@ -112,6 +119,8 @@ def file_sha256(path: Path) -> str:
 
 
 def _from_torchvision(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    if "weights" in arguments:
+        raise ModelError("model.arguments.weights is not taken: put the file of the weights into model.checkpoint")
     import_torchvision()
     models = importlib.import_module("torchvision.models")
     names: list[str] = models.list_models(module=models)
@@ -185,8 +194,9 @@ def _read(path: Path) -> object:
             f"checkpoint {path} holds more than plain weights and is refused, since reading it could run code; "
             "save model.state_dict() alone, or use safetensors"
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError) as error:
-        raise ModelError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}; is it damaged?") from error
+    except READING_ERRORS as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"checkpoint {path} cannot be read: {reason}; is it damaged?") from error
     raise ModelError(f"checkpoint {path}: wanted .safetensors, .pt or .pth, got {path.suffix or 'no extension'}")
 
 

@@ -31,7 +31,8 @@ class Selected:
     @property
     def ids(self) -> Sequence[str]:
         """See `ImageSource`."""
-        return [self.base.ids[place] for place in self.places]
+        ids = self.base.ids  # once: a source may make the list anew every time
+        return [ids[place] for place in self.places]
 
     def image(self, index: int) -> Pixels:
         """See `ImageSource`."""
@@ -125,12 +126,13 @@ def open_split(
     else:
         source = open_source(spec.source, spec.arguments)
     places = select(source, spec.select)
+    ids = source.ids
     if not len(places):
         chosen = spec.select.model_dump(exclude_defaults=True)
-        raise DataError(f"{spec.source} has no sample left of {len(source.ids)} with select {chosen or 'nothing'}")
+        raise DataError(f"{spec.source} has no sample left of {len(ids)} with select {chosen or 'nothing'}")
     labels = None if source.labels is None else source.labels[places]
     if labelled and labels is not None:
-        labels = _mapped(labels, spec, [source.ids[place] for place in places], num_classes)
+        labels = _mapped(labels, spec, [ids[place] for place in places], num_classes)
     return SampleDataset(Selected(source, places, labels), Preprocessing(preprocessing), labelled=labelled)
 
 

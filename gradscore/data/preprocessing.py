@@ -81,6 +81,7 @@ def _weights_transforms(name: str) -> Callable[[Tensor], Tensor]:
         transforms: Callable[[Tensor], Tensor] = models.get_weight(name).transforms()
     except (ValueError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"preprocessing.weights: torchvision has no weights {name!r}; wanted a name like ResNet18_Weights.IMAGENET1K_V1"
+            f"preprocessing.weights: torchvision has no weights {name!r}; "
+            "wanted a name like ResNet18_Weights.IMAGENET1K_V1"
         ) from error
     return transforms

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from ..compat import import_torchvision
 from ..errors import DataError
@@ -21,6 +23,12 @@ from ..errors import DataError
 Pixels = NDArray[np.uint8]
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+EIGHT_BIT_MODES = ("1", "CMYK", "HSV", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
+
+DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+"""What Pillow raises for damaged files."""
 
 
 class UnreadableImageError(DataError):
@@ -93,7 +101,7 @@ class FileSource:
         try:
             with Image.open(path) as image:
                 return as_pixels(image)
-        except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+        except DECODING_ERRORS as error:
             raise UnreadableImageError(f"{path} cannot be decoded: {error}") from error
 
     def content(self) -> str:
@@ -120,7 +128,7 @@ class TorchvisionSource:
         """See `ImageSource`."""
         try:
             return as_pixels(self.dataset[index][0])
-        except (OSError, SyntaxError, ValueError) as error:
+        except DECODING_ERRORS as error:
             raise UnreadableImageError(f"image {index} cannot be decoded: {error}") from error
 
     def content(self) -> str:
@@ -159,7 +167,16 @@ def open_source(source: str, arguments: Mapping[str, Any]) -> ImageSource:
 
 
 def as_pixels(image: Image.Image) -> Pixels:
-    """A PIL image as (H, W, 1) if it is grey, (H, W, 3) otherwise; palettes and transparency become RGB."""
+    """A PIL image as (H, W, 1) if it is grey, (H, W, 3) otherwise; palettes and transparency become RGB.
+
+    Args:
+        image: of eight bits per channel.
+
+    Raises:
+        ValueError: other depths, which would be clipped.
+    """
+    if image.mode not in EIGHT_BIT_MODES:
+        raise ValueError(f"wanted eight bits per channel, got Pillow mode {image.mode}")
     grey = image.mode in ("1", "L")
     array = np.asarray(image.convert("L" if grey else "RGB"))
     return array[..., None] if grey else array
@@ -182,7 +199,7 @@ def npz_source(path: Path) -> ArraySource:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in ("images", "labels") if name in arrays}
             names = list(arrays)
-    except (OSError, ValueError, BadZipFile, EOFError, KeyError) as error:
+    except (OSError, ValueError, TypeError, BadZipFile, EOFError, KeyError, zlib.error) as error:
         raise DataError(f"data file {path} cannot be read: {error}; is it a complete .npz file?") from error
     images, labels = found.get("images"), found.get("labels")
     if images is None:
@@ -231,8 +248,14 @@ def torchvision_source(name: str, arguments: Mapping[str, Any]) -> TorchvisionSo
         )
     try:
         dataset = getattr(datasets, name)(**arguments)
-    except (RuntimeError, OSError, TypeError, ValueError) as error:
+    except (RuntimeError, OSError, TypeError, ValueError, ImportError) as error:
         raise DataError(f"torchvision:{name} with arguments {dict(arguments)} failed: {error}") from error
     targets = getattr(dataset, "targets", getattr(dataset, "labels", getattr(dataset, "_labels", None)))
-    labels = None if targets is None else np.asarray(targets).astype(np.int64)
-    return TorchvisionSource(dataset, [str(index) for index in range(len(dataset))], labels)
+    labels = None if targets is None else np.asarray(targets)
+    if labels is not None and (labels.shape != (len(dataset),) or labels.dtype.kind not in "iu"):
+        raise DataError(
+            f"torchvision:{name} is not a set for classification: wanted {len(dataset)} integer labels, "
+            f"got {labels.dtype} {labels.shape}"
+        )
+    ids = [str(index) for index in range(len(dataset))]
+    return TorchvisionSource(dataset, ids, None if labels is None else labels.astype(np.int64))

@@ -113,13 +113,8 @@ class SyntheticSource:
         image = self.base.image(index)
         other = image
         if self.kind in OF_TWO_CLASSES:
-            labels = self.base.labels
-            partners = np.flatnonzero(labels != labels[index]) if labels is not None else np.empty(0, dtype=np.int64)
-            if not len(partners):
-                raise DataError(
-                    f"synthetic:{self.kind} mixes two classes; the in-distribution fit samples have only one"
-                )
-            other = self.base.image(int(random.choice(partners)))
+            labels = np.asarray(self.base.labels)
+            other = self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
             if other.shape != image.shape:
                 raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {other.shape}")
         return KINDS[self.kind](image, other, random)
@@ -149,6 +144,8 @@ def synthetic_source(kind: str, base: ImageSource | None, seed: int) -> Syntheti
         raise DataError(
             f"synthetic:{kind} is made of the in-distribution fit samples, so only OOD sets can be synthetic"
         )
+    if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
+        raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
     return SyntheticSource(kind, base, seed)
 
 
