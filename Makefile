@@ -9,7 +9,7 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot]'
 	touch $(STAMP)
 
 demo: install
@@ -17,6 +17,7 @@ demo: install
 	$(BIN)/gradscore extract configs/digits.yaml --trust-code
 	$(BIN)/gradscore fit-meta runs/digits/run
 	$(BIN)/gradscore evaluate runs/digits/run
+	@echo 'weights: runs/digits/model.safetensors; features, meta models, evaluation: runs/digits/run'
 
 test: install
 	$(BIN)/python -m pytest -q

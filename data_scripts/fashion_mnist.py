@@ -11,6 +11,7 @@ import argparse
 import gzip
 import hashlib
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +54,10 @@ def read_idx(folder: Path, name: str, digests: dict[str, str] = SHA256) -> NDArr
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
         content = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataNotHadError(
-            f"cannot read {packed}: {error}. Install Debian's package dataset-fashion-mnist, name a folder with the four "
-            "IDX files by --source, or use --download"
+            f"cannot read {packed}: {error}. Install Debian's package dataset-fashion-mnist, name a folder with the "
+            "four IDX files by --source, or use --download"
         ) from error
     digest = hashlib.sha256(content).hexdigest()
     if digest != digests[name]:

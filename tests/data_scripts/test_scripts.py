@@ -56,6 +56,7 @@ def folder(tmp_path):
     content = idx(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
     (tmp_path / "packed.gz").write_bytes(gzip.compress(content))
     (tmp_path / "plain").write_bytes(content)
+    (tmp_path / "damaged.gz").write_bytes(gzip.compress(content)[:10] + b"\xff" * 30)
     (tmp_path / "digest").write_text(hashlib.sha256(content).hexdigest())
     return tmp_path
 
@@ -67,7 +68,11 @@ def test_reads_idx_files(name, folder, monkeypatch):
     np.testing.assert_array_equal(array, np.arange(24).reshape(2, 3, 4))
 
 
-BAD = {"missing": ("absent", "Install Debian's package"), "another file": ("plain", "has sha256")}
+BAD = {
+    "missing": ("absent", "Install Debian's package"),
+    "damaged": ("damaged", "cannot read"),
+    "another file": ("plain", "has sha256"),
+}
 
 
 @pytest.mark.parametrize(("name", "message"), BAD.values(), ids=BAD)
