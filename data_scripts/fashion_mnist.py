@@ -99,6 +99,7 @@ def prepare(source: Path, target: Path, *, force: bool) -> None:
         name: ((torch.from_numpy(images.copy()).float().unsqueeze(1) / 255 - 0.286) / 0.353, torch.from_numpy(labels))
         for name, (images, labels) in parts.items()
     }
+    torch.set_num_threads(2)
     torch.manual_seed(0)
     model = lenet(10)
     images, labels = tensors["train"]
