@@ -41,6 +41,7 @@ def _print(console: Console, report: FitReport) -> None:
         "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
         *(line for fitted in report.models for line in _strongest(fitted)),
         *(f"skipped: {line}" for line in report.skipped),
+        *(f"note: {line}" for line in report.notices),
         f"meta models: {report.path}",
     ]
     for line in lines:

@@ -57,7 +57,7 @@ def logarithmic(names: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([not (name.endswith(SIGNED_SUFFIX) or name.startswith(SCORE_PREFIX)) for name in names], dtype=bool)
 
 
-class RobustLogScaler(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RobustLogScaler(TransformerMixin, BaseEstimator):
     """Logarithm of the magnitude where wanted, then centre and spread that outliers hardly move, then a clip.
 
     A magnitude column becomes log10 |x|, no smaller than a tenth of the smallest magnitude above zero it was fitted
@@ -139,7 +139,8 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 
 
 def _matrix(x: Any) -> tuple[FloatArray, list[str]]:
-    values = np.asarray(x, dtype=np.float64)
+    # Samples one after the other in memory: the last bit of a sum must not depend on the number of samples.
+    values = np.ascontiguousarray(x, dtype=np.float64)
     if values.ndim != 2:
         raise EvaluationError(f"scaling: wanted a table (N, D), got shape {values.shape}")
     return values, list(x.columns) if isinstance(x, pd.DataFrame) else [str(place) for place in range(values.shape[1])]

@@ -188,4 +188,4 @@ def test_a_config_is_frozen(config_file: Path) -> None:
     config = load_config(config_file)
     assert isinstance(config, Config)
     with pytest.raises(ValueError, match="frozen"):
-        config.run = Path()  # type: ignore[misc]
+        config.run = Path()

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,7 +49,7 @@ class Preprocessing:
         Raises:
             DataError: the image has another number of channels than mean and std.
         """
-        image = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        image = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
         config, functional = self.config, self._functional
         if self._weights is not None:
             return self._weights(image if len(image) == 3 else image.expand(3, -1, -1)).float()

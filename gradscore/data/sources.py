@@ -196,7 +196,7 @@ def npz_source(path: Path) -> ArraySource:
     if not path.is_file():
         raise DataError(f"data file {path} does not exist")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in ("images", "labels") if name in arrays}
             names = list(arrays)
     except (OSError, ValueError, TypeError, BadZipFile, EOFError, KeyError, zlib.error) as error:

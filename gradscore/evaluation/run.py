@@ -20,7 +20,7 @@ from ..scores import SCORES
 from ..store import META_COLUMNS, RunFolder, logit_columns
 from .delong import auroc_interval
 from .metrics import METRICS, one_class_reason
-from .protocols import Plan, Plans, Rows, SplitRows, make_plans
+from .protocols import FIT, TEST, Plan, Plans, Rows, SplitRows, make_plans
 
 BASELINES = ("msp", "entropy", "margin", "max_logit", "energy")
 """Scores of `gradscore.scores` reported beside `meta` on the same samples."""
@@ -39,10 +39,11 @@ class Fitted:
 
 @dataclass(frozen=True)
 class FitReport:
-    """What was fitted, where it lies, and a sentence for each model that could not be."""
+    """What was fitted, a sentence for each model that could not be, what a reader should know, and where it lies."""
 
     models: list[Fitted]
     skipped: list[str]
+    notices: list[str]
     path: Path
 
 
@@ -88,7 +89,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             models.append(Fitted(plan, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    return FitReport(models, skipped, run.meta_path)
+    return FitReport(models, skipped, _class_notices(run), run.meta_path)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -110,7 +111,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     plans = _plans(run)
     read = _reader(run)
-    notices = list(plans.skipped)
+    notices = [*_class_notices(run), *plans.skipped]
     records: list[Record] = []
     for plan in plans.plans:
         folder = run.meta_path / plan.label
@@ -131,6 +132,18 @@ def _plans(run: RunFolder) -> Plans:
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitRows(info, frame["content_hash"], frame["correct"]))
     return make_plans(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+
+
+def _class_notices(run: RunFolder) -> list[str]:
+    """Says when the in-distribution samples that fit and those reported are not of the same classes."""
+    classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
+    if classes[FIT] == classes[TEST]:
+        return []
+    lists = "; ".join(f"{split} has classes {sorted(found)}" for split, found in classes.items())
+    return [
+        f"{lists}: the figures mix up the task with the change of classes. If the data are sorted by class, "
+        "select by `hash` instead of `start` and `stop`"
+    ]
 
 
 def _reader(run: RunFolder) -> Read:

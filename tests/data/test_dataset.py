@@ -1,0 +1,251 @@
+"""Splits: which samples are selected, how they are labelled and named, and batches of them."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from gradscore.config import DatasetConfig, PreprocessingConfig, SelectConfig
+from gradscore.data import BadSample, Sample, SampleDataset, collate, open_split
+from gradscore.data.dataset import content_hash, select
+from gradscore.data.sources import ArraySource, ImageSource
+from gradscore.errors import DataError
+
+LABELS = [2, 0, 1, 2, 0, 1, 2, 0, 1, 2]
+IMAGES = np.random.default_rng(1).integers(0, 256, (10, 4, 6), dtype=np.uint8)
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> str:
+    np.savez(tmp_path / "set.npz", images=IMAGES, labels=LABELS)
+    return f"npz:{tmp_path / 'set.npz'}"
+
+
+def make_split(
+    source: str,
+    *,
+    num_classes: int = 3,
+    labelled: bool = True,
+    fit_images: ImageSource | None = None,
+    preprocessing: dict | None = None,
+    seed: int = 0,
+    **spec: object,
+) -> SampleDataset:
+    return open_split(
+        DatasetConfig.model_validate({"source": source, **spec}),
+        preprocessing=PreprocessingConfig.model_validate(preprocessing or {}),
+        num_classes=num_classes,
+        labelled=labelled,
+        fit_images=fit_images,
+        seed=seed,
+    )
+
+
+def hash_shares() -> list[float]:
+    return [int(content_hash(image[..., None]), 16) / 2**64 for image in IMAGES]
+
+
+MIDDLE = sorted(hash_shares())[4]
+
+SELECTIONS = {
+    "everything": ({}, range(10)),
+    "classes": ({"classes": [0, 1]}, [1, 2, 4, 5, 7, 8]),
+    "start": ({"start": 7}, [7, 8, 9]),
+    "stop": ({"stop": 2}, [0, 1]),
+    "stop beyond the end": ({"stop": 99}, range(10)),
+    "start and stop count within the classes": ({"classes": [2], "start": 1, "stop": 3}, [3, 6]),
+    "count beyond the end": ({"count": 99}, range(10)),
+    "whole hash interval": ({"hash": [0, 1]}, range(10)),
+    "lower hashes": ({"hash": [0, MIDDLE]}, [n for n, share in enumerate(hash_shares()) if share < MIDDLE]),
+    "upper hashes": ({"hash": [MIDDLE, 1]}, [n for n, share in enumerate(hash_shares()) if share >= MIDDLE]),
+}
+
+
+@pytest.mark.parametrize(("choice", "wanted"), SELECTIONS.values(), ids=SELECTIONS)
+def test_selection(npz: str, choice: dict, wanted: list[int]) -> None:
+    dataset = make_split(npz, select=choice)
+    assert dataset.ids == [str(place) for place in wanted]
+    assert [sample.label for sample in dataset] == [LABELS[place] for place in wanted]
+    assert len(dataset) == len(wanted)
+
+
+def test_a_count_is_a_random_choice_in_the_order_of_the_data() -> None:
+    source = ArraySource(np.zeros((200, 1, 1, 1), dtype=np.uint8), [str(n) for n in range(200)], None)
+    chosen = select(source, SelectConfig(count=50, seed=1)).tolist()
+    assert len(set(chosen)) == 50
+    assert chosen == sorted(chosen)
+    assert chosen == select(source, SelectConfig(count=50, seed=1)).tolist()
+    assert chosen != select(source, SelectConfig(count=50, seed=2)).tolist()
+    assert max(chosen) > 100
+
+
+def test_sample(npz: str) -> None:
+    sample = make_split(npz, select={"start": 3})[1]
+    assert (sample.index, sample.sample_id, sample.label) == (1, "4", 0)
+    assert sample.image.dtype == torch.float32
+    torch.testing.assert_close(sample.image, torch.from_numpy(IMAGES[4])[None] / 255)
+
+
+def test_content_hash_is_that_of_the_raw_pixels(npz: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", images=IMAGES[::-1])
+    plain = [sample.content_hash for sample in make_split(npz)]
+    other = make_split(f"npz:{tmp_path / 'other.npz'}", preprocessing={"resize": 2}, labelled=False)
+    assert [sample.content_hash for sample in other] == plain[::-1]
+    assert len(set(plain)) == 10
+    assert all(len(value) == 16 for value in plain)
+
+
+def test_content_hash_tells_shapes_apart() -> None:
+    pixels = np.zeros((2, 8, 1), dtype=np.uint8)
+    assert content_hash(pixels) != content_hash(pixels.reshape(4, 4, 1))
+
+
+def test_out_of_distribution_samples_have_no_label(npz: str) -> None:
+    dataset = make_split(npz, labelled=False, num_classes=2, select={"classes": [2]})
+    assert {sample.label for sample in dataset} == {-1}
+
+
+def test_labels_are_mapped_after_the_selection(npz: str) -> None:
+    dataset = make_split(npz, num_classes=2, select={"classes": [0, 2]}, label_map={0: 1, 2: 0})
+    assert [sample.label for sample in dataset] == [0, 1, 0, 1, 0, 1, 0]
+
+
+def test_synthetic_split_is_made_of_the_selected_fit_images(npz: str) -> None:
+    fit = make_split(npz, select={"stop": 3})
+    made = make_split("synthetic:rotate90", labelled=False, fit_images=fit.images, select={"start": 1})
+    assert made.ids == ["rotate90-1", "rotate90-2"]
+    assert made[0].image.shape == (1, 6, 4)
+    assert made[0].label == -1
+
+
+def test_a_synthetic_split_follows_the_seed_unless_it_has_its_own(npz: str) -> None:
+    fit = make_split(npz).images
+    sets = [
+        make_split("synthetic:uniform_noise", labelled=False, fit_images=fit, seed=seed, arguments=arguments)
+        for seed, arguments in ((0, {}), (1, {}), (0, {"seed": 1}))
+    ]
+    assert not torch.equal(sets[0][0].image, sets[1][0].image)
+    assert torch.equal(sets[2][0].image, sets[1][0].image)
+
+
+def test_fingerprint_is_stable(npz: str) -> None:
+    assert make_split(npz).fingerprint() == make_split(npz).fingerprint()
+    assert len(make_split(npz).fingerprint()) == 64
+
+
+CHANGES = {
+    "selection": {"select": {"stop": 9}},
+    "labels": {"label_map": {0: 1, 1: 0, 2: 2}},
+    "no labels": {"labelled": False},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_fingerprint_tells_changes(npz: str, change: dict) -> None:
+    assert make_split(npz, **change).fingerprint() != make_split(npz).fingerprint()
+
+
+def test_fingerprint_tells_changed_pixels(npz: str, tmp_path: Path) -> None:
+    before = make_split(npz).fingerprint()
+    np.savez(tmp_path / "set.npz", images=IMAGES ^ 1, labels=LABELS)
+    assert make_split(npz).fingerprint() != before
+
+
+BAD_SPLITS = {
+    "nothing selected": ({"select": {"classes": [7]}}, r"no sample left of 10 with select \{'classes': \[7\]\}"),
+    "start beyond the end": ({"select": {"start": 10}}, "no sample left of 10"),
+    "label outside the classes": ({"num_classes": 2}, r"sample 0 has label 2, and 4 labels .* classes 0\.\.1"),
+    "label mapped outside": ({"label_map": {0: 0, 1: 1, 2: 5}}, "sample 0 has label 5"),
+    "label map with a gap": ({"label_map": {0: 0, 1: 1}}, r"label_map says nothing of the labels \[2\]"),
+    "arguments nobody takes": ({"arguments": {"root": "."}}, "takes no arguments"),
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_SPLITS.values(), ids=BAD_SPLITS)
+def test_unusable_split(npz: str, spec: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make_split(npz, **spec)
+
+
+def test_classes_need_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=IMAGES)
+    with pytest.raises(DataError, match=r"select\.classes needs labels"):
+        make_split(f"npz:{tmp_path / 'set.npz'}", select={"classes": [0]})
+
+
+def test_an_empty_folder_has_no_samples(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no sample left of 0 with select nothing"):
+        make_split(f"folder:{tmp_path}", labelled=False)
+
+
+def make_folder(root: Path) -> str:
+    """Three images; the second does not decode and the third is larger."""
+    Image.fromarray(IMAGES[0]).save(root / "a.png")
+    (root / "b.png").write_bytes(b"no image")
+    Image.fromarray(np.zeros((9, 9), dtype=np.uint8)).save(root / "c.png")
+    return f"folder:{root}"
+
+
+def test_an_image_that_does_not_decode_is_a_bad_sample(tmp_path: Path) -> None:
+    dataset = make_split(make_folder(tmp_path), labelled=False)
+    bad = dataset[1]
+    assert isinstance(bad, BadSample)
+    assert (bad.index, bad.sample_id) == (1, "b.png")
+    assert "b.png cannot be decoded" in bad.error
+
+
+def test_batch(tmp_path: Path) -> None:
+    samples = list(make_split(make_folder(tmp_path), labelled=False, preprocessing={"resize": [5, 5]}))
+    batch = collate(samples)
+    assert batch.indices == [0, 2]
+    assert batch.sample_ids == ["a.png", "c.png"]
+    assert batch.images.shape == (2, 1, 5, 5)
+    assert batch.labels.tolist() == [-1, -1]
+    assert batch.labels.dtype == torch.int64
+    assert batch.content_hashes == [samples[0].content_hash, samples[2].content_hash]
+    assert batch.bad == [samples[1]]
+
+
+def test_batch_of_bad_samples_alone() -> None:
+    bad = [BadSample(0, "a", "broken"), BadSample(1, "b", "broken")]
+    batch = collate(bad)
+    assert (batch.indices, batch.bad, len(batch.images), len(batch.labels)) == ([], bad, 0, 0)
+
+
+def test_images_of_different_sizes_need_a_resize(tmp_path: Path) -> None:
+    samples = list(make_split(make_folder(tmp_path), labelled=False))
+    with pytest.raises(
+        DataError, match=r"c\.png has shape \(1, 9, 9\) and sample a\.png \(1, 4, 6\); set preproc.*resize"
+    ):
+        collate(samples)
+
+
+ALL_KINDS = {
+    "plain": {},
+    "weights": {"weights": "ResNet18_Weights.IMAGENET1K_V1"},
+    "normalised": {"mean": [0.5], "std": [0.5], "resize": 4},
+}
+
+
+@pytest.mark.parametrize("preprocessing", ALL_KINDS.values(), ids=ALL_KINDS)
+def test_a_copy_in_another_process_gives_the_same_samples(npz: str, preprocessing: dict) -> None:
+    fit = make_split(npz).images
+    dataset = make_split("synthetic:cutmix", labelled=False, fit_images=fit, preprocessing=preprocessing)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert [sample.content_hash for sample in copy] == [sample.content_hash for sample in dataset]
+    assert all(torch.equal(one.image, other.image) for one, other in zip(copy, dataset, strict=True))
+
+
+def test_workers_give_the_same_batches(npz: str) -> None:
+    dataset = make_split("synthetic:mixup", labelled=False, fit_images=make_split(npz).images)
+    batches = list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=collate))
+    assert [name for batch in batches for name in batch.sample_ids] == dataset.ids
+    assert torch.equal(torch.cat([batch.images for batch in batches]), torch.stack([one.image for one in dataset]))
+
+
+def test_samples_of_a_labelled_source_are_samples(npz: str) -> None:
+    assert all(isinstance(sample, Sample) for sample in make_split(npz))

@@ -1,0 +1,84 @@
+"""Preprocessing against values worked out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from gradscore.config import PreprocessingConfig
+from gradscore.data.preprocessing import Preprocessing
+from gradscore.errors import ConfigError, DataError
+
+GREY = np.arange(24, dtype=np.uint8).reshape(4, 6, 1) * 10
+COLOUR = np.concatenate([GREY, 255 - GREY, GREY // 2], axis=2)
+
+
+def make(**settings: object) -> Preprocessing:
+    return Preprocessing(PreprocessingConfig.model_validate(settings))
+
+
+def test_pixels_become_fractions_in_channel_order() -> None:
+    image = make()(COLOUR)
+    assert image.dtype == torch.float32
+    np.testing.assert_allclose(image.numpy(), COLOUR.transpose(2, 0, 1) / 255, rtol=1e-6)
+
+
+SHAPES = {
+    "shorter side": ({"resize": 2}, GREY, (1, 2, 3)),
+    "both sides": ({"resize": [5, 7]}, GREY, (1, 5, 7)),
+    "square crop": ({"crop": 2}, COLOUR, (3, 2, 2)),
+    "crop": ({"crop": [2, 4]}, GREY, (1, 2, 4)),
+    "resize, then crop": ({"resize": 8, "crop": 6}, GREY, (1, 6, 6)),
+    "grey to colour": ({"channels": 3}, GREY, (3, 4, 6)),
+    "colour to grey": ({"channels": 1}, COLOUR, (1, 4, 6)),
+    "colour stays": ({"channels": 3}, COLOUR, (3, 4, 6)),
+    "weights": ({"weights": "ResNet18_Weights.IMAGENET1K_V1"}, COLOUR, (3, 224, 224)),
+    "weights take grey images": ({"weights": "ResNet18_Weights.IMAGENET1K_V1"}, GREY, (3, 224, 224)),
+}
+
+
+@pytest.mark.parametrize(("settings", "pixels", "shape"), SHAPES.values(), ids=SHAPES)
+def test_shape(settings: dict, pixels: np.ndarray, shape: tuple[int, ...]) -> None:
+    assert make(**settings)(pixels).shape == shape
+
+
+def test_crop_is_central() -> None:
+    np.testing.assert_allclose(make(crop=2)(GREY)[0] * 255, [[80, 90], [140, 150]], rtol=1e-6)
+
+
+def test_a_constant_image_stays_constant_when_resized() -> None:
+    assert torch.equal(make(resize=9)(np.full((4, 6, 3), 51, dtype=np.uint8)), torch.full((3, 9, 13), 0.2))
+
+
+def test_grey_is_the_usual_luma() -> None:
+    red, green, blue = (make(channels=1)(np.eye(3, dtype=np.uint8)[None, None, k] * 255).item() for k in range(3))
+    assert [red, green, blue] == pytest.approx([0.299, 0.587, 0.114], abs=0.01)
+
+
+NORMALISATIONS = {
+    "one value for all channels": ([0.5], [0.25], [-2, 2, 0.4]),
+    "one value per channel": ([0.0, 1.0, 0.5], [1.0, 2.0, 0.1], [0, 0, 1]),
+}
+
+
+@pytest.mark.parametrize(("mean", "std", "wanted"), NORMALISATIONS.values(), ids=NORMALISATIONS)
+def test_normalisation(mean: list[float], std: list[float], wanted: list[float]) -> None:
+    pixels = np.array([[[0, 255, 153]]], dtype=np.uint8)
+    assert make(mean=mean, std=std)(pixels).flatten().tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_weights_normalise_like_their_transforms() -> None:
+    image = make(weights="ResNet18_Weights.IMAGENET1K_V1")(np.full((300, 300, 3), 255, dtype=np.uint8))
+    wanted = [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225]
+    assert image.amax((1, 2)).tolist() == pytest.approx(wanted, rel=1e-5)
+    assert image.amin((1, 2)).tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_mean_of_another_number_of_channels() -> None:
+    with pytest.raises(DataError, match=r"mean has 3 values and the image 1 channels; set preprocessing\.channels"):
+        make(mean=[0.5] * 3, std=[0.5] * 3)(GREY)
+
+
+@pytest.mark.parametrize("name", ["ResNet18_Weights.IMAGENET1K_V9", "ResNet81_Weights.DEFAULT", "imagenet"])
+def test_unknown_weights(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"torchvision has no weights '{name}'; wanted a name like"):
+        make(weights=name)

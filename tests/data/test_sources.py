@@ -1,0 +1,216 @@
+"""Raw images: every source against what was put into it, and sources that cannot be used."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from gradscore.data.sources import UnreadableImageError, open_source
+from gradscore.errors import DataError
+
+RANDOM = np.random.default_rng(0)
+GREY = RANDOM.integers(0, 256, (5, 4, 6), dtype=np.uint8)
+COLOUR = RANDOM.integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
+
+
+def save_images(root: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(COLOUR[number]).save(root / name)
+
+
+def test_digits_are_stretched_to_the_whole_range() -> None:
+    source = open_source("sklearn:digits", {})
+    digits = load_digits()
+    assert len(source.ids) == 1797
+    assert source.labels.tolist() == digits.target.tolist()
+    assert source.image(3).shape == (8, 8, 1)
+    assert source.image(3).dtype == np.uint8
+    np.testing.assert_allclose(source.image(3)[..., 0] / 255.0, digits.images[3] / 16, atol=0.002)
+    assert digits.images[0].max() == 15
+    assert source.image(0).max() == 239
+
+
+ARRAYS = {
+    "grey": (GREY, GREY[..., None]),
+    "one channel": (GREY[..., None], GREY[..., None]),
+    "colour": (COLOUR, COLOUR),
+}
+
+
+@pytest.mark.parametrize(("images", "wanted"), ARRAYS.values(), ids=ARRAYS)
+def test_npz_holds_images_and_labels(tmp_path: Path, images: np.ndarray, wanted: np.ndarray) -> None:
+    np.savez(tmp_path / "set.npz", images=images, labels=np.array([3, 1, 0, 0, 2], dtype=np.int16))
+    source = open_source(f"npz:{tmp_path / 'set.npz'}", {})
+    assert list(source.ids) == ["0", "1", "2", "3", "4"]
+    assert source.labels.tolist() == [3, 1, 0, 0, 2]
+    np.testing.assert_array_equal(source.image(4), wanted[4])
+
+
+def test_npz_without_labels(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "set.npz", images=GREY)
+    assert open_source(f"npz:{tmp_path / 'set.npz'}", {}).labels is None
+
+
+BAD_ARRAYS = {
+    "other keys": ({"x": GREY}, "no array 'images', only x"),
+    "floats": ({"images": GREY / 255}, r"images must be uint8 .* got float64 \(5, 4, 6\)"),
+    "flat images": ({"images": GREY.reshape(5, -1)}, r"got uint8 \(5, 24\)"),
+    "channels first": ({"images": COLOUR.transpose(0, 3, 1, 2)}, r"got uint8 \(5, 3, 4, 6\)"),
+    "too few labels": ({"images": GREY, "labels": np.arange(4)}, r"labels must be integers of shape \(5,\)"),
+    "fractional labels": ({"images": GREY, "labels": np.arange(5) / 2}, "labels must be integers .* got float64"),
+    "text labels": ({"images": GREY, "labels": np.array(list("abcde"))}, "labels must be integers"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "message"), BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_npz_with_unusable_arrays(tmp_path: Path, arrays: dict, message: str) -> None:
+    np.savez(tmp_path / "set.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        open_source(f"npz:{tmp_path / 'set.npz'}", {})
+
+
+class Payload:
+    """Unpickling this makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.mkdir, (self.path,)
+
+
+def save_array(path: Path) -> None:
+    with path.open("wb") as stream:
+        np.save(stream, GREY)
+
+
+def save_half(path: Path) -> None:
+    np.savez(path, images=GREY)
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def save_flipped(path: Path) -> None:
+    np.savez_compressed(path, images=GREY)
+    content = path.read_bytes()
+    path.write_bytes(content[:120] + bytes(8) + content[128:])
+
+
+BAD_FILES = {
+    "truncated": save_half,
+    "damaged": save_flipped,
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("images"),
+    "a single array": save_array,
+    "a pickle": lambda path: path.write_bytes(pickle.dumps(Payload(path.parent / "ran"))),
+    "objects": lambda path: np.savez(path, images=np.array([Payload(path.parent / "ran")], dtype=object)),
+}
+
+
+@pytest.mark.parametrize("save", BAD_FILES.values(), ids=BAD_FILES)
+def test_unreadable_npz(tmp_path: Path, save) -> None:
+    save(tmp_path / "set.npz")
+    with pytest.raises(DataError, match=r"set\.npz cannot be read"):
+        open_source(f"npz:{tmp_path / 'set.npz'}", {})
+    assert not (tmp_path / "ran").exists()
+
+
+def test_folder_of_classes(tmp_path: Path) -> None:
+    save_images(tmp_path, "zebra/b.png", "ant/c.png", "zebra/deep/a.PNG", ".cache/x.png")
+    (tmp_path / "ant/notes.txt").write_text("no image")
+    source = open_source(f"folder:{tmp_path}", {})
+    assert list(source.ids) == ["ant/c.png", "zebra/b.png", "zebra/deep/a.PNG"]
+    assert source.labels.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(source.image(0), COLOUR[1])
+    np.testing.assert_array_equal(source.image(1), COLOUR[0])
+
+
+def test_flat_folder_has_no_labels(tmp_path: Path) -> None:
+    save_images(tmp_path, "b.png", "a.bmp")
+    source = open_source(f"folder:{tmp_path}", {})
+    assert list(source.ids) == ["a.bmp", "b.png"]
+    assert source.labels is None
+
+
+def test_content_tells_when_files_change(tmp_path: Path) -> None:
+    save_images(tmp_path, "a.png", "b.png")
+    before = open_source(f"folder:{tmp_path}", {}).content()
+    assert open_source(f"folder:{tmp_path}", {}).content() == before
+    Image.fromarray(GREY[0]).save(tmp_path / "b.png")
+    assert open_source(f"folder:{tmp_path}", {}).content() != before
+
+
+MODES = {"1": 1, "L": 1, "LA": 3, "P": 3, "RGB": 3, "RGBA": 3, "CMYK": 3}
+
+
+@pytest.mark.parametrize(("mode", "channels"), MODES.items(), ids=MODES)
+def test_image_modes_become_grey_or_colour(tmp_path: Path, mode: str, channels: int) -> None:
+    Image.fromarray(COLOUR[0]).convert(mode).save(tmp_path / "a.tiff")
+    pixels = open_source(f"folder:{tmp_path}", {}).image(0)
+    assert pixels.shape == (4, 6, channels)
+    assert pixels.dtype == np.uint8
+
+
+def save_half_image(path: Path) -> None:
+    Image.fromarray(RANDOM.integers(0, 256, (40, 40), dtype=np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+BAD_IMAGES = {
+    "empty": ("a.png", lambda path: path.write_bytes(b""), "cannot identify"),
+    "text": ("a.jpg", lambda path: path.write_text("hello"), "cannot identify"),
+    "truncated png": ("a.png", save_half_image, r"a\.png cannot be decoded"),
+    "truncated jpeg": ("a.jpg", save_half_image, r"a\.jpg cannot be decoded"),
+    "truncated gif": ("a.gif", save_half_image, r"a\.gif cannot be decoded"),
+    "sixteen bits": (
+        "a.png",
+        lambda path: Image.fromarray(GREY[0].astype(np.uint16) * 200).save(path),
+        "wanted eight bits per channel, got Pillow mode I;16",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "save", "message"), BAD_IMAGES.values(), ids=BAD_IMAGES)
+def test_image_that_does_not_decode(tmp_path: Path, name: str, save, message: str) -> None:
+    save(tmp_path / name)
+    with pytest.raises(UnreadableImageError, match=message):
+        open_source(f"folder:{tmp_path}", {}).image(0)
+
+
+def test_folder_with_images_and_classes(tmp_path: Path) -> None:
+    save_images(tmp_path, "a.png", "ant/b.png")
+    with pytest.raises(DataError, match=r"both images \(a\.png, \.\.\.\) and sub-folders \(ant, \.\.\.\)"):
+        open_source(f"folder:{tmp_path}", {})
+
+
+def test_torchvision_data_set(tmp_path: Path) -> None:
+    save_images(tmp_path, "ant/b.png", "zebra/a.png")
+    source = open_source("torchvision:ImageFolder", {"root": str(tmp_path)})
+    assert list(source.ids) == ["0", "1"]
+    assert source.labels.tolist() == [0, 1]
+    np.testing.assert_array_equal(source.image(1), COLOUR[1])
+    (tmp_path / "zebra/a.png").write_bytes(b"")
+    with pytest.raises(UnreadableImageError, match="image 1 cannot be decoded"):
+        source.image(1)
+
+
+BAD_SOURCES = {
+    "unknown kind": ("keras:mnist", {}, "unknown data source 'keras:mnist': wanted sklearn:digits"),
+    "unknown sklearn set": ("sklearn:iris", {}, "unknown data source 'sklearn:iris'"),
+    "missing npz": ("npz:/nowhere/set.npz", {}, "/nowhere/set.npz does not exist"),
+    "missing folder": ("folder:/nowhere", {}, "/nowhere does not exist"),
+    "arguments nobody takes": ("sklearn:digits", {"split": "test"}, "takes no arguments, got split"),
+    "unknown torchvision set": ("torchvision:CIFAR11", {}, "did you mean CIFAR10"),
+    "unknown torchvision argument": ("torchvision:CIFAR10", {"rot": "."}, "unexpected keyword argument 'rot'"),
+    "missing torchvision data": ("torchvision:CIFAR10", {"root": "/nowhere"}, "not found or corrupted"),
+    "missing image folder": ("torchvision:ImageFolder", {"root": "/nowhere"}, "No such file"),
+}
+
+
+@pytest.mark.parametrize(("source", "arguments", "message"), BAD_SOURCES.values(), ids=BAD_SOURCES)
+def test_unusable_source(source: str, arguments: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_source(source, arguments)

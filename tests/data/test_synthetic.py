@@ -1,0 +1,121 @@
+"""Synthetic images: what each kind must keep and must change, and that nothing else than seed and position counts."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gradscore.data.sources import ArraySource
+from gradscore.data.synthetic import KINDS, OF_TWO_CLASSES, synthetic_source
+from gradscore.errors import DataError
+
+SHAPES = {"grey": (9, 8, 8, 1), "colour": (9, 8, 8, 3), "odd sides": (9, 7, 7, 3)}
+LABELS = np.array([0, 1, 2] * 3)
+
+
+def make_base(shape: tuple[int, ...] = (9, 8, 8, 3), labels: np.ndarray | None = LABELS) -> ArraySource:
+    images = np.random.default_rng(5).integers(0, 256, shape, dtype=np.uint8)
+    return ArraySource(images, [f"image{number}" for number in range(len(images))], labels)
+
+
+def make_images(kind: str, base: ArraySource, seed: int = 0) -> np.ndarray:
+    source = synthetic_source(kind, base, seed)
+    return np.stack([source.image(place) for place in range(len(source.ids))])
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_image_changes_and_keeps_its_shape(kind: str, shape: tuple[int, ...]) -> None:
+    base = make_base(shape)
+    made = make_images(kind, base)
+    assert made.shape == shape
+    assert made.dtype == np.uint8
+    assert (made != base.images).any((1, 2, 3)).all()
+    assert synthetic_source(kind, base, 0).labels is None
+    assert synthetic_source(kind, base, 0).ids[2] == f"{kind}-image2"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
+    base = make_base()
+    before = base.images.copy()
+    source = synthetic_source(kind, base, 3)
+    backwards = np.stack([source.image(place) for place in reversed(range(9))])[::-1]
+    np.testing.assert_array_equal(make_images(kind, base, 3), backwards)
+    np.testing.assert_array_equal(base.images, before)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"blur"}))
+def test_another_seed_makes_another_set(kind: str) -> None:
+    base = make_base()
+    assert (make_images(kind, base, 0) != make_images(kind, base, 1)).any()
+    assert synthetic_source(kind, base, 0).content() != synthetic_source(kind, base, 1).content()
+
+
+@pytest.mark.parametrize("kind", ["permuted_pixels", "jigsaw", "rotate90"])
+def test_pixels_only_move(kind: str) -> None:
+    base = make_base()
+    for made, image in zip(make_images(kind, base), base.images, strict=True):
+        np.testing.assert_array_equal(np.unique(made.reshape(-1, 3), axis=0), np.unique(image.reshape(-1, 3), axis=0))
+
+
+def test_noise_has_the_moments_it_names() -> None:
+    base = make_base((4, 100, 100, 3), labels=None)
+    uniform = make_images("uniform_noise", base).astype(float)
+    normal = make_images("gaussian_noise", base).astype(float)
+    assert uniform.mean() == pytest.approx(127.5, abs=1)
+    assert uniform.std() == pytest.approx(np.sqrt((256**2 - 1) / 12), abs=1)
+    assert normal.mean() == pytest.approx(127.5, abs=1)
+    assert np.percentile(normal, 84.134) - np.percentile(normal, 50) == pytest.approx(64, abs=2)
+
+
+def test_independent_images_differ() -> None:
+    made = make_images("uniform_noise", make_base())
+    assert all((first != second).any() for first, second in pairwise(made))
+
+
+def test_blur_smooths() -> None:
+    base = make_base()
+    roughness = [
+        np.abs(np.diff(images.astype(float), axis=1)).mean() for images in (make_images("blur", base), base.images)
+    ]
+    assert roughness[0] < roughness[1] / 2
+
+
+def test_rotation_is_by_a_quarter() -> None:
+    base = make_base()
+    turned = make_images("rotate90", base)
+    either = [(np.rot90(image), np.rot90(image, 3)) for image in base.images]
+    assert all(any(np.array_equal(made, way) for way in ways) for made, ways in zip(turned, either, strict=True))
+
+
+def make_classes(levels: dict[int, int]) -> ArraySource:
+    """Images of class k are all of one level."""
+    labels = np.repeat(list(levels), 4)
+    images = np.repeat(np.array(list(levels.values()), dtype=np.uint8), 4)[:, None, None, None]
+    return ArraySource(np.broadcast_to(images, (len(labels), 6, 6, 1)).copy(), [str(n) for n in labels], labels)
+
+
+def test_mixup_is_the_mean_of_two_classes() -> None:
+    made = make_images("mixup", make_classes({0: 0, 1: 100, 2: 240}))
+    assert set(np.unique(made)) <= {50, 120, 170}
+    assert len(np.unique(made)) > 1
+
+
+def test_cutmix_is_half_of_each_of_two_classes() -> None:
+    made = make_images("cutmix", make_classes({0: 0, 1: 100, 2: 240}))
+    assert [np.unique(image, return_counts=True)[1].tolist() for image in made] == [[18, 18]] * 12
+
+
+BAD_SETS = {
+    "unknown kind": ("fog", make_base(), "no synthetic set 'fog': wanted one of blur, cutmix"),
+    "no images to make them of": ("blur", None, "only OOD sets can be synthetic"),
+    **{f"{kind} of one class": (kind, make_base(labels=LABELS * 0), "mixes two classes") for kind in OF_TWO_CLASSES},
+    **{f"{kind} without labels": (kind, make_base(labels=None), "mixes two classes") for kind in OF_TWO_CLASSES},
+}
+
+
+@pytest.mark.parametrize(("kind", "base", "message"), BAD_SETS.values(), ids=BAD_SETS)
+def test_unusable_set(kind: str, base: ArraySource | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        synthetic_source(kind, base, 0)
