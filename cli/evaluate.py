@@ -13,6 +13,7 @@ from .options import RunArgument
 if TYPE_CHECKING:
     from gradscore.evaluation.run import EvaluationReport
 
+Scores = dict[tuple[str, ...], dict[str, dict[str, Any]]]
 
 HEADINGS = {
     "auroc": "AUROC",
@@ -37,7 +38,10 @@ def evaluate(run: RunArgument) -> None:
 def _print(console: Console, report: EvaluationReport) -> None:
     tables: dict[str, Table] = {}
     last = ""
-    for (task, protocol, dataset, score), metrics in _by_score(report.records).items():
+    scores = _by_score(report.records)
+    for (task, protocol, dataset, score), metrics in scores.items():
+        if _is_group(dataset):
+            continue
         title = f"{task}, {protocol}"
         if title not in tables:
             tables[title] = _table(title)
@@ -47,7 +51,7 @@ def _print(console: Console, report: EvaluationReport) -> None:
         cells = [_cell(metrics[metric]["value"]) for metric in HEADINGS]
         tables[title].add_row(name if name != last else "", score, cells[0], _interval(area), *cells[1:])
         last = name
-    for table in tables.values():
+    for table in [*tables.values(), *_group_tables(scores)]:
         console.print(table)
     console.print(
         "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)"
@@ -58,8 +62,37 @@ def _print(console: Console, report: EvaluationReport) -> None:
     console.print(f"all metrics: {report.path}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _by_score(records: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, dict[str, Any]]]:
-    grouped: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+def _is_group(dataset: str) -> bool:
+    return dataset.endswith((" (mean)", " (pooled)"))
+
+
+def _group_tables(scores: Scores) -> list[Table]:
+    """AUROCs over groups of OOD sets, one table for each protocol."""
+    tables: dict[str, Table] = {}
+    last = ""
+    for (_, protocol, dataset, score), metrics in scores.items():
+        group = dataset.removesuffix(" (mean)")
+        if group == dataset:
+            continue
+        if protocol not in tables:
+            tables[protocol] = _group_table(f"ood, {protocol}: AUROC over groups of OOD sets")
+            last = ""
+        areas = [metrics["auroc"], scores["ood", protocol, f"{group} (pooled)", score]["auroc"]]
+        cells = [cell for area in areas for cell in (_cell(area["value"]), _interval(area))]
+        tables[protocol].add_row(group if group != last else "", score, *cells)
+        last = group
+    return list(tables.values())
+
+
+def _group_table(title: str) -> Table:
+    table = Table("group", "score", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("mean over sets", "interval", "pooled", "interval"):
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _by_score(records: list[dict[str, Any]]) -> Scores:
+    grouped: Scores = {}
     for record in records:
         key = (record["task"], record["protocol"], record["dataset"], record["score"])
         grouped.setdefault(key, {})[record["metric"]] = record

@@ -19,10 +19,36 @@ from .selective import augrc_of_counts, aurc_of_counts, eaurc_of_counts
 
 FloatArray = NDArray[np.float64]
 Bounds = tuple[float, float]
-CountedMetric = Callable[[FloatArray, FloatArray], FloatArray]
 
 RESAMPLES = 500
 _AT_ONCE = 50
+
+
+class Counts:
+    """Positives and negatives drawn at each distinct score, lowest first, in R resamples.
+
+    Args:
+        positives: (R, G).
+        negatives: (R, G).
+
+    Attributes:
+        positives_to: (R, G) positives with this score or a lower one; likewise `negatives_to`, and `to` for both.
+        positives_from: (R, G) positives with this score or a higher one.
+        here: (R, G) samples with this score.
+        size: number of samples in a resample.
+    """
+
+    def __init__(self, positives: FloatArray, negatives: FloatArray) -> None:
+        self.positives, self.negatives = positives, negatives
+        self.here = positives + negatives
+        self.positives_to = np.cumsum(positives, axis=1)
+        self.negatives_to = np.cumsum(negatives, axis=1)
+        self.to = self.positives_to + self.negatives_to
+        self.positives_from = self.positives_to[:, -1:] - self.positives_to + positives
+        self.size = float(self.to[0, -1])
+
+
+CountedMetric = Callable[[Counts], FloatArray]
 
 
 def draw_counts(positive: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> FloatArray:
@@ -74,8 +100,9 @@ def ranking_bounds(
         positives = drawn * truth[order]
         if len(starts) < len(values):
             drawn, positives = (np.add.reduceat(each, starts, axis=1) for each in (drawn, positives))
+        counted = Counts(positives, drawn - positives)
         for name, metric in metrics.items():
-            results[name].append(metric(positives, drawn - positives))
+            results[name].append(metric(counted))
     return {name: _bounds(np.concatenate(parts)) for name, parts in results.items()}
 
 
@@ -94,40 +121,47 @@ def _bounds(values: FloatArray) -> Bounds:
     return float(low), float(high)
 
 
-def _average_precision(hits: FloatArray, false: FloatArray) -> FloatArray:
-    """Average precision (R,) from counts (R, G), best retrieved first."""
-    found = np.cumsum(hits, axis=1)
-    retrieved = found + np.cumsum(false, axis=1)
+def _aupr_in(counts: Counts) -> FloatArray:
+    return _average_precision(counts.negatives, counts.negatives_to, counts.to)
+
+
+def _aupr_out(counts: Counts) -> FloatArray:
+    return _average_precision(counts.positives, counts.positives_from, counts.size - counts.to + counts.here)
+
+
+def _fpr95_id_positive(counts: Counts) -> FloatArray:
+    enough = counts.negatives_to >= -(-95 * counts.negatives_to[:, -1:] // 100)
+    place = np.argmax(enough, axis=1)
+    return np.asarray(counts.positives_to[np.arange(len(place)), place] / counts.positives_to[:, -1])
+
+
+def _fpr95_ood_positive(counts: Counts) -> FloatArray:
+    enough = counts.positives_from >= -(-95 * counts.positives_to[:, -1:] // 100)
+    place = enough.sum(axis=1) - 1
+    others = counts.negatives_to[:, -1]
+    rows = np.arange(len(place))
+    return np.asarray((others - counts.negatives_to[rows, place] + counts.negatives[rows, place]) / others)
+
+
+def _average_precision(hits: FloatArray, found: FloatArray, retrieved: FloatArray) -> FloatArray:
+    """Average precision (R,): hits at each score, hits found and samples retrieved up to and including it."""
     precision = np.divide(found, retrieved, out=np.zeros_like(found), where=retrieved > 0)
-    return np.asarray((hits * precision).sum(axis=1) / found[:, -1])
+    return np.asarray((hits * precision).sum(axis=1) / hits.sum(axis=1))
 
 
-def _false_positive_rate_at_95(hits: FloatArray, false: FloatArray) -> FloatArray:
-    """Share (R,) of the others flagged when at least 95 % of the hits are, from counts (R, G), most certain hit first.
-
-    Both totals are those of the data: a resample has as many of each.
-    """
-    found, flagged = np.cumsum(hits, axis=1), np.cumsum(false, axis=1)
-    needed = -(-95 * found[:, -1:] // 100)
-    place = np.argmax(found >= needed, axis=1)
-    return np.asarray(flagged[np.arange(len(flagged)), place] / flagged[:, -1])
-
-
-def _accepting(area: CountedMetric) -> CountedMetric:
-    return lambda positives, negatives: area(positives, positives + negatives)
+def _accepting(area: Callable[[FloatArray, FloatArray], FloatArray]) -> CountedMetric:
+    return lambda counts: area(counts.positives, counts.here)
 
 
 RANKING: Mapping[str, CountedMetric] = MappingProxyType(
     {
-        "aupr_in": lambda positives, negatives: _average_precision(negatives, positives),
-        "aupr_out": lambda positives, negatives: _average_precision(positives[:, ::-1], negatives[:, ::-1]),
-        "fpr95_ood_positive": lambda positives, negatives: _false_positive_rate_at_95(
-            positives[:, ::-1], negatives[:, ::-1]
-        ),
-        "fpr95_id_positive": lambda positives, negatives: _false_positive_rate_at_95(negatives, positives),
+        "aupr_in": _aupr_in,
+        "aupr_out": _aupr_out,
+        "fpr95_ood_positive": _fpr95_ood_positive,
+        "fpr95_id_positive": _fpr95_id_positive,
     }
 )
-"""Name -> function from counts of positives and negatives (R, G) at distinct scores, lowest first, to values (R,)."""
+"""Name -> function from counts of R resamples to values (R,)."""
 
 SELECTIVE: Mapping[str, CountedMetric] = MappingProxyType(
     {

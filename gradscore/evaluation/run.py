@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,13 @@ import pandas as pd
 from ..errors import EvaluationError, StoreError
 from ..files import only_writer, write_text
 from ..meta import MetaModel, balanced_weights, fit_distance_model, fit_meta_model
-from ..scaling import FloatArray
-from ..scores import SCORES
 from ..store import META_COLUMNS, RunFolder, logit_columns
-from .delong import auroc_interval
-from .metrics import METRICS, one_class_reason
 from .protocols import FIT, TEST, Plan, Plans, Rows, SplitRows, make_plans
+from .records import Record, group_records, remarks, score_records
+from .score_table import write_scores
+from .scoring import BASELINES, LOGIT_LR, Read, Scorer, fits_two_classes, frame_reader
 
-BASELINES = ("msp", "entropy", "margin", "max_logit", "energy")
-"""Scores of `gradscore.scores` reported beside `meta` on the same samples."""
-
-Record = dict[str, Any]
-Read = Callable[[str], pd.DataFrame]
+__all__ = ["BASELINES", "EvaluationReport", "FitReport", "Fitted", "Record", "evaluate_run", "fit_run"]
 
 
 @dataclass(frozen=True)
@@ -49,15 +44,25 @@ class FitReport:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """The records of `metrics.json`, where it lies, and what a reader should know."""
+    """What was found.
+
+    Attributes:
+        records: those of `metrics.json`.
+        notices: what a reader should know.
+        path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
+        scores: the table of `scores.parquet`, see `score_table`.
+    """
 
     records: list[Record]
     notices: list[str]
     path: Path
+    scores: pd.DataFrame
 
 
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
     """Fits every meta model of a run and writes them to `meta/<task>/<protocol>/<name>/`.
+
+    Those fitted on two classes have a logistic regression on the logit baselines alone beside them, in `logit_lr/`.
 
     Args:
         run: a finished run folder.
@@ -71,7 +76,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
     plans = _plans(run)
-    read = _reader(run)
+    read = frame_reader(run)
     models: list[Fitted] = []
     skipped = list(plans.skipped)
     with only_writer(run.path):
@@ -85,7 +90,10 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                 skipped.append(f"{plan.label}: {error}")
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
+            shutil.rmtree(folder, ignore_errors=True)
             model.save(folder)
+            if fits_two_classes(plan):
+                _fitted_on_logits(plan, read=read, run=run).save(folder / LOGIT_LR)
             models.append(Fitted(plan, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
@@ -93,15 +101,15 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
-    """Reports on the meta models of a run and writes `evaluation/metrics.json`; nothing is fitted.
+    """Reports on the meta models of a run: `metrics.json`, `metrics.csv` and `scores.parquet`; nothing is fitted.
 
     Args:
         run: a run folder with meta models.
 
     Returns:
-        One record `{task, dataset, protocol, score, metric, value, n, n_positive}` for each combination; that of an
-        AUROC also holds `low` and `high`, the bounds of its 95 % interval (DeLong). `value` is None where only one
-        class was seen.
+        Its records are those of `score_records` and `group_records`: `{task, dataset, protocol, score, metric, value,
+        n, n_positive, low, high}`, where `low` and `high` bound the 95 % interval; `value` is None where only one class
+        was seen.
 
     Raises:
         EvaluationError: the run holds nothing to report on, or a value that is not finite.
@@ -110,20 +118,51 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     plans = _plans(run)
-    read = _reader(run)
+    scorer = Scorer(run, frame_reader(run))
+    wrong = next((plan for plan in plans.plans if plan.task == "misclassification"), None)
     notices = [*_class_notices(run), *plans.skipped]
-    records: list[Record] = []
-    for plan in plans.plans:
-        folder = run.meta_path / plan.label
-        if folder.is_dir():
-            records.extend(_records(plan, MetaModel.load(folder), read=read, notices=notices))
-        else:
-            notices.append(f"{plan.label}: no meta model in {folder}; fit-meta could not fit it, or was not run since")
-    if not records:
+    notices += [
+        f"{plan.label}: no meta model in {run.meta_path / plan.label}; fit-meta could not fit it, or was not run since"
+        for plan in plans.plans
+        if not scorer.has_model(plan)
+    ]
+    tables = [scorer.table(plan, wrong=wrong) for plan in plans.plans if scorer.has_model(plan)]
+    if not tables:
         raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
+    table = pd.concat(tables, ignore_index=True)
+    records = [*score_records(table, seed=run.config.evaluate.seed), *group_records(table, ood_groups(run))]
+    notices += [*_model_notices(scorer, run), *remarks(table, records)]
     path = run.evaluation_path / "metrics.json"
+    write_scores(run.evaluation_path, table)
+    write_text(path.with_suffix(".csv"), pd.DataFrame(records).to_csv(index=False))
     write_text(path, json.dumps(records, indent=1, allow_nan=False) + "\n")
-    return EvaluationReport(records, notices, path)
+    return EvaluationReport(records, notices, path, table)
+
+
+def ood_groups(run: RunFolder) -> dict[str, list[str]]:
+    """The groups of OOD sets of a run without auxiliary ones, and `all` of two or more sets unless a group is that."""
+    sets = [info for info in run.splits() if info.kind == "ood" and not info.auxiliary]
+    groups: dict[str, list[str]] = {}
+    for info in sets:
+        if info.group is not None:
+            groups.setdefault(info.group, []).append(info.ood_name or info.name)
+    everything = [info.ood_name or info.name for info in sets]
+    return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
+
+
+def _model_notices(scorer: Scorer, run: RunFolder) -> list[str]:
+    lines = []
+    if scorer.without_logit_lr:
+        lines.append(
+            f"no score logit_lr (a logistic regression on the logit baselines alone) for "
+            f"{', '.join(scorer.without_logit_lr)}; run `gradscore fit-meta {run.path}` again to have it"
+        )
+    if scorer.seen_by_meta_wrong:
+        lines.append(
+            f"no score meta_wrong for {', '.join(scorer.seen_by_meta_wrong)}: the misclassification model was fitted "
+            "on copies of samples of the set"
+        )
+    return lines
 
 
 def _plans(run: RunFolder) -> Plans:
@@ -146,51 +185,21 @@ def _class_notices(run: RunFolder) -> list[str]:
     ]
 
 
-def _reader(run: RunFolder) -> Read:
-    """Reads each split once."""
-    frames: dict[str, pd.DataFrame] = {}
-
-    def read(split: str) -> pd.DataFrame:
-        if split not in frames:
-            frames[split] = run.read(split)
-        return frames[split]
-
-    return read
-
-
 def _fitted(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
     frame = _selected(plan.fit, read=read)
-    if plan.task == "ood" and plan.protocol == "in_dist_only":
+    if not fits_two_classes(plan):
         return fit_distance_model(frame)
     target = _positive(plan, plan.fit)
     return fit_meta_model(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
 
 
-def _records(plan: Plan, model: MetaModel, *, read: Read, notices: list[str]) -> Iterator[Record]:
-    names = {
-        "misclassification": ("misclassified sample", "correctly classified sample"),
-        "ood": ("OOD sample", "in-distribution sample"),
-    }
-    for dataset, rows in plan.reported.items():
-        frame = _selected(rows, read=read)
-        positive = _positive(plan, rows)
-        positive_name, negative_name = names[plan.task]
-        reason = one_class_reason(positive, positive_name=positive_name, negative_name=negative_name)
-        if reason is not None:
-            notices.append(f"{plan.label}, {dataset}: {reason}; the values are null")
-        logits = frame[logit_columns(frame)].to_numpy(dtype=np.float64)
-        scores = {"meta": model.decision(frame), **{name: SCORES[name](logits) for name in BASELINES}}
-        common = {"task": plan.task, "dataset": dataset, "protocol": plan.protocol}
-        counts = {"n": len(positive), "n_positive": int(positive.sum())}
-        for name, values in scores.items():
-            for metric, function in METRICS.items():
-                record = {**common, "score": name, "metric": metric, "value": function(values, positive), **counts}
-                yield record | (_bounds(values, positive) if metric == "auroc" else {})
-
-
-def _bounds(values: FloatArray, positive: Any) -> dict[str, float | None]:
-    interval = auroc_interval(values, positive)
-    return {"low": interval.low if interval else None, "high": interval.high if interval else None}
+def _fitted_on_logits(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
+    """The logistic regression on the logit baselines alone, fitted on the same samples."""
+    frame = _selected(plan.fit, read=read)
+    target = _positive(plan, plan.fit)
+    return fit_meta_model(
+        frame[logit_columns(frame)], target, balanced_weights(target, frame["split"]), run.config.meta
+    )
 
 
 def _selected(rows: Rows, *, read: Read) -> pd.DataFrame:

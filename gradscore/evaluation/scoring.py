@@ -1,0 +1,147 @@
+"""Scores of the samples a plan reports: its meta model's, and those it has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..meta import MetaModel
+from ..scaling import FloatArray
+from ..scores import SCORES
+from ..store import RunFolder, logit_columns
+from .calibration import at_prevalence
+from .protocols import FIT, Plan
+from .score_table import LEADING
+
+BASELINES = ("msp", "entropy", "margin", "max_logit", "energy", "gen")
+"""Scores of `gradscore.scores` reported beside `meta` on the same samples."""
+
+LOGIT_LR = "logit_lr"
+"""Score, and folder beside the meta model, of a logistic regression on the logit baselines alone."""
+
+META_WRONG = "meta_wrong"
+"""Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
+
+Read = Callable[[str], pd.DataFrame]
+
+
+def frame_reader(run: RunFolder) -> Read:
+    """Reads the feature table of each split once."""
+    frames: dict[str, pd.DataFrame] = {}
+
+    def read(split: str) -> pd.DataFrame:
+        if split not in frames:
+            frames[split] = run.read(split)
+        return frames[split]
+
+    return read
+
+
+class Scorer:
+    """Scores samples split by split, each model once.
+
+    Args:
+        run: a run folder with meta models.
+        read: reads the feature table of a split.
+    """
+
+    def __init__(self, run: RunFolder, read: Read) -> None:
+        self._run = run
+        self._read = read
+        self._cache: dict[tuple[str, str], FloatArray] = {}
+        self._models: dict[Path, MetaModel | None] = {}
+        self.without_logit_lr: list[str] = []
+        """Labels of the plans that could have a score `logit_lr` and have none."""
+        self.seen_by_meta_wrong: list[str] = []
+        """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
+
+    def has_model(self, plan: Plan) -> bool:
+        """Whether there is a meta model for the plan."""
+        return self._folder(plan).is_dir()
+
+    def table(self, plan: Plan, *, wrong: Plan | None) -> pd.DataFrame:
+        """The rows of `scores.parquet` of one plan.
+
+        Args:
+            plan: what is reported, and by which model.
+            wrong: the plan of the misclassification model, for the score `meta_wrong`.
+
+        Returns:
+            One row for each reported sample of each data set, as `read_scores` gives them.
+
+        Raises:
+            EvaluationError: the features differ from those a model was fitted on, or a value is not finite.
+            StoreError: a damaged file.
+        """
+        if fits_two_classes(plan) and self._model(self._folder(plan) / LOGIT_LR) is None:
+            self.without_logit_lr.append(plan.label)
+        return pd.concat([self._block(plan, dataset, wrong) for dataset in plan.reported], ignore_index=True)
+
+    def _block(self, plan: Plan, dataset: str, wrong: Plan | None) -> pd.DataFrame:
+        model = self._existing(self._folder(plan))
+        scores: dict[str, list[FloatArray]] = {}
+        frames = []
+        columns = {"meta": model, LOGIT_LR: self._model(self._folder(plan) / LOGIT_LR)}
+        if plan.task == "ood" and plan.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
+            if self._seen(plan, dataset, wrong):
+                self.seen_by_meta_wrong.append(dataset)
+            else:
+                columns[META_WRONG] = self._existing(self._folder(wrong))
+        for split, mask in plan.reported[dataset].items():
+            frame = self._read(split).loc[mask, ["split", "sample_id", "content_hash", "label", "prediction"]]
+            frames.append(frame.assign(positive=plan.positive[split][mask]))
+            for name, fitted in columns.items():
+                values = (
+                    np.full(len(frame), np.nan) if fitted is None else self._decision(fitted, name, plan, split)[mask]
+                )
+                scores.setdefault(name, []).append(values)
+            for name in BASELINES:
+                scores.setdefault(name, []).append(self._baseline(name, split)[mask])
+        table = pd.concat(frames, ignore_index=True).assign(task=plan.task, protocol=plan.protocol, dataset=dataset)
+        joined = {name: np.concatenate(parts) for name, parts in scores.items()}
+        table["probability"] = _probability(model, joined["meta"])
+        return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
+
+    def _decision(self, model: MetaModel, name: str, plan: Plan, split: str) -> FloatArray:
+        frame = self._read(split)
+        key = (f"{plan.label}/{name}", split)
+        if key not in self._cache:
+            self._cache[key] = model.decision(frame[logit_columns(frame)] if name == LOGIT_LR else frame)
+        return self._cache[key]
+
+    def _baseline(self, name: str, split: str) -> FloatArray:
+        if (name, split) not in self._cache:
+            frame = self._read(split)
+            self._cache[name, split] = SCORES[name](frame[logit_columns(frame)].to_numpy(dtype=np.float64))
+        return self._cache[name, split]
+
+    def _seen(self, plan: Plan, dataset: str, wrong: Plan) -> bool:
+        fitted = set(self._read(FIT)["content_hash"][wrong.fit[FIT]])
+        rows: Mapping[str, Any] = plan.reported[dataset]
+        return any(not fitted.isdisjoint(self._read(split)["content_hash"][mask]) for split, mask in rows.items())
+
+    def _folder(self, plan: Plan) -> Path:
+        return self._run.meta_path / plan.label
+
+    def _existing(self, folder: Path) -> MetaModel:
+        return self._model(folder) or MetaModel.load(folder)
+
+    def _model(self, folder: Path) -> MetaModel | None:
+        if folder not in self._models:
+            self._models[folder] = MetaModel.load(folder) if folder.is_dir() else None
+        return self._models[folder]
+
+
+def fits_two_classes(plan: Plan) -> bool:
+    """Whether the plan's model is fitted on positives and negatives; else it knows ordinary samples alone."""
+    return plan.task == "misclassification" or plan.protocol != "in_dist_only"
+
+
+def _probability(model: MetaModel, decision: FloatArray) -> FloatArray:
+    if model.kind != "logistic":
+        return np.full(len(decision), np.nan)
+    return at_prevalence(decision, n=int(model.notes["n"]), n_positive=int(model.notes["n_positive"]))
