@@ -1,0 +1,31 @@
+"""One rule per kind of autograd node: from output gradient and saved tensors to per-sample gradients of one input.
+
+A rule is a pure function `rule(use, gradients) -> PerSample`. `RULES` is the whole list: a node that is not in it, or
+an input that its rule does not cover (`NotCovered`), is left to the exact twin.
+"""
+
+from __future__ import annotations
+
+from . import elementwise, normalisation, products, tables
+from .use import EntryPerSample, NotCovered, Rule, Use
+
+__all__ = ["RULES", "EntryPerSample", "NotCovered", "Rule", "Use"]
+
+RULES: dict[str, Rule] = {
+    "AddBackward0": elementwise.add,
+    "AddmmBackward0": products.addmm,
+    "BmmBackward0": products.bmm,
+    "ConvolutionBackward0": products.convolution,
+    "CudnnBatchNormBackward0": normalisation.batch_norm,
+    "DivBackward0": elementwise.div,
+    "EmbeddingBackward0": tables.embedding,
+    "ExpandBackward0": elementwise.expand,
+    "MmBackward0": products.mm,
+    "MulBackward0": elementwise.mul,
+    "NativeBatchNormBackward0": normalisation.batch_norm,
+    "NativeGroupNormBackward0": normalisation.group_norm,
+    "NativeLayerNormBackward0": normalisation.layer_norm,
+    "PreluKernelBackward0": elementwise.prelu,
+    "RepeatBackward0": elementwise.repeat,
+    "SubBackward0": elementwise.sub,
+}

@@ -1,0 +1,67 @@
+"""Sums, products and repetitions of a parameter that is broadcast over the batch."""
+
+from __future__ import annotations
+
+from ..factored import Dense, PerSample
+from ..graph import Gradients
+from .use import NotCovered, Use, output_gradient, sum_to_shape
+
+
+def add(use: Use, gradients: Gradients) -> PerSample:
+    """self + alpha * other, broadcast."""
+    gradient = output_gradient(gradients)
+    factor = use.number("alpha", 1) if use.slot == 1 else 1
+    return sum_to_shape(gradient if factor == 1 else gradient * factor, use.layout, use.shape)
+
+
+def sub(use: Use, gradients: Gradients) -> PerSample:
+    """self - alpha * other, broadcast."""
+    factor = -use.number("alpha", 1) if use.slot == 1 else 1
+    return sum_to_shape(output_gradient(gradients) * factor, use.layout, use.shape)
+
+
+def mul(use: Use, gradients: Gradients) -> PerSample:
+    """self * other, broadcast."""
+    other = use.saved("other" if use.slot == 0 else "self")
+    return sum_to_shape(output_gradient(gradients) * other, use.layout, use.shape)
+
+
+def div(use: Use, gradients: Gradients) -> PerSample:
+    """self / other, broadcast."""
+    gradient, other = output_gradient(gradients), use.saved("other")
+    if use.slot == 0:
+        return sum_to_shape(gradient / other, use.layout, use.shape)
+    return sum_to_shape(-gradient * use.saved("self") / (other * other), use.layout, use.shape)
+
+
+def prelu(use: Use, gradients: Gradients) -> PerSample:
+    """max(0, x) + weight * min(0, x)."""
+    negative = use.saved("self").clamp(max=0)
+    if use.slot != 1:
+        raise NotCovered("the input of the activation")
+    return sum_to_shape(negative.mul_(output_gradient(gradients)), use.layout, use.shape)
+
+
+def expand(use: Use, gradients: Gradients) -> PerSample:
+    """A tensor repeated along axes of size one."""
+    return sum_to_shape(output_gradient(gradients), use.layout, use.shape)
+
+
+def repeat(use: Use, gradients: Gradients) -> PerSample:
+    """A tensor tiled along its axes, the axis of the samples among them."""
+    gradient, axis = output_gradient(gradients), use.layout.axis
+    times = use.sizes("repeats")
+    shape = (1,) * (len(times) - len(use.shape)) + use.shape
+    if times[axis] % use.layout.samples or not (use.layout.major or shape[axis] == 1):
+        raise NotCovered("the tiles are not whole samples")
+    samples = use.layout.samples
+    tiles = [samples, times[axis] // samples, shape[axis]]
+    split = gradient.reshape(
+        *(size for item in zip(times[:axis], shape[:axis], strict=True) for size in item),
+        *(tiles if use.layout.major else [tiles[1], samples, 1]),
+        *(size for item in zip(times[axis + 1 :], shape[axis + 1 :], strict=True) for size in item),
+    )
+    where = 2 * axis + (0 if use.layout.major else 1)
+    split = split.movedim(where, 0)
+    summed = split.sum([1 + 2 * number for number in range(len(times))])
+    return Dense(summed.reshape(samples, *use.shape))

@@ -1,0 +1,70 @@
+"""Matrix products and convolutions."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..factored import Convolved, Factored, PerSample
+from ..graph import Gradients
+from .use import NotCovered, Use, output_gradient, sum_to_shape
+
+
+def addmm(use: Use, gradients: Gradients) -> PerSample:
+    """beta * input + alpha * mat1 @ mat2, the usual linear layer with bias."""
+    gradient = output_gradient(gradients)
+    if use.slot == 0:
+        return sum_to_shape(gradient * use.number("beta", 1), use.layout, use.shape)
+    return product(use, gradient * use.number("alpha", 1), ("mat1", "mat2")[2 - use.slot])
+
+
+def mm(use: Use, gradients: Gradients) -> PerSample:
+    """self @ mat2."""
+    return product(use, output_gradient(gradients), ("mat2", "self")[use.slot])
+
+
+def product(use: Use, gradient: Tensor, other: str) -> Factored:
+    """The matrix on the right of a product whose rows are samples, or on the left of one whose columns are."""
+    factor = use.saved(other)
+    right_side = use.layout.axis == 0
+    if right_side != (other in ("mat1", "self")):
+        raise NotCovered("the matrix has a row or column per sample")
+    if right_side:
+        left, right = use.layout.samples_first(factor), use.layout.samples_first(gradient)
+    else:
+        left, right = use.layout.samples_first(gradient), use.layout.samples_first(factor)
+    return Factored(left.transpose(1, 2).unsqueeze(1), right.transpose(1, 2).unsqueeze(1), use.shape)
+
+
+def bmm(use: Use, gradients: Gradients) -> PerSample:
+    """self @ mat2 for a batch of matrices that is not the batch of samples."""
+    gradient = output_gradient(gradients)
+    if use.slot != use.layout.axis % 2 or use.layout.axis == 0:
+        raise NotCovered("the matrices have a row, column or matrix per sample")
+    factor = use.saved("self" if use.slot == 1 else "mat2")
+    # The samples lie on axis 1 of the result (rows, from self) or on axis 2 (columns, from mat2).
+    this, that = use.layout.samples_first(factor), use.layout.samples_first(gradient)
+    pair = (this, that) if use.slot == 1 else (that, this)
+    left, right = (item.permute(0, 2, 3, 1) for item in pair)
+    return Factored(left, right, use.shape)
+
+
+def convolution(use: Use, gradients: Gradients) -> PerSample:
+    """Convolutions of one to three dimensions and their transposes: weight (slot 1) and bias (slot 2)."""
+    gradient = output_gradient(gradients)
+    if use.slot == 2:
+        return sum_to_shape(gradient, use.layout, (use.shape[0], *[1] * (gradient.dim() - 2))).reshaped(use.shape)
+    if use.slot != 1 or use.layout.axis != 0:
+        raise NotCovered("the convolution is over samples")
+    groups = int(use.number("groups", 1))
+    positions, image = use.layout.samples_first(gradient), use.layout.samples_first(use.saved("input"))
+    if use.setting("transposed"):
+        positions, image = image, positions
+    return Convolved(
+        positions.reshape(*positions.shape[:2], groups, -1, *positions.shape[3:]),
+        image,
+        tuple(use.shape[2:]),
+        use.sizes("stride"),
+        use.sizes("dilation"),
+        use.sizes("padding"),
+        use.shape,
+    )

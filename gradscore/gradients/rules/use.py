@@ -1,0 +1,99 @@
+"""What a rule is given, and what most of them do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..factored import Dense, PerSample
+from ..graph import Edge, Gradients
+from ..layout import Layout
+
+
+class NotCovered(Exception):  # noqa: N818 - a way out, not an error: the exact twin takes over
+    """A rule does not cover this use of its node."""
+
+
+class EntryPerSample(NotCovered):
+    """The tensor holds entries of its own for every sample, so it belongs to the batch."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a tensor that is not part of the batch: where, and how the samples lie in the node's output.
+
+    Attributes:
+        edge: the input of the node that is wanted.
+        layout: sample layout of the node's first output.
+    """
+
+    edge: Edge
+    layout: Layout
+
+    @property
+    def slot(self) -> int:
+        """The number of the input."""
+        return self.edge.slot
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the wanted input."""
+        return tuple(self.edge.shape)
+
+    def saved(self, name: str) -> Tensor:
+        """A saved tensor of the node."""
+        value = getattr(self.edge.node, f"_saved_{name}")
+        if not isinstance(value, Tensor):
+            raise NotCovered(f"{self.edge.node.name()} did not save {name}")
+        return value.detach()
+
+    def setting(self, name: str) -> object:
+        """A saved setting of the node."""
+        return getattr(self.edge.node, f"_saved_{name}", None)
+
+    def number(self, name: str, default: float) -> float:
+        """A saved scalar of the node."""
+        value = self.setting(name)
+        return value if isinstance(value, int | float) else default
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A saved list of integers of the node."""
+        value = self.setting(name)
+        if not isinstance(value, tuple | list):
+            raise NotCovered(f"{self.edge.node.name()} did not save {name}")
+        return tuple(int(item) for item in value)
+
+
+def output_gradient(gradients: Gradients) -> Tensor:
+    """The gradient at the first output."""
+    if gradients[0] is None:
+        raise NotCovered("no gradient reaches the first output")
+    return gradients[0]
+
+
+def sum_to_shape(gradient: Tensor, layout: Layout, shape: tuple[int, ...]) -> Dense:
+    """Per-sample gradient of a tensor that was broadcast over the batch.
+
+    Args:
+        gradient: gradient at the broadcast result.
+        layout: where the samples lie in it.
+        shape: shape of the tensor before it was broadcast; sums run over all axes it was broadcast along.
+
+    Returns:
+        (N, *shape).
+    """
+    missing = gradient.dim() - len(shape)
+    full = (1,) * missing + shape
+    if full[layout.axis] != 1:
+        raise EntryPerSample("the tensor has an entry per sample")
+    axes = [axis for axis, size in enumerate(full) if size == 1 and axis != layout.axis]
+    summed = layout.split(gradient)
+    # Axis `layout.axis` holds the samples now and the next one their repeats: later axes move up by one.
+    shifted = [layout.axis + 1, *(axis + (axis > layout.axis) for axis in axes)]
+    summed = summed.sum(shifted, keepdim=True).movedim(layout.axis, 0)
+    return Dense(summed.reshape(layout.samples, *shape))
+
+
+Rule = Callable[[Use, Gradients], PerSample]
