@@ -104,6 +104,12 @@ def test_shapes_that_differ_are_refused(target, weights):
         fit_meta_model(FRAME, target, weights, CONFIG)
 
 
+def test_nothing_but_constant_features_is_refused():
+    constant = FRAME.assign(**{name: 1.0 for name in FRAME.columns if "/" in name or name.startswith("logit_")})
+    with pytest.raises(EvaluationError, match="every feature is constant"):
+        fit_meta_model(constant, TRUTH, None, CONFIG)
+
+
 def test_a_distance_of_one_sample_is_refused():
     with pytest.raises(EvaluationError, match="at least 2"):
         fit_distance_model(FRAME[:1])
