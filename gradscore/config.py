@@ -159,10 +159,14 @@ class OodConfig(DatasetConfig):
 
 
 class InDistConfig(_Section):
-    """The in-distribution samples to fit on and to report on."""
+    """The in-distribution samples to fit on, to report on, and to set thresholds with.
+
+    Without `calibration`, thresholds are set with the `test` samples, which then say nothing about the thresholds.
+    """
 
     fit: DatasetConfig
     test: DatasetConfig
+    calibration: DatasetConfig | None = None
 
 
 class DataConfig(_Section):

@@ -47,6 +47,14 @@ class MissingExtraError(GradscoreError):
     """An optional package is needed and not installed."""
 
 
+class BundleError(GradscoreError):
+    """A scorer bundle that is damaged, incomplete, or does not fit the model it is used with."""
+
+
+class BaselineError(GradscoreError):
+    """A baseline that is damaged, or cannot be compared with a run."""
+
+
 class GateFailedError(GradscoreError):
     """A gate found a regression."""
 

@@ -144,13 +144,16 @@ def open_splits(config: Config) -> dict[str, SampleDataset]:
         "num_classes": config.model.num_classes,
         "seed": config.extract.seed,
     }
-    fit = open_split(config.data.in_dist.fit, labelled=True, fit_images=None, **options)
-    test = open_split(config.data.in_dist.test, labelled=True, fit_images=None, **options)
+    labelled = {"labelled": True, "fit_images": None, **options}
+    fit = open_split(config.data.in_dist.fit, **labelled)
+    in_dist = {"in_dist.fit": fit, "in_dist.test": open_split(config.data.in_dist.test, **labelled)}
+    if config.data.in_dist.calibration is not None:
+        in_dist["in_dist.calibration"] = open_split(config.data.in_dist.calibration, **labelled)
     ood = {
         f"ood.{entry.name}": open_split(entry, labelled=False, fit_images=fit.images, **options)
         for entry in config.data.ood
     }
-    return {"in_dist.fit": fit, "in_dist.test": test, **ood}
+    return {**in_dist, **ood}
 
 
 @dataclass

@@ -48,6 +48,8 @@ def describe_inputs(
         fingerprints: of the samples of each split, by the name of the split.
     """
     entries = {"in_dist.fit": config.data.in_dist.fit, "in_dist.test": config.data.in_dist.test}
+    if config.data.in_dist.calibration is not None:
+        entries["in_dist.calibration"] = config.data.in_dist.calibration
     entries |= {f"ood.{entry.name}": entry for entry in config.data.ood}
     extract = config.extract.model_dump(mode="json", exclude={"workers", "device"})
     return {

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from gradscore.config import Config, dump_config
+from gradscore.config import Config, SelectConfig, dump_config
 from gradscore.data import BadSample
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
 from gradscore.features import extract, open_splits
@@ -382,3 +382,15 @@ def test_one_sample(tmp_path: Path) -> None:
     summary = run(make_config(tmp_path, data=data))
     assert [split.samples for split in summary.splits] == [1, 1]
     assert RunFolder(config.run).read("in_dist.fit")["sample_id"].size == 1
+
+
+def test_a_calibration_split_is_a_split_of_its_own(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    in_dist = config.data.in_dist.model_copy(
+        update={"calibration": config.data.in_dist.test.model_copy(update={"select": SelectConfig(start=60, stop=67)})}
+    )
+    run(config.model_copy(update={"data": config.data.model_copy(update={"in_dist": in_dist})}))
+    found = RunFolder(tmp_path / "run")
+    assert [info.name for info in found.splits()] == ["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood.other"]
+    assert found.read("in_dist.calibration")["sample_id"].tolist() == [str(index) for index in range(60, 67)]
+    assert "in_dist.calibration" in found.manifest["inputs"]["data"]
