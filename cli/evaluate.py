@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from gradscore.errors import MissingExtraError
+
 from .options import RunArgument
 
 if TYPE_CHECKING:
@@ -25,14 +27,25 @@ HEADINGS = {
 
 
 def evaluate(run: RunArgument) -> None:
-    """Report how well the meta models of a run and the baselines do, as a table and in evaluation/metrics.json.
+    """Report how well the meta models of a run and the baselines do: tables here, and a page evaluation/report.html.
 
-    Example: gradscore evaluate runs/digits
+    Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/.
+
+    Example: gradscore evaluate runs/digits/run
     """
-    from gradscore.evaluation.run import evaluate_run  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation.report import write_report  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation.run import evaluate_run
     from gradscore.store import RunFolder
 
-    _print(Console(), evaluate_run(RunFolder(run)))
+    folder = RunFolder(run)
+    evaluation = evaluate_run(folder)
+    console = Console()
+    _print(console, evaluation)
+    try:
+        line = f"report: {write_report(folder, evaluation).html}"
+    except MissingExtraError as error:
+        line = f"note: {error}"
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _print(console: Console, report: EvaluationReport) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,20 +120,36 @@ def open_split(
     Raises:
         DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
     """
+    images = open_images(spec, fit_images=fit_images, seed=seed)
+    if labelled and images.labels is not None:
+        images = replace(images, labels=_mapped(images.labels, spec, images.ids, num_classes))
+    return SampleDataset(images, Preprocessing(preprocessing), labelled=labelled)
+
+
+def open_images(spec: DatasetConfig, *, fit_images: ImageSource | None, seed: int) -> Selected:
+    """Opens the raw images of a split, with the labels of the source.
+
+    Args:
+        spec: source and selection.
+        fit_images: the raw in-distribution fit images, for synthetic sets.
+        seed: of synthetic sets.
+
+    Returns:
+        The selected images.
+
+    Raises:
+        DataError: a source that cannot be used, or nothing selected.
+    """
     kind, _, name = spec.source.partition(":")
     if kind == "synthetic":
         source: ImageSource = synthetic_source(name, fit_images, int(spec.arguments.get("seed", seed)))
     else:
         source = open_source(spec.source, spec.arguments)
     places = select(source, spec.select)
-    ids = source.ids
     if not len(places):
         chosen = spec.select.model_dump(exclude_defaults=True)
-        raise DataError(f"{spec.source} has no sample left of {len(ids)} with select {chosen or 'nothing'}")
-    labels = None if source.labels is None else source.labels[places]
-    if labelled and labels is not None:
-        labels = _mapped(labels, spec, [ids[place] for place in places], num_classes)
-    return SampleDataset(Selected(source, places, labels), Preprocessing(preprocessing), labelled=labelled)
+        raise DataError(f"{spec.source} has no sample left of {len(source.ids)} with select {chosen or 'nothing'}")
+    return Selected(source, places, None if source.labels is None else source.labels[places])
 
 
 def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
@@ -164,7 +180,7 @@ def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
     return places
 
 
-def _mapped(labels: NDArray[np.int64], spec: DatasetConfig, ids: list[str], num_classes: int) -> NDArray[np.int64]:
+def _mapped(labels: NDArray[np.int64], spec: DatasetConfig, ids: Sequence[str], num_classes: int) -> NDArray[np.int64]:
     found = labels
     if spec.label_map is not None:
         missing = sorted(set(labels.tolist()) - set(spec.label_map) - {UNLABELLED})

@@ -113,10 +113,11 @@ def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:
             and record["value"] < 0.5
         ]
         if inverted:
-            lines.append(
-                f"{where}: direction inverted for {', '.join(inverted)}: an AUROC below 0.5 means that the score ranks "
-                f"{KINDS[task][0]}s below the others"
-            )
+            lines.append(f"{where}: direction inverted for {', '.join(inverted)}")
+    if any("direction inverted" in line for line in lines):
+        lines.append(
+            "direction inverted: an AUROC below 0.5 means that the score ranks what it should find below the rest"
+        )
     return lines
 
 
