@@ -55,18 +55,29 @@ def extract(
     errors = Console(stderr=True)
     try:
         with _progress_bar(errors) as bar:
-            task = bar.add_task("preparing", total=None)
-
-            def tell(split: str, done: int, total: int) -> None:
-                bar.update(task, description=split, completed=done, total=total)
-
-            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
+            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=_Teller(bar))
     except KeyboardInterrupt:
         errors.print(
             f"interrupted; the same command continues the run in {out or loaded.run}", soft_wrap=True, markup=False
         )
         raise typer.Exit(INTERRUPTED) from None
     _report(Console(), summary)
+
+
+class _Teller:
+    """Shows one split after the other."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._split = ""
+        self._task = bar.add_task("preparing", total=None)
+
+    def __call__(self, split: str, done: int, total: int) -> None:
+        if split != self._split:
+            self._split = split
+            # What is done already took no time now: neither rate nor time left may count it.
+            self._bar.reset(self._task, description=split, total=total, completed=done)
+        self._bar.update(self._task, completed=done)
 
 
 class _RateColumn(ProgressColumn):
@@ -92,6 +103,8 @@ def _report(console: Console, summary: ExtractSummary) -> None:
     if summary.was_complete:
         console.print("this run is already complete: nothing to compute")
     console.print(_table(summary.splits))
+    if summary.accuracy is not None:
+        console.print(f"accuracy over all labelled samples: {summary.accuracy:.4f}", soft_wrap=True)
     console.print(f"{summary.feature_count} features per sample, computed on {summary.device}", soft_wrap=True)
     _list(console, "note", summary.notices)
     _list(console, "skipped", [f"{split.name}, {line}" for split in summary.splits for line in split.skipped])

@@ -41,6 +41,7 @@ class SplitSummary:
     Attributes:
         name: the split.
         samples: rows in its table.
+        labelled: those with a label.
         accuracy: of the classifier; None without labels.
         computed: samples looked at this time; the others were there already.
         seconds: spent on them.
@@ -50,6 +51,7 @@ class SplitSummary:
 
     name: str
     samples: int
+    labelled: int
     accuracy: float | None
     computed: int
     seconds: float
@@ -76,6 +78,13 @@ class ExtractSummary:
     feature_count: int
     notices: list[str]
     was_complete: bool
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of the classifier over all labelled samples; None without any."""
+        shares = [(split.accuracy, split.labelled) for split in self.splits if split.accuracy is not None]
+        labelled = sum(count for _, count in shares)
+        return sum(share * count for share, count in shares) / labelled if labelled else None
 
 
 def extract(
@@ -226,6 +235,7 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     return SplitSummary(
         name=split,
         samples=entry["rows"],
+        labelled=entry["labelled"],
         accuracy=entry["accuracy"],
         computed=computed,
         seconds=time.perf_counter() - began,

@@ -180,6 +180,7 @@ class RunWriter:
             "finished": True,
             "parts": len(notes),
             "rows": sum(note.rows for note in notes),
+            "labelled": labelled,
             "accuracy": sum(note.correct for note in notes) / labelled if labelled else None,
             "non_finite": sum(note.non_finite for note in notes),
             "skipped": [asdict(skipped) for note in notes for skipped in note.skipped],

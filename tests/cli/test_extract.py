@@ -1,10 +1,13 @@
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from gradscore.store import RunFolder
+from gradscore_cli.extract import _progress_bar, _Teller
 from gradscore_cli.main import app
 
 NET = """
@@ -44,8 +47,19 @@ def test_summary(config_file: Path, tmp_path: Path) -> None:
         assert wanted in result.stdout
     assert "24 features per sample, computed on cpu" in result.stdout
     assert "note: model.checkpoint is null: random weights" in result.stdout
+    right = [RunFolder(tmp_path / "run").read(split)["correct"] for split in ("in_dist.fit", "in_dist.test")]
+    assert f"accuracy over all labelled samples: {pd.concat(right).mean():.4f}" in result.stdout
     assert f"run folder: {tmp_path / 'run'}" in result.stdout
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
+
+
+def test_rate_counts_only_what_is_computed_now() -> None:
+    with _progress_bar(Console(quiet=True)) as bar:
+        tell = _Teller(bar)
+        tell("in_dist.fit", 1000, 2000)
+        assert (bar.tasks[0].completed, bar.tasks[0].speed) == (1000, None)
+        tell("in_dist.fit", 1001, 2000)
+        assert bar.tasks[0].completed == 1001
 
 
 def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Path) -> None:
