@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from architectures import digits_cnn
 from sklearn.datasets import load_digits
+from torch import Tensor, nn
 from training import accuracy, save, train
 
 TARGET = Path(__file__).parent.parent / "runs" / "digits" / "model.safetensors"
@@ -28,20 +29,32 @@ def main(arguments: list[str]) -> None:
     if options.out.exists() and not options.force:
         print(f"{options.out} is there already; --force trains again")
         return
-    digits = load_digits()
-    # As the configuration does it: 0..16 stretched to 0..255 and rounded, then scaled to -1..1.
-    pixels = torch.from_numpy(digits.images * (255 / 16)).round().float().unsqueeze(1)
-    images, labels = (pixels / 255 - 0.5) / 0.5, torch.from_numpy(digits.target).long()
-    known = labels < CLASSES
-    images, labels = images[known], labels[known]
-    torch.set_num_threads(1)  # steps this small only wait for each other
-    torch.manual_seed(0)
-    model = digits_cnn(CLASSES)
-    train(model, images[:TRAINED], labels[:TRAINED], epochs=12, batch_size=32, rate=2e-3)
+    model = trained_model()
     digest = save(model, options.out)
+    images, labels = known_digits()
     held_out = accuracy(model, images[TRAINED:], labels[TRAINED:])
     print(f"accuracy on the {len(images) - TRAINED} samples not trained on: {held_out:.4f}")
     print(f"wrote {options.out}, sha256 {digest[:16]}")
+
+
+def trained_model() -> nn.Module:
+    """The classifier, trained on the first of the samples."""
+    torch.set_num_threads(1)  # steps this small only wait for each other
+    torch.manual_seed(0)
+    model = digits_cnn(CLASSES)
+    images, labels = known_digits()
+    train(model, images[:TRAINED], labels[:TRAINED], epochs=12, batch_size=32, rate=2e-3)
+    return model
+
+
+def known_digits() -> tuple[Tensor, Tensor]:
+    """Images (N, 1, 8, 8) and labels (N,) of the known classes, prepared as the configuration does it."""
+    digits = load_digits()
+    # 0..16 stretched to 0..255 and rounded, then scaled to -1..1.
+    pixels = torch.from_numpy(digits.images * (255 / 16)).round().float().unsqueeze(1)
+    images, labels = (pixels / 255 - 0.5) / 0.5, torch.from_numpy(digits.target).long()
+    known = labels < CLASSES
+    return images[known], labels[known]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""What the README tells its readers to do, done."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def own_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readme")
+    script = ROOT / "data_scripts" / "example_folder.py"
+    spec = importlib.util.spec_from_file_location("example_folder", script)
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(script.parent))
+        spec.loader.exec_module(module)
+        module.main([str(folder / "my_model")])
+    (folder / "my_model" / "gradscore.yaml").write_text(blocks("yaml")[0])
+    return folder
+
+
+def test_steps_for_your_own_model(own_model, monkeypatch):
+    monkeypatch.chdir(own_model)
+    lines = [line.split("#")[0].split()[1:] for line in blocks("sh")[0].splitlines()]
+    assert [line[0] for line in lines] == ["extract", "fit-meta", "evaluate"]
+    results = [CliRunner().invoke(app, line) for line in lines]
+    assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
+    assert "leave_one_out" in results[-1].output
+    run = RunFolder(own_model / "my_model" / "run")
+    assert (run.evaluation_path / "metrics.json").is_file()
+    assert run.read("in_dist.test")["correct"].mean() > 0.9
+
+
+def test_python_example():
+    names = {}
+    exec(compile(blocks("python")[0], "README.md", "exec"), names)
+    assert names["features"].shape == (16, 4)
+
+
+def test_files_that_are_mentioned_are_there():
+    mentioned = re.findall(r"(?:data_scripts|configs|docs)/[\w./]+\w|\b[A-Z]+\.md", README)
+    assert len(mentioned) > 5
+    assert [name for name in mentioned if not (ROOT / name).is_file()] == []
