@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from gradscore.errors import GradscoreError
 
+from .compare import compare
 from .config import app as config_app
 from .evaluate import evaluate
 from .extract import extract
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("extract")(extract)
 app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)
+app.command("compare")(compare)
 app.add_typer(config_app, name="config")
 
 

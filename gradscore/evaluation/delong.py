@@ -16,7 +16,6 @@ from ..errors import EvaluationError
 from .metrics import checked
 
 Array = NDArray[np.float64]
-Placed = tuple[Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +42,19 @@ class PairedTest:
     low: float
     high: float
     p_value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placements:
+    """The parts an AUROC is the mean of, over positives or over negatives.
+
+    Attributes:
+        of_positives: (P,) share of negatives below each positive, a tie counting one half.
+        of_negatives: (Q,) share of positives above each negative.
+    """
+
+    of_positives: Array
+    of_negatives: Array
 
 
 def auroc_variance(scores: ArrayLike, positive: ArrayLike) -> float | None:
@@ -104,18 +116,65 @@ def paired_delong(
     return _tested(float(areas[0] - areas[1]), variance, level=level)
 
 
-def mean_auroc_interval(
-    scores: Sequence[ArrayLike], positive: Sequence[ArrayLike], weights: ArrayLike, *, level: float = 0.95
-) -> Interval | None:
+def paired_delong_of_truths(
+    first: ArrayLike, second: ArrayLike, positive_first: ArrayLike, positive_second: ArrayLike, *, level: float = 0.95
+) -> PairedTest | None:
+    """Compare the AUROCs of two scores of the same samples where each has its own truth.
+
+    Two classifiers are wrong on different samples. The variance is that of the difference of each sample's influence on
+    the two AUROCs; where the truths agree this is `paired_delong` but for terms that vanish with many samples.
+
+    Args:
+        first: (N,) higher = more uncertain.
+        second: (N,) higher = more uncertain.
+        positive_first: (N,) bool, what the first score should find.
+        positive_second: (N,) bool, what the second score should find.
+        level: coverage of the interval of the difference.
+
+    Returns:
+        The test, or None with fewer than two samples of either class in either truth.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    one, other = _influence(first, positive_first), _influence(second, positive_second)
+    if one is None or other is None:
+        return None
+    if one[1].shape != other[1].shape:
+        raise EvaluationError(f"paired test: wanted the same samples, got {len(one[1])} and {len(other[1])}")
+    variance = float((one[1] - other[1]).var(ddof=1) / len(one[1]))
+    return _tested(one[0] - other[0], variance, level=level)
+
+
+def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
+    """Where the samples of a data set stand among those of the other class.
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        positive: (N,) bool.
+
+    Returns:
+        The placements, or None with fewer than two samples of either class.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    values, truth = checked(scores, positive)
+    if not _enough(truth):
+        return None
+    beaten, beating = _placements(values[None, :], truth)
+    return Placements(of_positives=beaten[0], of_negatives=beating[0])
+
+
+def mean_auroc_interval(sets: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95) -> Interval | None:
     """Weighted mean of the AUROCs of several data sets that share their negatives, with its interval.
 
-    Positives of different sets are independent, the negatives are the same samples in each, whether scored by one model
+    Positives of different sets are independent; the negatives are the same samples in each, whether scored by one model
     or by one model per set. With the numbers of positives as weights, and one model, this is the AUROC of the pooled
     sets.
 
     Args:
-        scores: of each data set (N_k,), higher = more uncertain.
-        positive: of each data set (N_k,) bool; the negatives are the same samples in the same order in each.
+        sets: K data sets; their negatives are the same samples in the same order.
         weights: (K,), scaled to sum 1.
         level: coverage.
 
@@ -123,29 +182,21 @@ def mean_auroc_interval(
         The interval, or None where no variance can be estimated, as for `auroc_interval`.
 
     Raises:
-        EvaluationError: shapes differ, a score is not finite, or the sets differ in the number of negatives.
+        EvaluationError: the sets differ in the number of negatives.
     """
-    placed = _placements_of_sets(scores, positive)
-    if placed is None:
-        return None
-    value, variance = _weighted(placed, np.asarray(weights, dtype=np.float64))
+    value, variance = _weighted(sets, weights)
     return _on_logit_scale(value, variance, level=level)
 
 
 def paired_mean_delong(
-    first: Sequence[ArrayLike],
-    second: Sequence[ArrayLike],
-    positive: Sequence[ArrayLike],
-    weights: ArrayLike,
-    *,
-    level: float = 0.95,
-) -> PairedTest | None:
-    """Compare the weighted mean AUROCs of two scores; arguments and errors as for `mean_auroc_interval`."""
-    ones, others = _placements_of_sets(first, positive), _placements_of_sets(second, positive)
-    if ones is None or others is None:
-        return None
-    gaps = [(a[0] - b[0], a[1] - b[1]) for a, b in zip(ones, others, strict=True)]
-    difference, variance = _weighted(gaps, np.asarray(weights, dtype=np.float64))
+    first: Sequence[Placements], second: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95
+) -> PairedTest:
+    """Compare the weighted mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
+    gaps = [
+        Placements(of_positives=a.of_positives - b.of_positives, of_negatives=a.of_negatives - b.of_negatives)
+        for a, b in zip(first, second, strict=True)
+    ]
+    difference, variance = _weighted(gaps, weights)
     return _tested(difference, variance, level=level)
 
 
@@ -167,27 +218,29 @@ def _tested(difference: float, variance: float, *, level: float) -> PairedTest:
     return PairedTest(difference=difference, low=difference - half, high=difference + half, p_value=p_value)
 
 
-def _placements_of_sets(scores: Sequence[ArrayLike], positive: Sequence[ArrayLike]) -> list[Placed] | None:
-    """Placements of the positives and of the negatives of each set; None with too few of either."""
-    pairs = [checked(values, truth) for values, truth in zip(scores, positive, strict=True)]
-    negatives = {int((~truth).sum()) for _, truth in pairs}
+def _influence(scores: ArrayLike, positive: ArrayLike) -> tuple[float, Array] | None:
+    """AUROC, and what each sample (N,) moves it by, times N."""
+    placed = placements(scores, positive)
+    if placed is None:
+        return None
+    truth = np.asarray(positive, dtype=np.bool_)
+    area = float(placed.of_positives.mean())
+    moved = np.empty(len(truth))
+    moved[truth] = (placed.of_positives - area) / truth.mean()
+    moved[~truth] = (placed.of_negatives - area) / (1.0 - truth.mean())
+    return area, moved
+
+
+def _weighted(sets: Sequence[Placements], weights: ArrayLike) -> tuple[float, float]:
+    """Weighted mean over the sets of the mean placement, and its variance."""
+    negatives = {len(each.of_negatives) for each in sets}
     if len(negatives) > 1:
         raise EvaluationError(f"mean AUROC: wanted the same negatives in each set, got {sorted(negatives)} of them")
-    if not all(_enough(truth) for _, truth in pairs):
-        return None
-    placed = [_placements(values[None, :], truth) for values, truth in pairs]
-    return [(beaten[0], beating[0]) for beaten, beating in placed]
-
-
-def _weighted(placed: Sequence[Placed], weights: Array) -> tuple[float, float]:
-    """Weighted mean over the sets of the mean placement, and its variance."""
-    shares = weights / weights.sum()
-    value = sum(share * beaten.mean() for share, (beaten, _) in zip(shares, placed, strict=True))
-    of_positives = sum(
-        share**2 * beaten.var(ddof=1) / len(beaten) for share, (beaten, _) in zip(shares, placed, strict=True)
-    )
-    of_negatives = shares @ np.stack([beating for _, beating in placed])
-    return float(value), float(of_positives + of_negatives.var(ddof=1) / len(of_negatives))
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    means = np.array([each.of_positives.mean() for each in sets])
+    variances = np.array([each.of_positives.var(ddof=1) / len(each.of_positives) for each in sets])
+    shared = shares @ np.stack([each.of_negatives for each in sets])
+    return float(shares @ means), float(shares**2 @ variances + shared.var(ddof=1) / len(shared))
 
 
 def _enough(truth: NDArray[np.bool_]) -> bool:
@@ -201,7 +254,7 @@ def _delong(scores: Array, truth: NDArray[np.bool_]) -> tuple[Array, Array]:
     return beaten.mean(axis=1), of_positives + np.atleast_2d(np.cov(beating)) / beating.shape[1]
 
 
-def _placements(scores: Array, truth: NDArray[np.bool_]) -> Placed:
+def _placements(scores: Array, truth: NDArray[np.bool_]) -> tuple[Array, Array]:
     """Share of negatives below each positive (M, P), and of positives above each negative, a tie counting one half."""
     positives, negatives = int(truth.sum()), int((~truth).sum())
     ranks = rankdata(scores, axis=1)

@@ -13,10 +13,12 @@ from .calibration import brier, expected_calibration_error
 from .delong import (
     Interval,
     PairedTest,
+    Placements,
     auroc_interval,
     mean_auroc_interval,
     paired_delong,
     paired_mean_delong,
+    placements,
 )
 from .metrics import METRICS, one_class_reason
 from .score_table import BLOCK, positive_of, scores_of
@@ -83,9 +85,10 @@ def group_records(table: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> I
     """
     for _, of_protocol in table[table["task"] == "ood"].groupby("protocol", sort=False):
         blocks = {str(name): block for name, block in of_protocol.groupby("dataset", sort=False)}
+        sets = {name: _placed(block) for name, block in blocks.items()}
         for group, names in groups.items():
-            if all(name in blocks for name in names):
-                yield from _group(group, [blocks[name] for name in names])
+            if all(sets.get(name) for name in names):
+                yield from _group(group, [blocks[name] for name in names], [sets[name] for name in names])
 
 
 def rivals(block: pd.DataFrame) -> list[str]:
@@ -145,27 +148,33 @@ def _calibration(block: pd.DataFrame, positive: Any, counts: Any) -> Iterator[Re
         yield {"metric": metric, "value": value} | _pair(bounds.get(metric))
 
 
-def _group(group: str, blocks: Sequence[pd.DataFrame]) -> Iterator[Record]:
+def _placed(block: pd.DataFrame) -> dict[str, Placements]:
+    """The placements of each score of a data set; none with too few samples of either class."""
+    found = {name: placements(block[name], positive_of(block)) for name in scores_of(block)}
+    return {name: placed for name, placed in found.items() if placed is not None}
+
+
+def _group(group: str, blocks: Sequence[pd.DataFrame], sets: Sequence[Mapping[str, Placements]]) -> Iterator[Record]:
     truths = [positive_of(block) for block in blocks]
     sizes = [int(truth.sum()) for truth in truths]
     counts = {"n": sum(sizes) + int((~truths[0]).sum()), "n_positive": sum(sizes)}
-    names = [name for name in scores_of(blocks[0]) if all(name in scores_of(block) for block in blocks)]
+    names = [name for name in sets[0] if all(name in each for each in sets)]
     for kind, weights in {"mean": [1] * len(sizes), "pooled": sizes}.items():
         common = _common(blocks[0]) | {"dataset": f"{group} ({kind})"}
         for name in names:
-            scores = [block[name] for block in blocks]
-            areas = [METRICS["auroc"](values, truth) for values, truth in zip(scores, truths, strict=True)]
-            span = _interval(mean_auroc_interval(scores, truths, weights))
-            yield common | {"score": name, "metric": "auroc", "value": _mean(areas, weights)} | span | counts
+            placed = [each[name] for each in sets]
+            value = np.average([each.of_positives.mean() for each in placed], weights=weights)
+            span = _interval(mean_auroc_interval(placed, weights))
+            yield common | {"score": name, "metric": "auroc", "value": float(value)} | span | counts
             for metric in METRICS if kind == "mean" else ():
                 if metric != "auroc":
-                    figures = [METRICS[metric](values, truth) for values, truth in zip(scores, truths, strict=True)]
-                    record = {"score": name, "metric": metric, "value": _mean(figures, weights)}
+                    figures = [METRICS[metric](block[name], truth) for block, truth in zip(blocks, truths, strict=True)]
+                    record = {"score": name, "metric": metric, "value": float(np.mean(np.array(figures, dtype=float)))}
                     yield common | record | _pair(None) | counts
-        for other in rivals(pd.concat(blocks)):
-            pairs = ([block["meta"] for block in blocks], [block[other] for block in blocks])
-            gain = paired_mean_delong(*pairs, truths, weights)
-            yield common | {"score": "meta", "metric": GAIN + other} | _tested(gain) | counts
+        for other in rivals(blocks[0]):
+            if other in names:
+                gain = paired_mean_delong([each["meta"] for each in sets], [each[other] for each in sets], weights)
+                yield common | {"score": "meta", "metric": GAIN + other} | _tested(gain) | counts
 
 
 def _few(positive: Any, kinds: tuple[str, str]) -> list[str]:
@@ -175,11 +184,6 @@ def _few(positive: Any, kinds: tuple[str, str]) -> list[str]:
         for kind, count in found.items()
         if count < FEW
     ]
-
-
-def _mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.average(known, weights=weights)) if len(known) == len(values) else None
 
 
 def _common(block: pd.DataFrame) -> Record:

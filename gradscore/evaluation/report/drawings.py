@@ -26,11 +26,15 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
+MARGINS = {"left": 0.11, "right": 0.97, "bottom": 0.13, "top": 0.92}
+
+
 def draw(plot: Plot, folder: Path) -> list[Path]:
     """Writes `<name>.png` and `<name>.svg` to a folder and returns their paths."""
     with rc_context(SETTINGS):
-        made = Figure(figsize=(6.4, height_of(plot) / 90), layout="constrained")
-        axes = made.subplots()
+        # A layout is worked out for heat maps alone: it takes as long as drawing, and only their labels vary in length.
+        made = Figure(figsize=(6.4, height_of(plot) / 90), layout="constrained" if isinstance(plot, HeatMap) else None)
+        axes = made.subplots(gridspec_kw=None if isinstance(plot, HeatMap) else MARGINS)
         match plot:
             case Curves():
                 _curves(plot, axes)
@@ -39,8 +43,9 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
             case HeatMap():
                 _heat_map(plot, made, axes)
         axes.set_title(plot.title, loc="left", fontsize=11)
-        made.draw_without_rendering()  # the layout, once for both files
-        made.set_layout_engine("none")
+        if isinstance(plot, HeatMap):
+            made.draw_without_rendering()
+            made.set_layout_engine("none")
         paths = [folder / f"{plot.name}.png", folder / f"{plot.name}.svg"]
         for path in paths:
             kind = path.suffix[1:]

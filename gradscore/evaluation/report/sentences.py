@@ -60,6 +60,11 @@ class Gain:
 
 
 VERDICTS = {"pays": "gradients pay", "worse": "gradients do worse", "open": "not shown"}
+SO = {
+    "pays": "Gradients pay here.",
+    "worse": "An interval lies below zero: use the score that does better.",
+    "open": "An interval includes zero, so these samples do not show that gradients pay.",
+}
 
 
 def headlines(figures: Figures) -> list[Headline]:
@@ -95,7 +100,7 @@ def _misclassification(figures: Figures) -> Iterator[Headline]:
     yield Headline(
         title="Wrong predictions",
         value=number(record["value"]),
-        interval=f"AUROC, 95 % interval {interval(record)}",
+        interval=f"AUROC ({interval(record)})",
         text=f"Of a wrong and a right prediction, the meta model finds the wrong one more suspicious "
         f"{_share(record['value'])} of the time ({wrong} wrong, {right} right).{few}",
     )
@@ -120,7 +125,7 @@ def _ood(figures: Figures) -> Iterator[Headline]:
             yield Headline(
                 title=label,
                 value=number(record["value"]),
-                interval=("mean " if pooled is not None else "") + f"AUROC, 95 % interval {interval(record)}",
+                interval=("mean " if pooled is not None else "") + f"AUROC ({interval(record)})",
                 text=text,
             )
 
@@ -139,29 +144,25 @@ def _group_label(group: str) -> str:
 
 def _gains(figures: Figures, task: str, protocol: str, dataset: str, label: str) -> Iterator[Gain]:
     best = figures.best_baseline(task, protocol, dataset)
-    if best is None:
-        return
-    rivals = {best: "the best of the baselines from logits on these samples"}
-    if figures.get(task, protocol, dataset, LOGIT_LR) is not None:
-        rivals[LOGIT_LR] = "a logistic regression on the logit baselines alone"
-    for rival, what in rivals.items():
-        record = figures.get(task, protocol, dataset, "meta", GAIN + rival)
-        if record is not None:
-            kind = "pays" if record["low"] > 0 else "worse" if record["high"] < 0 else "open"
-            unclear = ": the interval includes zero, so these samples do not show that gradients pay"
-            text = f"{_compared(record)} {rival}, {what} ({_span(record)}){unclear if kind == 'open' else ''}."
-            yield Gain(label=label, kind=kind, verdict=VERDICTS[kind], text=text)
+    rivals = {LOGIT_LR: "a logistic regression on the logit baselines"}
+    if best is not None:
+        rivals = {best: "the best of the logit baselines on these samples"} | rivals
+    found = {name: figures.get(task, protocol, dataset, "meta", GAIN + name) for name in rivals}
+    records = {name: record for name, record in found.items() if record is not None}
+    if records:
+        kind = _kind(list(records.values()))
+        compared = "; over ".join(f"{name}, {rivals[name]}, {_gain(record)}" for name, record in records.items())
+        yield Gain(label=label, kind=kind, verdict=VERDICTS[kind], text=f"AUROC gained over {compared}. {SO[kind]}")
 
 
-def _compared(record: Record) -> str:
-    value = record["value"]
-    if f"{abs(value):.3f}" == "0.000":
-        return "The AUROC of the meta model equals that of"
-    return f"The AUROC of the meta model is {abs(value):.3f} {'above' if value > 0 else 'below'} that of"
+def _kind(records: list[Record]) -> str:
+    if any(record["high"] < 0 for record in records):
+        return "worse"
+    return "pays" if all(record["low"] > 0 for record in records) else "open"
 
 
-def _span(record: Record) -> str:
-    return f"95 % interval {record['low']:+.3f} to {record['high']:+.3f}"
+def _gain(record: Record) -> str:
+    return f"{record['value']:+.3f} ({record['low']:+.3f} to {record['high']:+.3f})"
 
 
 def _share(value: float) -> str:
