@@ -3,11 +3,19 @@ import pytest
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError
-from gradscore.evaluation.delong import auroc_interval, auroc_variance, paired_delong
+from gradscore.evaluation.delong import (
+    auroc_interval,
+    auroc_variance,
+    mean_auroc_interval,
+    paired_delong,
+    paired_delong_of_truths,
+    paired_mean_delong,
+    placements,
+)
 from gradscore.evaluation.metrics import auroc
 
 
-def placements(scores, truth):
+def kernel_placements(scores, truth):
     """The quadratic definition: kernel values of all pairs, averaged over either class."""
     gaps = scores[truth][:, None] - scores[~truth][None, :]
     kernel = (gaps > 0) + 0.5 * (gaps == 0)
@@ -15,7 +23,7 @@ def placements(scores, truth):
 
 
 def definition_of_variance(scores, truth):
-    of_positives, of_negatives = placements(scores, truth)
+    of_positives, of_negatives = kernel_placements(scores, truth)
     return of_positives.var(ddof=1) / len(of_positives) + of_negatives.var(ddof=1) / len(of_negatives)
 
 
@@ -67,7 +75,7 @@ def test_no_interval_where_none_can_be_estimated(scores, truth):
 def test_paired_test_uses_the_covariance_of_the_definition():
     scores, truth = sample(seed=4)
     other = scores + np.random.default_rng(5).normal(size=len(scores))
-    first, second = placements(scores, truth), placements(other, truth)
+    first, second = kernel_placements(scores, truth), kernel_placements(other, truth)
     variance = sum((a - b).var(ddof=1) / len(a) for a, b in zip(first, second, strict=True))
     result = paired_delong(scores, other, truth)
     assert result.difference == pytest.approx(auroc(scores, truth) - auroc(other, truth))
@@ -89,3 +97,81 @@ def test_a_much_better_score_is_significantly_better():
 def test_scores_of_different_length_are_refused():
     with pytest.raises(EvaluationError, match="one shape"):
         paired_delong([1.0, 2.0], [1.0, 2.0, 3.0], [True, False])
+
+
+def sets(*, seed, sizes=(40, 60), negatives=100, shift=1.0):
+    """Scores and truths of data sets with the same negatives."""
+    generator = np.random.default_rng(seed)
+    ordinary = generator.normal(size=negatives)
+    scores = [np.r_[ordinary, generator.normal(shift, 1.0, size)] for size in sizes]
+    return scores, [np.arange(len(each)) >= negatives for each in scores]
+
+
+def placed(scores, truths):
+    return [placements(values, truth) for values, truth in zip(scores, truths, strict=True)]
+
+
+def test_pooled_sets_of_one_model_have_the_auroc_of_all_their_samples():
+    scores, truths = sets(seed=0)
+    whole = np.r_[scores[0], scores[1][truths[1]]]
+    result = mean_auroc_interval(placed(scores, truths), [40, 60])
+    assert result.value == pytest.approx(auroc(whole, np.arange(len(whole)) >= 100))
+
+
+def test_the_mean_of_one_set_is_its_auroc():
+    scores, truths = sets(seed=1, sizes=(50,))
+    expected = auroc_interval(scores[0], truths[0])
+    result = mean_auroc_interval(placed(scores, truths), [1])
+    assert (result.value, result.low, result.high) == pytest.approx((expected.value, expected.low, expected.high))
+
+
+def test_the_mean_covers_the_true_value_about_as_often_as_it_says():
+    truth_value = norm.cdf(1.0 / np.sqrt(2.0))
+    intervals = [mean_auroc_interval(placed(*sets(seed=seed)), [1, 1]) for seed in range(400)]
+    assert 0.91 <= np.mean([each.low <= truth_value <= each.high for each in intervals]) <= 0.985
+
+
+def test_the_paired_mean_of_one_set_is_the_paired_test():
+    (scores,), (truth,) = sets(seed=2, sizes=(50,))
+    other = scores + np.random.default_rng(3).normal(size=len(scores))
+    expected = paired_delong(scores, other, truth)
+    result = paired_mean_delong([placements(scores, truth)], [placements(other, truth)], [1])
+    assert result.difference == pytest.approx(expected.difference)
+    assert (result.low, result.p_value) == pytest.approx((expected.low, expected.p_value))
+
+
+def test_sets_with_other_negatives_are_refused():
+    one, other = sets(seed=4, sizes=(20,)), sets(seed=4, sizes=(20,), negatives=50)
+    with pytest.raises(EvaluationError, match=r"same negatives in each set, got \[50, 100\]"):
+        mean_auroc_interval([*placed(*one), *placed(*other)], [1, 1])
+
+
+def test_too_few_samples_have_no_placements():
+    assert placements([1.0, 2.0, 3.0], [True, False, False]) is None
+
+
+def test_with_one_truth_the_test_of_two_truths_is_delongs():
+    scores, truth = sample(seed=9, n=4000)
+    other = scores + np.random.default_rng(10).normal(size=len(scores))
+    expected = paired_delong(scores, other, truth)
+    result = paired_delong_of_truths(scores, other, truth, truth)
+    assert result.difference == pytest.approx(expected.difference)
+    assert result.high - result.low == pytest.approx(expected.high - expected.low, rel=1e-2)
+
+
+def two_classifiers(seed):
+    """Two classifiers that fail on related but different samples, and equally good scores of their failures."""
+    generator = np.random.default_rng(seed)
+    hard = generator.normal(size=300)
+    truths = [hard + 0.7 * generator.normal(size=300) > 1.0 for _ in range(2)]
+    return *(hard + generator.normal(size=300) for _ in range(2)), *truths
+
+
+def test_two_truths_that_do_not_differ_are_called_different_as_rarely_as_promised():
+    values = [paired_delong_of_truths(*two_classifiers(seed)).p_value for seed in range(400)]
+    assert 0.02 <= np.mean(np.array(values) < 0.05) <= 0.09
+
+
+def test_two_truths_of_other_samples_are_refused():
+    with pytest.raises(EvaluationError, match="wanted the same samples, got 4 and 5"):
+        paired_delong_of_truths(np.arange(4.0), np.arange(5.0), np.arange(4) > 1, np.arange(5) > 1)
