@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Mapping
 
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 from ..errors import EngineError
 from . import exact
 from .collect import Collection, Sink
 from .factored import Dense
-from .graph import Graph, read_graph
+from .graph import Graph, read_graph, refuse_opaque
 from .plan import Blueprint, Plan, is_parameter_side, make_plan
 from .trial import try_plan
 
@@ -60,7 +61,8 @@ class Engine:
 
         Raises:
             CoupledSamplesError: the losses of the samples depend on one another.
-            EngineError: outputs without a graph, or of another shape than their gradient.
+            EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
+                or recomputes its activations.
         """
         if outputs.dim() < 1 or outputs.shape != grad_outputs.shape:
             raise EngineError(
@@ -72,6 +74,16 @@ class Engine:
         if outputs.grad_fn is None:
             raise EngineError("the outputs have no graph; compute them with gradients enabled")
         graph = read_graph(outputs, self.parameters)
+        refuse_opaque(graph)
+        try:
+            self._stream(outputs, grad_outputs, graph, sink, retain_graph=retain_graph)
+        except CheckpointError as error:
+            raise EngineError(
+                "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "
+                "for example by model.gradient_checkpointing_disable()"
+            ) from error
+
+    def _stream(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph, sink: Sink, *, retain_graph: bool) -> None:
         blueprint = self._blueprints.get(graph.signature)
         plan = blueprint.build(graph, len(outputs)) if blueprint else None
         if plan is None:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
+from ..errors import EngineError
+
 Gradients = tuple[Tensor | None, ...]
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -34,6 +36,18 @@ RESHAPES = frozenset(
 """Nodes that only rename the axes of their input: elements and their order stay."""
 
 TRANSPOSE = "TBackward0"
+
+CAST = "ToCopyBackward0"
+
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+
+OPAQUE = {
+    "CheckpointFunctionBackward": "activation checkpointing with use_reentrant=True hides the parameters inside it; "
+    "switch checkpointing off, for example by model.gradient_checkpointing_disable()",
+    "CompiledFunctionBackward": "torch.compile makes one node of the whole network and hides where its parameters are "
+    "used; call the module it was made from, compiled._orig_mod",
+}
+"""Nodes that hide parameters, and what to do about them."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,35 @@ class Graph:
     users: dict[Node, list[Edge]] = field(default_factory=dict)
     leaves: dict[str, Node] = field(default_factory=dict)
     signature: tuple[object, ...] = ()
+
+
+def is_renaming(node: Node) -> bool:
+    """True for nodes that hand on the elements of their only input under other axes, or rounded for autocast."""
+    name = node.name()
+    return name in RESHAPES or name == TRANSPOSE or (name == CAST and output_dtype(node, 0) in HALF_PRECISION)
+
+
+def output_dtype(node: Node, index: int) -> torch.dtype:
+    """The type of forward output `index` of `node`."""
+    dtype: torch.dtype = node._input_metadata[index].dtype
+    return dtype
+
+
+def half_precision(graph: Graph) -> torch.dtype | None:
+    """The half-precision type that a part of the graph computes in, float16 before bfloat16; None if there is none."""
+    found = {info.dtype for node in graph.order for info in node._input_metadata}
+    return next((dtype for dtype in HALF_PRECISION if dtype in found), None)
+
+
+def refuse_opaque(graph: Graph) -> None:
+    """Raises an error for nodes that hide parameters: those would look as if the outputs did not depend on them.
+
+    Raises:
+        EngineError: the graph has such a node.
+    """
+    for node in graph.order:
+        if node.name() in OPAQUE:
+            raise EngineError(OPAQUE[node.name()])
 
 
 def leaf_tensor(node: Any) -> Tensor:

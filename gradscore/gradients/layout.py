@@ -9,13 +9,13 @@ each slice of a node's output gradient must be the first one times its sample's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from .graph import Gradients, Graph, backward_to
+from .graph import Gradients, Graph, backward_to, half_precision
 
 SPAN = {torch.float16: 6}
 """Number of different exponents for types of a small range; other types take `DEFAULT_SPAN`."""
@@ -35,12 +35,14 @@ class Layout:
         major: True if the rows of one sample are neighbours (sample-major), False if the samples alternate.
         samples: the number of samples N.
         repeats: the number of rows a sample has on the axis.
+        output: the output of the node that was looked at, the first one that has a gradient.
     """
 
     axis: int
     major: bool
     samples: int
     repeats: int
+    output: int = 0
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
@@ -63,7 +65,7 @@ class Layout:
 
     def resized(self, samples: int) -> Layout:
         """The same layout for another number of samples."""
-        return Layout(self.axis, self.major, samples, self.repeats)
+        return replace(self, samples=samples)
 
 
 def exponents(samples: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -99,7 +101,7 @@ def fingerprints(gradient: Tensor, samples: int) -> dict[int, tuple[Tensor, Tens
 
 
 def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[Node]) -> dict[Node, Layout | None]:
-    """Finds the sample layout of the first output gradient of every node by two backward passes.
+    """Finds the sample layout of the first gradient at the outputs of every node by two backward passes.
 
     Args:
         outputs: (N, ...) tensor with the graph, samples on the first axis.
@@ -112,21 +114,30 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
         gradient reaches, or only zeros, has the first layout its shape allows.
     """
     samples = len(outputs)
-    powers = exponents(samples, grad_outputs.dtype, outputs.device)
+    powers = exponents(samples, half_precision(graph) or grad_outputs.dtype, outputs.device)
     plain: dict[Node, dict[int, tuple[Tensor, Tensor]]] = {}
     layouts: dict[Node, Layout | None] = {}
 
     def note(node: Node, gradients: Gradients) -> None:
-        plain[node] = {} if gradients[0] is None else fingerprints(gradients[0], samples)
+        _, gradient = first_given(gradients)
+        plain[node] = {} if gradient is None else fingerprints(gradient, samples)
 
     def compare(node: Node, gradients: Gradients) -> None:
-        layouts[node] = None if gradients[0] is None else _match(plain[node], gradients[0], samples, powers)
+        output, gradient = first_given(gradients)
+        found = None if gradient is None else _match(plain[node], gradient, samples, powers)
+        layouts[node] = None if found is None else replace(found, output=output)
 
     scaled = torch.ldexp(grad_outputs, powers.reshape(-1, *[1] * (grad_outputs.dim() - 1))).to(grad_outputs.dtype)
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         backward_to(outputs, grad_outputs, graph, nodes, note, retain_graph=True)
         backward_to(outputs, scaled, graph, nodes, compare, retain_graph=True)
     return layouts
+
+
+def first_given(gradients: Gradients) -> tuple[int, Tensor | None]:
+    """The first output that a gradient reaches, and the gradient; None if there is none."""
+    given = ((output, gradient) for output, gradient in enumerate(gradients) if gradient is not None)
+    return next(given, (0, None))
 
 
 def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, samples: int, powers: Tensor) -> Layout | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..errors import CoupledSamplesError
-from .graph import ACCUMULATE, RESHAPES, TRANSPOSE, Edge, Graph, output_shape
+from .graph import ACCUMULATE, Edge, Graph, is_renaming, output_shape
 from .layout import Layout, probe
 from .rules import RULES
 
@@ -43,7 +43,7 @@ class Blueprint:
 
     Attributes:
         layouts: sample layout by position.
-        shapes: shape of the first output by position, with the samples divided out.
+        shapes: shape of the output with that layout by position, with the samples divided out.
         uses: position and slot of each use, by parameter name.
         twins: parameters left to the exact twin, and why.
     """
@@ -59,7 +59,10 @@ class Blueprint:
         position = {node: index for index, node in enumerate(graph.order)}
         return cls(
             {position[node]: layout for node, layout in plan.layouts.items()},
-            {position[node]: layout.per_sample(output_shape(node, 0)) for node, layout in plan.layouts.items()},
+            {
+                position[node]: layout.per_sample(output_shape(node, layout.output))
+                for node, layout in plan.layouts.items()
+            },
             {name: [(position[edge.node], edge.slot) for edge in edges] for name, edges in plan.uses.items()},
             dict(plan.twins),
         )
@@ -69,17 +72,12 @@ class Blueprint:
         layouts = {}
         for index, layout in self.layouts.items():
             node, resized = graph.order[index], layout.resized(samples)
-            shape = output_shape(node, 0)
+            shape = output_shape(node, layout.output)
             if not resized.fits(shape) or resized.per_sample(shape) != self.shapes[index]:
                 return None
             layouts[node] = resized
         uses = {name: [Edge(graph.order[index], slot) for index, slot in edges] for name, edges in self.uses.items()}
         return Plan(layouts, uses, dict(self.twins))
-
-
-def is_renaming(node: Node) -> bool:
-    """True for nodes that hand on the elements of their only input under other axes."""
-    return node.name() in RESHAPES or node.name() == TRANSPOSE
 
 
 def first_uses(graph: Graph, leaf: Node) -> list[Edge]:
@@ -125,7 +123,7 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         found = probe(outputs, grad_outputs, graph, unknown)
         known.update({node: found.get(node) for node in unknown})
         uses = {name: _climb(graph, edges, known) for name, edges in uses.items()}
-    _refuse_coupling(norms, known)
+    _refuse_coupling(norms, known, len(outputs))
     for name, edges in uses.items():
         plan.uses[name] = edges
         for edge in edges:
@@ -157,10 +155,11 @@ def _climb(graph: Graph, edges: list[Edge], known: Mapping[Node, Layout | None])
     return list(result)
 
 
-def _refuse_coupling(norms: list[Node], known: Mapping[Node, Layout | None]) -> None:
+def _refuse_coupling(norms: list[Node], known: Mapping[Node, Layout | None], samples: int) -> None:
     for node in norms:
         layout = known[node]
-        if layout is None or layout.axis == 0:
+        # Weight standardisation normalises a kernel as a batch of one, which holds no samples.
+        if output_shape(node, 0)[0] % samples == 0 if layout is None else layout.axis == 0:
             raise CoupledSamplesError(
                 "batch norm runs in training mode, so the loss of a sample depends on the other samples of its batch "
                 "and per-sample gradients are not defined; call model.eval() before the forward pass"

@@ -11,7 +11,7 @@ from torch import Tensor
 from . import exact
 from .collect import Collection
 from .factored import PerSample
-from .graph import Graph
+from .graph import Graph, half_precision
 from .plan import Plan
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
@@ -22,6 +22,9 @@ HALF_TOLERANCE = 5e-2
 NEGLIGIBLE = 1e-5
 """Gradients this much smaller than the sample's whole gradient are rounding noise (of a bias that a softmax cancels,
 say): differences are compared with this share of the whole gradient's norm at least."""
+
+HALF_NEGLIGIBLE = 1e-2
+"""The same where a part of the network computes in half precision."""
 
 
 def try_plan(
@@ -58,7 +61,9 @@ def try_plan(
     collection.run(outputs, grad_outputs, retain_graph=True)
     doubts = dict(collection.not_covered)
     covered = {name: parameters[name] for name in plan.uses if name not in plan.twins and name not in doubts}
-    tolerance = TOLERANCES.get(outputs.dtype, HALF_TOLERANCE)
+    half = half_precision(graph) is not None
+    tolerance = HALF_TOLERANCE if half else TOLERANCES.get(outputs.dtype, HALF_TOLERANCE)
+    floor = HALF_NEGLIGIBLE if half else NEGLIGIBLE
     for index in chosen:
         for _, truth in exact.per_sample_gradients(outputs, grad_outputs, covered, samples=range(index, index + 1)):
             norms = {name: float(torch.linalg.vector_norm(gradient.double())) for name, gradient in truth.items()}
@@ -66,7 +71,7 @@ def try_plan(
             for name, gradient in truth.items():
                 mine = found.get((index, name), torch.zeros_like(gradient))
                 difference = float(torch.linalg.vector_norm(mine.double() - gradient.double()))
-                allowed = tolerance * max(norms[name], NEGLIGIBLE * whole)
+                allowed = tolerance * max(norms[name], floor * whole)
                 if isfinite(norms[name]) and not difference <= allowed:
                     doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
     return doubts

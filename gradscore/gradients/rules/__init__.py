@@ -6,26 +6,36 @@ an input that its rule does not cover (`NotCovered`), is left to the exact twin.
 
 from __future__ import annotations
 
-from . import elementwise, normalisation, products, tables
+from . import elementwise, normalisation, products, recurrent, tables
 from .use import EntryPerSample, NotCovered, Rule, Use
 
 __all__ = ["RULES", "EntryPerSample", "NotCovered", "Rule", "Use"]
 
 RULES: dict[str, Rule] = {
     "AddBackward0": elementwise.add,
+    "AddcmulBackward0": elementwise.addcmul,
     "AddmmBackward0": products.addmm,
+    "BaddbmmBackward0": products.baddbmm,
     "BmmBackward0": products.bmm,
     "ConvolutionBackward0": products.convolution,
     "CudnnBatchNormBackward0": normalisation.batch_norm,
     "DivBackward0": elementwise.div,
     "EmbeddingBackward0": tables.embedding,
+    "EmbeddingBagBackward0": tables.embedding_bag,
     "ExpandBackward0": elementwise.expand,
+    "FusedRmsNormBackward0": normalisation.rms_norm,
+    "IndexBackward0": tables.index,
+    "IndexSelectBackward0": tables.index_select,
+    "MkldnnRnnLayerBackward0": recurrent.lstm_layer,
     "MmBackward0": products.mm,
     "MulBackward0": elementwise.mul,
     "NativeBatchNormBackward0": normalisation.batch_norm,
     "NativeGroupNormBackward0": normalisation.group_norm,
     "NativeLayerNormBackward0": normalisation.layer_norm,
+    "PowBackward1": elementwise.power,
     "PreluKernelBackward0": elementwise.prelu,
     "RepeatBackward0": elementwise.repeat,
     "SubBackward0": elementwise.sub,
+    "TrilinearBackward0": products.bilinear,
+    "WhereBackward0": elementwise.where,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from ..factored import Dense, PerSample
 from ..graph import Gradients
 from .use import NotCovered, Use, output_gradient, sum_to_shape
@@ -32,6 +34,34 @@ def div(use: Use, gradients: Gradients) -> PerSample:
     if use.slot == 0:
         return sum_to_shape(gradient / other, use.layout, use.shape)
     return sum_to_shape(-gradient * use.saved("self") / (other * other), use.layout, use.shape)
+
+
+def addcmul(use: Use, gradients: Gradients) -> PerSample:
+    """self + value * tensor1 * tensor2, broadcast."""
+    gradient = output_gradient(gradients)
+    if use.slot == 0:
+        return sum_to_shape(gradient, use.layout, use.shape)
+    other = use.saved(("tensor1", "tensor2")[2 - use.slot])
+    return sum_to_shape(gradient * other * use.number("value", 1), use.layout, use.shape)
+
+
+def power(use: Use, gradients: Gradients) -> PerSample:
+    """self ** exponent, broadcast, the exponent being a tensor."""
+    gradient, base = output_gradient(gradients), use.saved("self")
+    if use.slot == 0:
+        exponent = use.saved("exponent")
+        slope = torch.where(exponent == 0, 0, exponent * base.pow(exponent - 1))
+    else:
+        # Zero to any power above zero stays zero: its slope is zero, where the logarithm is not.
+        slope = torch.where((base == 0) & (use.saved("exponent") >= 0), 0, use.saved("result") * base.log())
+    return sum_to_shape(gradient * slope, use.layout, use.shape)
+
+
+def where(use: Use, gradients: Gradients) -> PerSample:
+    """One tensor where a condition holds, another one elsewhere, broadcast."""
+    gradient, condition = output_gradient(gradients), use.saved("condition")
+    chosen = condition if use.slot == 0 else ~condition
+    return sum_to_shape(gradient * chosen, use.layout, use.shape)
 
 
 def prelu(use: Use, gradients: Gradients) -> PerSample:

@@ -60,3 +60,11 @@ def group_norm(use: Use, gradients: Gradients) -> PerSample:
     grouped = use.saved("input").reshape(len(gradient), mean.shape[1], -1)
     normalised = (grouped - mean.unsqueeze(2)).mul_(scale.unsqueeze(2)).reshape(gradient.shape)
     return sum_to_shape(normalised.mul_(gradient), use.layout, channels).reshaped(use.shape)
+
+
+def rms_norm(use: Use, gradients: Gradients) -> PerSample:
+    """RMS norm that runs as one node: weight (slot 1)."""
+    if use.slot != 1:
+        raise NotCovered("the normalised tensor itself")
+    normalised = use.saved("input") * use.saved("result1")
+    return sum_to_shape(normalised.mul_(output_gradient(gradients)), use.layout, use.shape)

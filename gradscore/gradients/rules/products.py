@@ -8,6 +8,9 @@ from ..factored import Convolved, Factored, PerSample
 from ..graph import Gradients
 from .use import NotCovered, Use, output_gradient, sum_to_shape
 
+BILINEAR = ((1, 3), (0,), (1, 2), (2, 3))
+"""The axes that `nn.Bilinear` adds to its first input, weight and second input, and those it sums over."""
+
 
 def addmm(use: Use, gradients: Gradients) -> PerSample:
     """beta * input + alpha * mat1 @ mat2, the usual linear layer with bias."""
@@ -37,15 +40,38 @@ def product(use: Use, gradient: Tensor, other: str) -> Factored:
 
 def bmm(use: Use, gradients: Gradients) -> PerSample:
     """self @ mat2 for a batch of matrices that is not the batch of samples."""
+    return batched_product(use, output_gradient(gradients), ("self", "mat2"), use.slot)
+
+
+def baddbmm(use: Use, gradients: Gradients) -> PerSample:
+    """beta * input + alpha * batch1 @ batch2 for a batch of matrices that is not the batch of samples."""
     gradient = output_gradient(gradients)
-    if use.slot != use.layout.axis % 2 or use.layout.axis == 0:
+    if use.slot == 0:
+        return sum_to_shape(gradient * use.number("beta", 1), use.layout, use.shape)
+    return batched_product(use, gradient * use.number("alpha", 1), ("batch1", "batch2"), use.slot - 1)
+
+
+def batched_product(use: Use, gradient: Tensor, names: tuple[str, str], side: int) -> Factored:
+    """The matrices on the right (side 1) of products whose rows are samples, or on the left of such with columns."""
+    if side != use.layout.axis % 2 or use.layout.axis == 0:
         raise NotCovered("the matrices have a row, column or matrix per sample")
-    factor = use.saved("self" if use.slot == 1 else "mat2")
-    # The samples lie on axis 1 of the result (rows, from self) or on axis 2 (columns, from mat2).
-    this, that = use.layout.samples_first(factor), use.layout.samples_first(gradient)
-    pair = (this, that) if use.slot == 1 else (that, this)
+    # The samples lie on axis 1 of the result (rows, from the left) or on axis 2 (columns, from the right).
+    this, that = use.layout.samples_first(use.saved(names[1 - side])), use.layout.samples_first(gradient)
+    pair = (this, that) if side == 1 else (that, this)
     left, right = (item.permute(0, 2, 3, 1) for item in pair)
     return Factored(left, right, use.shape)
+
+
+def bilinear(use: Use, gradients: Gradients) -> PerSample:
+    """sum over i, j of first[s, i] * weight[o, i, j] * second[s, j], as `nn.Bilinear` computes it."""
+    dims = tuple(use.sizes(name) for name in ("expand1", "expand2", "expand3", "sumdim"))
+    if use.slot != 1 or dims != BILINEAR or use.layout.axis != 0:
+        raise NotCovered("another product of three tensors than that of nn.Bilinear")
+    # The inputs are broadcast to (rows, 1, inputs, 1) and (rows, 1, 1, inputs).
+    first, second = use.saved("i1"), use.saved("i3")
+    pairs = (first.unsqueeze(2) * second.unsqueeze(1)).flatten(1)
+    left, right = use.layout.samples_first(output_gradient(gradients)), use.layout.samples_first(pairs)
+    return Factored(left.transpose(1, 2).unsqueeze(1), right.transpose(1, 2).unsqueeze(1), use.shape)
 
 
 def convolution(use: Use, gradients: Gradients) -> PerSample:

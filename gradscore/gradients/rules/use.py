@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..factored import Dense, PerSample
-from ..graph import Edge, Gradients
+from ..graph import HALF_PRECISION, Edge, Gradients
 from ..layout import Layout
 
 
@@ -47,7 +47,7 @@ class Use:
         value = getattr(self.edge.node, f"_saved_{name}")
         if not isinstance(value, Tensor):
             raise NotCovered(f"{self.edge.node.name()} did not save {name}")
-        return value.detach()
+        return widened(value.detach())
 
     def setting(self, name: str) -> object:
         """A saved setting of the node."""
@@ -66,11 +66,16 @@ class Use:
         return tuple(int(item) for item in value)
 
 
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in float32 where it has half precision: products and sums over positions want more digits."""
+    return tensor.float() if tensor.dtype in HALF_PRECISION else tensor
+
+
 def output_gradient(gradients: Gradients) -> Tensor:
-    """The gradient at the first output."""
+    """The gradient at the first output, in float32 at least."""
     if gradients[0] is None:
         raise NotCovered("no gradient reaches the first output")
-    return gradients[0]
+    return widened(gradients[0])
 
 
 def sum_to_shape(gradient: Tensor, layout: Layout, shape: tuple[int, ...]) -> Dense:

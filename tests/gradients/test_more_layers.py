@@ -1,0 +1,330 @@
+"""More layers against the exact twin: the rarer kinds of nodes, precisions, memory layouts and what is refused."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+from gradscore.errors import CoupledSamplesError, EngineError
+from gradscore.gradients import Engine, GradientWarning, exact
+
+N = 5
+
+
+def images(*shape, dtype=torch.float64):
+    return torch.randn(N, *shape, dtype=dtype)
+
+
+def indices(*shape, size=12):
+    return torch.randint(0, size, (N, *shape))
+
+
+class Function(nn.Module):
+    """A parameter and a function of it and the batch."""
+
+    def __init__(self, shape, function):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(shape))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.weight, x)
+
+
+class Module(nn.Module):
+    """A module and a function of it and the batch."""
+
+    def __init__(self, module, function):
+        super().__init__()
+        self.module = module
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.module, x)
+
+
+def bags(offsets, **options):
+    """A bag per sample of the first numbers of a batch."""
+    return lambda: (
+        Module(nn.EmbeddingBag(12, 4, **options), lambda bag, x: bag(x.flatten(), torch.tensor(offsets))),
+        indices(3),
+    )
+
+
+def weighted_bags(bag, x):
+    return bag(x, per_sample_weights=torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view(x.shape))
+
+
+def standardised(weight, x):
+    """A convolution whose kernel is normalised as a batch of one, as in NF-Nets and BiT."""
+    flat = F.batch_norm(weight.reshape(1, len(weight), -1), None, None, training=True)
+    return F.conv2d(x, flat.reshape_as(weight))
+
+
+LAYERS = {
+    "transposed convolution 1-d": lambda: (nn.ConvTranspose1d(4, 6, 3, stride=3), images(4, 5)),
+    "transposed convolution 2-d, dilated": lambda: (
+        nn.ConvTranspose2d(4, 6, 3, dilation=2, padding=1),
+        images(4, 5, 6),
+    ),
+    "transposed convolution 3-d, groups": lambda: (
+        nn.ConvTranspose3d(4, 4, 2, stride=2, groups=2, bias=False),
+        images(4, 3, 2, 3),
+    ),
+    "instance norm 1-d": lambda: (nn.InstanceNorm1d(3, affine=True), images(3, 6)),
+    "instance norm 3-d": lambda: (nn.InstanceNorm3d(3, affine=True), images(3, 2, 3, 2)),
+    "instance norm, running statistics": lambda: (
+        nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
+        images(3, 4, 4),
+    ),
+    "rms norm over two axes": lambda: (nn.RMSNorm((3, 6)), images(2, 3, 6)),
+    "local response norm": lambda: (nn.Sequential(nn.Conv2d(3, 6, 1), nn.LocalResponseNorm(2)), images(3, 4, 4)),
+    "weight norm, linear": lambda: (parametrizations.weight_norm(nn.Linear(6, 4), dim=1), images(3, 6)),
+    "spectral norm, convolution": lambda: (parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
+    "orthogonal": lambda: (parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map="cayley"), images(4)),
+    "weight standardisation": lambda: (Function((4, 3, 2, 2), standardised), images(3, 5, 5)),
+    "rnn": lambda: (Module(nn.RNN(6, 4, 2, batch_first=True), lambda rnn, x: rnn(x)[0]), images(3, 6)),
+    "rnn, last state, relu": lambda: (
+        Module(nn.RNN(6, 4, nonlinearity="relu"), lambda rnn, x: rnn(x.transpose(0, 1))[1][0]),
+        images(3, 6),
+    ),
+    "gru, bidirectional": lambda: (
+        Module(nn.GRU(6, 4, bidirectional=True, batch_first=True), lambda gru, x: gru(x)[0]),
+        images(3, 6),
+    ),
+    "lstm, projected": lambda: (
+        Module(nn.LSTM(6, 4, proj_size=2, batch_first=True), lambda lstm, x: lstm(x)[0]),
+        images(3, 6),
+    ),
+    "lstm cell": lambda: (Module(nn.LSTMCell(6, 4), lambda cell, x: cell(x, cell(x))[0]), images(6)),
+    "embedding bag, sum": lambda: (nn.EmbeddingBag(12, 4, mode="sum"), indices(3)),
+    "embedding bag, mean": lambda: (nn.EmbeddingBag(12, 4, mode="mean", padding_idx=2), indices(3)),
+    "embedding bag, max": lambda: (nn.EmbeddingBag(12, 4, mode="max"), indices(3)),
+    "embedding bag, max of repeated rows": lambda: (nn.EmbeddingBag(2, 4, mode="max"), indices(5, size=2)),
+    "embedding bag, max, padding": lambda: (nn.EmbeddingBag(6, 4, mode="max", padding_idx=2), indices(4, size=6)),
+    "embedding bag, weighted": lambda: (Module(nn.EmbeddingBag(12, 4, mode="sum"), weighted_bags), indices(3)),
+    "embedding bag, sparse": lambda: (nn.EmbeddingBag(12, 4, mode="sum", sparse=True), indices(3)),
+    "embedding bag, ragged": bags([0, 2, 2, 6, 14], mode="mean"),
+    "embedding bag, ragged, max": bags([0, 2, 2, 6, 14], mode="max"),
+    "embedding bag, closed": bags([0, 1, 6, 8, 9, 15], mode="sum", include_last_offset=True),
+    "bilinear": lambda: (Module(nn.Bilinear(6, 5, 4), lambda layer, x: layer(x[:, :6], x[:, 6:])), images(11)),
+    "bilinear, tokens": lambda: (
+        Module(nn.Bilinear(6, 5, 4, bias=False), lambda layer, x: layer(x[..., :6], x[..., 6:])),
+        images(3, 11),
+    ),
+    "prelu, one slope": lambda: (nn.PReLU(), images(3, 4)),
+    "prelu, rows": lambda: (nn.PReLU(6), images(6)),
+    "index": lambda: (Function((12, 4), lambda w, x: w[x]), indices(3)),
+    "index, negative": lambda: (Function((12, 2, 3), lambda w, x: w[x - 12]), indices(3)),
+    "index select": lambda: (Function((12, 4), lambda w, x: w.index_select(0, x)), indices()),
+    "addcmul": lambda: (
+        Function((2, 1, 4), lambda w, x: torch.addcmul(w[0], w[1], x, value=2) + torch.addcmul(x, x, w[0])),
+        images(3, 4),
+    ),
+    "baddbmm": lambda: (
+        Function((3, 4, 4), lambda w, x: torch.baddbmm(w[:, :1], x, w, beta=0.5, alpha=2).transpose(0, 1)),
+        torch.randn(3, N, 4).double(),
+    ),
+    "power": lambda: (Function((4,), lambda w, x: x.abs() ** w + w.abs() ** x), images(3, 4)),
+    "power of zero": lambda: (Function((), lambda w, x: x.relu() ** w.abs()), images(3, 4)),
+    "where": lambda: (Function((2, 4), lambda w, x: torch.where(x > 0, x * w[0], w[1])), images(3, 4)),
+    "attention, fused projections": lambda: (
+        Module(nn.MultiheadAttention(6, 2, batch_first=True), lambda layer, x: layer(x, x, x)[0]),
+        images(N, 6),
+    ),
+    "attention, biases for keys and values": lambda: (
+        Module(nn.MultiheadAttention(6, 2, add_bias_kv=True), lambda layer, x: layer(x, x, x)[0].transpose(0, 1)),
+        torch.randn(3, N, 6).double(),
+    ),
+    "attention, keys of another size": lambda: (
+        Module(
+            nn.MultiheadAttention(6, 2, kdim=4, vdim=3, batch_first=True),
+            lambda layer, x: layer(x, x[..., :4], x[..., :3])[0],
+        ),
+        images(3, 6),
+    ),
+    "attention with a learned mask": lambda: (
+        Function((3, 3), lambda w, x: F.scaled_dot_product_attention(x, x, x, attn_mask=w)),
+        images(2, 3, 4),
+    ),
+    "channels last, network": lambda: (
+        nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2)).to(
+            memory_format=torch.channels_last
+        ),
+        images(4, 7, 8).contiguous(memory_format=torch.channels_last),
+    ),
+    "not contiguous, linear": lambda: (nn.Linear(6, 4), images(6, 3).transpose(1, 2)),
+    "not contiguous, convolution": lambda: (nn.Conv2d(4, 6, 3), images(4, 14, 16)[:, :, ::2, ::2]),
+    "not contiguous, samples last": lambda: (nn.Conv2d(4, 6, 3), torch.randn(4, 7, 8, N).double().movedim(-1, 0)),
+    "expanded batch": lambda: (nn.Linear(6, 4), torch.randn(1, 6).double().expand(N, -1)),
+    "activations in place": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3),
+            nn.ReLU(inplace=True),
+            nn.BatchNorm2d(4),
+            nn.SiLU(inplace=True),
+            nn.Conv2d(4, 4, 3),
+            nn.Hardswish(inplace=True),
+            nn.Flatten(),
+            nn.Linear(4 * 4 * 4, 3),
+            nn.ELU(inplace=True),
+        ),
+        images(3, 8, 8),
+    ),
+    "added in place": lambda: (Function((4,), lambda w, x: x.clone().add_(w).mul_(w)), images(3, 4)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def streamed(engine, outputs, grad_outputs, **options):
+    """The engine's gradients written out, (N, *shape) by name, and the same elements from the blocks, sorted."""
+    dense = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
+    blocks = {name: [[] for _ in range(len(outputs))] for name in engine.parameters}
+
+    def sink(name, rows, gradient):
+        dense[name][rows] = gradient.dense(slice(None)).detach().to(dense[name].dtype)
+        for part, block in gradient.blocks(300):
+            for offset, elements in enumerate(block.movedim(-2, 0)):
+                blocks[name][rows.start + part.start + offset].append(elements.clone().flatten())
+        for found in blocks[name][rows]:
+            found.append(torch.zeros(gradient.implicit_zeros, dtype=found[0].dtype))
+
+    engine.stream(outputs, grad_outputs, sink, **options)
+    return dense, {name: [torch.cat(parts).sort()[0] for parts in found if parts] for name, found in blocks.items()}
+
+
+def exactly(parameters, outputs, grad_outputs):
+    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
+    return {name: torch.stack([row[name] for row in rows]) for name in parameters}
+
+
+@pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
+def test_equals_the_exact_twin(case):
+    model, batch = case()
+    model = model.double().eval()
+    outputs = model(batch).flatten(1)
+    parameters, grad_outputs = dict(model.named_parameters()), torch.randn_like(outputs)
+    engine = Engine(parameters)
+    dense, blocks = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    truth = exactly(parameters, outputs, grad_outputs)
+    assert not {"exact twin", "unused"} & set(engine.coverage.values())
+    for key, gradient in truth.items():
+        assert gradient.any()
+        scale = gradient.abs().max()
+        torch.testing.assert_close(dense[key], gradient, rtol=1e-10, atol=1e-10 * scale)
+        for found, row in zip(blocks[key], gradient, strict=True):
+            torch.testing.assert_close(found, row.flatten().sort()[0], rtol=1e-10, atol=1e-10 * scale)
+
+
+def test_rows_of_a_bag_scaled_by_their_frequency_are_left_to_the_exact_twin():
+    bag = nn.EmbeddingBag(6, 4, scale_grad_by_freq=True).double()
+    outputs = bag(indices(4, size=6))
+    engine = Engine(dict(bag.named_parameters()))
+    with pytest.warns(GradientWarning, match=r"weight: exact twin.*frequency"):
+        dense, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+    torch.testing.assert_close(dense, exactly(engine.parameters, outputs, torch.ones_like(outputs)))
+
+
+LSTMS = {
+    "outputs": (nn.LSTM(6, 4), lambda lstm, x: lstm(x.transpose(0, 1))[0].transpose(0, 1)),
+    "last hidden state": (nn.LSTM(6, 4, batch_first=True), lambda lstm, x: lstm(x)[1][0][0]),
+    "last cell state": (nn.LSTM(6, 4, batch_first=True), lambda lstm, x: lstm(x)[1][1][0]),
+    "all of them": (
+        nn.LSTM(6, 4, batch_first=True),
+        lambda lstm, x: (found := lstm(x))[0][:, 1] + found[1][0][0] + found[1][1][0],
+    ),
+    "two layers, both directions": (
+        nn.LSTM(6, 4, 2, batch_first=True, bidirectional=True),
+        lambda lstm, x: lstm(x)[0][:, -1],
+    ),
+    "without biases": (nn.LSTM(6, 4, batch_first=True, bias=False), lambda lstm, x: lstm(x)[0]),
+    "given states": (
+        nn.LSTM(6, 4, batch_first=True),
+        lambda lstm, x: lstm(x, (x[:, :1, :4].transpose(0, 1), x[:, 1:2, :4].transpose(0, 1)))[0],
+    ),
+    "as many steps as samples": (
+        nn.LSTM(6, 4),
+        lambda lstm, x: lstm(x[:, :1].expand(-1, N, -1).transpose(0, 1))[1][0][0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("lstm", "function"), LSTMS.values(), ids=LSTMS)
+def test_lstm_in_float32(lstm, function):
+    model, batch = Module(lstm, function), images(3, 6, dtype=torch.float32)
+    outputs = model(batch).flatten(1)
+    engine, grad_outputs = Engine(dict(model.named_parameters())), torch.randn_like(outputs)
+    dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    truth = exactly(engine.parameters, outputs, grad_outputs)
+    assert set(engine.coverage.values()) == {"rule"}
+    torch.testing.assert_close(dense, truth, rtol=1e-4, atol=1e-5)
+
+
+HALF = {
+    "linear": lambda: (nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 4)), images(3, 6)),
+    "convolution": lambda: (
+        nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3, groups=2), nn.Flatten()),
+        images(3, 8, 8),
+    ),
+    "attention": lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), images(4, 8)),
+    "relative position table": lambda: (
+        Function((9, 4), lambda w, x: (F.linear(x, w[:3].repeat(2, 1)[:, :4]) @ w[torch.arange(6)]).softmax(-1)),
+        images(2, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HALF.values(), ids=HALF)
+def test_autocast_to_half_precision(case):
+    """The gradients are those of float32 up to the rounding of bfloat16, and no parameter needs the exact twin."""
+    model, batch = case()
+    model, batch = model.eval(), batch.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(batch).flatten(1)
+    engine = Engine(dict(model.named_parameters()))
+    dense, _ = streamed(engine, outputs, torch.ones_like(outputs).mul_(0.5), retain_graph=True)
+    truth = exactly(engine.parameters, outputs, torch.ones_like(outputs).mul_(0.5))
+    assert "exact twin" not in engine.coverage.values()
+    whole = sum(gradient.norm() ** 2 for gradient in truth.values()) ** 0.5
+    assert all((dense[name] - gradient).norm() < 0.02 * whole for name, gradient in truth.items())
+    assert sum(gradient.norm() ** 2 for gradient in dense.values()) ** 0.5 == pytest.approx(float(whole), rel=0.02)
+
+
+def test_casts_of_autocast_keep_the_cheap_forms():
+    model = nn.Linear(6, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(images(6, dtype=torch.float32))
+    engine = Engine(dict(model.named_parameters()))
+    engine.stream(outputs, torch.ones_like(outputs), lambda *_: None)
+    assert engine.coverage == {"weight": "rule", "bias": "rule"}
+
+
+LINEAR = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+REFUSED = {
+    "checkpointing": (lambda x: checkpoint(LINEAR, x, use_reentrant=False), "checkpointing.*switch it off"),
+    "reentrant checkpointing": (
+        lambda x: LINEAR[2](checkpoint(LINEAR[:2], x.requires_grad_(), use_reentrant=True)),
+        "use_reentrant=True hides the parameters",
+    ),
+    "compiled": (torch.compile(LINEAR, backend="aot_eager"), "torch.compile.*_orig_mod"),
+}
+
+
+@pytest.mark.parametrize(("function", "message"), REFUSED.values(), ids=REFUSED)
+def test_refuses_graphs_that_hide_parameters(function, message):
+    outputs = function(images(6))
+    with pytest.raises(EngineError, match=message):
+        streamed(Engine(dict(LINEAR.named_parameters())), outputs, torch.ones_like(outputs))
+
+
+def test_weight_standardisation_is_no_excuse_for_batch_norm_in_training_mode():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4).train(), nn.Conv2d(4, 2, 1), nn.Flatten()).double()
+    outputs = model(images(3, 2, 2))
+    with pytest.raises(CoupledSamplesError, match=r"model\.eval\(\)"):
+        streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
