@@ -10,12 +10,14 @@ from typer.core import TyperGroup
 
 from gradscore.errors import GradscoreError
 
+from .bundle import bundle
 from .compare import compare
 from .config import app as config_app
 from .evaluate import evaluate
 from .extract import extract
 from .fit_meta import fit_meta
 from .options import INTERRUPTED
+from .score import score
 
 
 class _ErrorsAsMessages(TyperGroup):
@@ -45,6 +47,8 @@ app.command("extract")(extract)
 app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
+app.command("bundle")(bundle)
+app.command("score")(score)
 app.add_typer(config_app, name="config")
 
 

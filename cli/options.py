@@ -27,3 +27,5 @@ SetOption = Annotated[
         show_default=False,
     ),
 ]
+
+TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]

@@ -1,0 +1,136 @@
+"""`gradscore score`: accept or reject new samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from .extract import DeviceChoice
+from .options import TrustOption
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gradscore.scorer import Scorer
+
+EXPLAINED = 5
+NAMES = {"wrong": "wrong", "ood": "OOD"}
+
+
+def score(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.")],
+    samples: Annotated[
+        list[str], typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz or Parquet files.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
+    ] = False,
+    fail_on_reject: Annotated[
+        bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
+    ] = False,
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")] = None,
+    column: Annotated[str | None, typer.Option("--column", help="The column of Parquet files with the images.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")] = 64,
+    device: Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")] = DeviceChoice.AUTO,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="SOURCE", help="Where the model's code is now, if it was moved.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")] = None,
+    trust_code: TrustOption = False,
+) -> None:
+    """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
+
+    Example: gradscore score scorer.gradscore photos/ --out scores.parquet --explain --trust-code
+    """
+    from gradscore.inputs import open_images  # these import PyTorch, which help need not wait for
+    from gradscore.scorer import Scorer
+    from gradscore.streaming import score_stream, table_writer
+
+    sources = open_images(samples, column=column)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
+    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
+    total = sum(map(len, sources))
+    strongest = EXPLAINED if explain else 0
+    console, counts, first_error = Console(), Counter[str](), ""
+    with ExitStack() as stack:
+        write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=strongest)))
+        raw = (image for source in sources for image in source)
+        shown = track(raw, "scoring", total=total, console=Console(stderr=True), transient=True)
+        for table in score_stream(scorer, shown, batch_size=batch_size, explain=strongest):
+            counts.update(table["decision"])
+            first_error = first_error or next((error for error in table["error"] if error), "")
+            if write is not None:
+                write(table)
+            elif total == 1:
+                _print_card(console, table.iloc[0], scorer)
+            else:
+                _print_rows(console, table, scorer)
+    _print_summary(console, counts, first_error=first_error, out=out)
+    if counts["error"] == total:
+        raise typer.Exit(2)
+    if fail_on_reject and counts["reject"] + counts["error"]:
+        raise typer.Exit(1)
+
+
+def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
+    _say(console, row["sample_id"])
+    if row["error"]:
+        return
+    card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    card.add_row("prediction", f"class {row['prediction']}")
+    for name, detector in scorer.bundle.detectors.items():
+        probability = row[f"probability_{name}"]
+        known = f"{probability:.3f}" if probability == probability else "-"
+        p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
+        card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
+    card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
+    console.print(card)
+    for name in scorer.bundle.detectors:
+        if f"drivers_{name}" in row.index:
+            _say(console, f"  what moved the score for '{NAMES[name]}' most:")
+            for driver in str(row[f"drivers_{name}"]).split("; "):
+                _say(console, f"    {driver}")
+
+
+def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
+    for row in table.to_dict("records"):
+        if row["error"]:
+            _say(console, f"error   {row['error']}")
+            continue
+        values = [
+            f"P({NAMES[name]}) {row[f'probability_{name}']:.3f} p {row[f'p_value_{name}']:.4f}"
+            for name in scorer.bundle.detectors
+        ]
+        reason = f"  {row['reason']}" if row["reason"] else ""
+        _say(console, f"{row['decision']}  {row['sample_id']}  class {row['prediction']}  {'  '.join(values)}{reason}")
+        for name in scorer.bundle.detectors:
+            if f"drivers_{name}" in row:
+                _say(console, f"        {NAMES[name]}: {row[f'drivers_{name}']}")
+
+
+def _print_summary(console: Console, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
+    if sum(counts.values()) > 1 or out is not None:
+        _say(console, f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
+    if counts["error"]:
+        Console(stderr=True).print(
+            f"not scored: {counts['error']}; the first: {first_error}", soft_wrap=True, markup=False
+        )
+    if out is not None:
+        _say(console, f"results: {out}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)

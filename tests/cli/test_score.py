@@ -1,0 +1,145 @@
+"""`gradscore bundle` and `gradscore score` against the library twin."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner, Result
+
+from gradscore.errors import DataError
+from gradscore.inputs import open_images
+from gradscore.scorer import Scorer
+from gradscore.streaming import score_stream, table_writer
+from gradscore_cli.main import app
+
+DIGITS = np.round(load_digits().images[420:500] * (255 / 16)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits in a folder, with a broken file and one of another size among them, and as .npz."""
+    folder = tmp_path_factory.mktemp("samples")
+    (folder / "images").mkdir()
+    for place in range(6):
+        Image.fromarray(DIGITS[place]).save(folder / "images" / f"{place}.png")
+    (folder / "images" / "2b.png").write_bytes(b"broken")
+    Image.fromarray(np.zeros((9, 9), dtype=np.uint8)).save(folder / "images" / "4b.png")
+    np.savez(folder / "digits.npz", images=DIGITS)
+    return folder
+
+
+def score(bundle: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(app, ["score", str(bundle), *map(str, arguments), "--trust-code"])
+
+
+def read_jsonl(path: Path) -> pd.DataFrame:
+    return pd.DataFrame([json.loads(line) for line in path.read_text().splitlines()])
+
+
+READERS = {
+    "parquet": pd.read_parquet,
+    "csv": lambda path: pd.read_csv(path, keep_default_na=False, engine="python"),
+    "jsonl": read_jsonl,
+}
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_the_command_gives_what_the_library_gives(small_bundle, samples, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"scores.{suffix}"
+    result = score(small_bundle, samples / "digits.npz", "--out", out, "--batch-size", 80, "--explain")
+    wanted = Scorer.load(small_bundle, trust_code=True)(torch.from_numpy(DIGITS[:, None]), explain=5)
+    found = READERS[suffix](out)
+    assert result.exit_code == 0
+    assert list(found.columns) == list(wanted.columns)
+    assert {name: found[name].tolist() for name in wanted.columns[1:]} == {
+        name: wanted[name].tolist() for name in wanted.columns[1:]
+    }
+
+
+def test_samples_that_cannot_be_scored_keep_their_place(small_bundle, samples, tmp_path: Path) -> None:
+    result = score(small_bundle, samples / "images", "--out", tmp_path / "x.parquet", "--batch-size", 3)
+    found = pd.read_parquet(tmp_path / "x.parquet")
+    assert [Path(name).stem for name in found["sample_id"]] == ["0", "1", "2", "2b", "3", "4", "4b", "5"]
+    assert found["decision"].eq("error").tolist() == [False, False, False, True, False, False, True, False]
+    assert "cannot be decoded" in found["error"][3]
+    assert "size (1, 9, 9) after preprocessing, the model was run on (1, 8, 8)" in found["error"][6]
+    assert found["prediction"].isna().sum() == 2
+    assert "2 not scored" in result.stdout
+    assert "not scored: 2; the first:" in result.stderr
+    assert result.exit_code == 0
+
+
+def test_one_image_prints_a_card(small_bundle, samples) -> None:
+    result = score(small_bundle, samples / "images" / "0.png", "--explain")
+    assert result.exit_code == 0
+    assert [text in result.stdout for text in ("prediction", "P(wrong)", "P(OOD)", "p-value", "decision")] == [True] * 5
+    assert "what moved the score for 'OOD' most" in result.stdout
+    assert len(result.stdout.splitlines()) <= 20
+
+
+def test_many_print_a_line_each(small_bundle, samples) -> None:
+    result = score(small_bundle, samples / "images", "--explain")
+    assert sum(line.startswith(("accept", "reject", "error")) for line in result.stdout.splitlines()) == 8
+
+
+CODES = {
+    "fine": (["digits.npz", "--alpha", "0.2"], 0),
+    "a rejected sample fails if asked": (["digits.npz", "--alpha", "0.9", "--fail-on-reject"], 1),
+    "a broken sample fails if asked": (["images/2b.png", "images/0.png", "--fail-on-reject"], 1),
+    "nothing could be scored": (["images/2b.png"], 2),
+    "no such file": (["nope.png"], 2),
+    "an unknown format": (["digits.npz", "--out", "x.xlsx"], 2),
+    "an alpha too small": (["digits.npz", "--alpha", "0.0001"], 2),
+    "another bundle": (["digits.npz", "--sha256", "abc"], 2),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code"), CODES.values(), ids=CODES)
+def test_exit_codes(small_bundle, samples, monkeypatch, arguments: list[str], code: int) -> None:
+    monkeypatch.chdir(samples)
+    result = score(small_bundle, *arguments)
+    assert result.exit_code == code
+    assert "Traceback" not in result.output
+
+
+def test_rows_are_streamed(small_bundle, samples) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    (source,) = open_images([str(samples / "digits.npz")])
+    taken: list[str] = []
+    stream = score_stream(scorer, (taken.append(image.sample_id) or image for image in source), batch_size=16)
+    assert len(next(stream)) == 16
+    assert len(taken) == 16
+
+
+def write_and_stop(path: Path) -> None:
+    with table_writer(path, ["a"]) as write:
+        write(pd.DataFrame({"a": [1]}))
+        raise DataError("stop")
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_an_interrupted_file_is_not_left_behind(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(DataError, match="stop"):
+        write_and_stop(tmp_path / f"x.{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bundle_says_what_it_made(small_run, tmp_path: Path) -> None:
+    arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code"]
+    result = CliRunner().invoke(app, ["bundle", *arguments])
+    assert result.exit_code == 0
+    assert "at most 0.1 of in-distribution samples are predicted right and yet rejected" in result.stdout
+    assert "sha256: " in result.stdout
+    assert (tmp_path / "x.gradscore").is_file()
+
+
+def test_bundle_with_too_few_samples(small_run, tmp_path: Path) -> None:
+    arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.001", "--trust-code"]
+    result = CliRunner().invoke(app, ["bundle", *arguments])
+    assert result.exit_code == 2
+    assert "at least 1999 calibration samples" in result.stderr

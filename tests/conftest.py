@@ -1,0 +1,108 @@
+"""A finished run of a small model, made once for all tests that only read it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from gradscore.bundle import write_bundle
+from gradscore.bundling import make_bundle
+from gradscore.config import Config
+from gradscore.evaluation.run import evaluate_run, fit_run
+from gradscore.features import extract
+from gradscore.store import RunFolder
+
+NET = """
+from torch import nn
+
+
+def net():
+    return nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+"""
+
+
+def run_config(folder: Path, *, calibration: bool = True, **extract_options: object) -> Config:
+    """Settings of a run on scikit-learn's digits with a model that is right about half the time."""
+    (folder / "net.py").write_text(NET)
+    source = {"source": "sklearn:digits"}
+    in_dist = {
+        "fit": {**source, "select": {"stop": 150}},
+        "test": {**source, "select": {"start": 150, "stop": 300}},
+    }
+    if calibration:
+        in_dist["calibration"] = {**source, "select": {"start": 300, "stop": 420}}
+    settings = {
+        "model": {"source": f"python:{folder}/net.py:net", "checkpoint": folder / "net.safetensors", "num_classes": 10},
+        "preprocessing": {"mean": [0.5], "std": [0.5]},
+        "data": {
+            "in_dist": in_dist,
+            "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}],
+        },
+        "features": {"statistics": ["max", "l1", "l2"], "losses": ["uniform"]},
+        "extract": {"batch_size": 50, "device": "cpu", **extract_options},
+        "meta": {"strengths": [0.01], "cv_folds": 2},
+        "evaluate": {"protocols": ["known"]},
+        "run": folder / "run",
+    }
+    return Config.model_validate(settings)
+
+
+def trained(folder: Path, *, steps: int = 60, seed: int = 0) -> None:
+    """Trains the model of a folder a little, on samples no split has."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = torch.tensor(digits.images[500:], dtype=torch.float32).unsqueeze(1) / 8 - 1
+    labels = torch.tensor(digits.target[500:])
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    save_file(model.state_dict(), folder / "net.safetensors")
+
+
+def finished_run(config: Config) -> Path:
+    """Extracts, fits and evaluates; returns the run folder."""
+    extract(config, trust_code=True)
+    fit_run(RunFolder(config.run))
+    evaluate_run(RunFolder(config.run))
+    return config.run
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run folder, with its model beside it; not to be changed."""
+    folder = tmp_path_factory.mktemp("small")
+    trained(folder)
+    return finished_run(run_config(folder))
+
+
+@pytest.fixture(scope="session")
+def small_bundle(small_run: Path) -> Path:
+    """A bundle of `small_run` with weights inside; not to be changed."""
+    path = small_run.parent / "small.gradscore"
+    write_bundle(path, make_bundle(RunFolder(small_run), alpha=0.1, with_weights=True, trust_code=True))
+    return path
+
+
+@pytest.fixture(scope="session")
+def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes another run of the same kind; `damage` changes the folder of its model, options go to `run_config`."""
+
+    def make(
+        *, damage: Callable[[Path], None] | None = None, seed: int = 0, steps: int = 60, **options: object
+    ) -> Path:
+        folder = tmp_path_factory.mktemp("other")
+        trained(folder, seed=seed, steps=steps)
+        if damage is not None:
+            damage(folder)
+        return finished_run(run_config(folder, **options))
+
+    return make
