@@ -35,6 +35,8 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     plots = _plots(run, evaluation, figures)
     folder = run.evaluation_path
     drawn = [path for part in plots for plot in part["plots"] for path in draw(plot, folder / "plots")]
+    for path in {*(folder / "plots").glob("*.png"), *(folder / "plots").glob("*.svg")} - set(drawn):
+        path.unlink()  # of data sets that are not reported any more
     content: dict[str, Any] = {
         "name": "/".join(run.path.resolve().parts[-2:]),
         "facts": _facts(run),

@@ -1,0 +1,132 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+
+from gradscore.evaluation.delong import auroc_interval, paired_delong
+from gradscore.evaluation.records import group_records, remarks, score_records
+
+SCORES = ["meta", "logit_lr", "msp"]
+
+
+def block(*, task="ood", protocol="leave_one_out", dataset="a", positives=40, shift=1.0, seed=0):
+    generator = np.random.default_rng(seed)
+    ordinary = np.random.default_rng(99).normal(size=(60, len(SCORES)))  # the same in-distribution samples in every set
+    truth = np.arange(60 + positives) >= 60
+    values = np.concatenate([ordinary, generator.normal(shift, 1.0, (positives, len(SCORES)))])
+    leading = {"task": task, "protocol": protocol, "dataset": dataset, "positive": truth}
+    probability = 1 / (1 + np.exp(-values[:, 0])) if task == "misclassification" else np.nan
+    return pd.DataFrame({**leading, "probability": probability, **dict(zip(SCORES, values.T, strict=True))})
+
+
+def wrong(**changes):
+    return block(task="misclassification", protocol="in_dist_only", dataset="in_dist.test", **changes)
+
+
+def by_key(records):
+    return {(each["dataset"], each["score"], each["metric"]): each for each in records}
+
+
+WRONG = wrong()
+OF_WRONG = by_key(score_records(WRONG, seed=0))
+OOD = pd.concat([block(seed=1), block(dataset="b", positives=20, seed=2)], ignore_index=True)
+OF_GROUPS = by_key(group_records(OOD, {"near": ["a", "b"], "other": ["a", "missing"]}))
+
+
+def test_figures_equal_scikit_learn():
+    truth = WRONG["positive"]
+    area, precision = (OF_WRONG["in_dist.test", "msp", name]["value"] for name in ("auroc", "aupr_out"))
+    assert area == pytest.approx(roc_auc_score(truth, WRONG["msp"]))
+    assert precision == pytest.approx(average_precision_score(truth, WRONG["msp"]))
+    assert OF_WRONG["in_dist.test", "meta", "brier"]["value"] == pytest.approx(
+        brier_score_loss(truth, WRONG["probability"])
+    )
+
+
+def test_records_say_what_they_are_about():
+    record = OF_WRONG["in_dist.test", "meta", "auroc"]
+    assert (record["task"], record["protocol"], record["n"], record["n_positive"]) == (
+        "misclassification", "in_dist_only", 100, 40
+    )  # fmt: skip
+
+
+def test_misclassification_has_every_figure():
+    assert [metric for _, score, metric in OF_WRONG if score == "meta"] == [
+        "auroc", "aupr_in", "aupr_out", "fpr95_ood_positive", "fpr95_id_positive", "aurc", "eaurc", "augrc", "brier",
+        "ece", "auroc_gain_over_logit_lr", "auroc_gain_over_msp",
+    ]  # fmt: skip
+
+
+def test_every_value_lies_in_its_interval():
+    assert all(record["low"] <= record["value"] <= record["high"] for record in OF_WRONG.values())
+
+
+def test_the_interval_of_an_auroc_is_delongs():
+    expected = auroc_interval(WRONG["msp"], WRONG["positive"])
+    record = OF_WRONG["in_dist.test", "msp", "auroc"]
+    assert (record["low"], record["high"]) == (expected.low, expected.high)
+
+
+def test_gains_are_paired_tests():
+    expected = paired_delong(WRONG["meta"], WRONG["msp"], WRONG["positive"])
+    record = OF_WRONG["in_dist.test", "meta", "auroc_gain_over_msp"]
+    assert (record["value"], record["p_value"]) == (expected.difference, expected.p_value)
+
+
+def test_the_same_seed_gives_the_same_records():
+    assert by_key(score_records(WRONG, seed=0)) == OF_WRONG
+    assert by_key(score_records(WRONG, seed=1)) != OF_WRONG
+
+
+def test_one_class_gives_values_of_none():
+    records = list(score_records(wrong(positives=0), seed=0))
+    assert {record["value"] for record in records} == {None}
+    assert {record["low"] for record in records} == {None}
+
+
+def test_a_score_that_a_data_set_lacks_has_no_record():
+    assert not any(score == "logit_lr" for _, score, _ in by_key(score_records(OOD.assign(logit_lr=np.nan), seed=0)))
+
+
+def test_the_mean_of_a_group_weighs_sets_alike():
+    areas = [roc_auc_score(each["positive"], each["meta"]) for _, each in OOD.groupby("dataset")]
+    assert OF_GROUPS["near (mean)", "meta", "auroc"]["value"] == pytest.approx(np.mean(areas))
+
+
+def test_the_pooled_group_is_the_auroc_of_all_its_samples():
+    pooled = pd.concat([OOD[OOD["dataset"] == "a"], OOD[(OOD["dataset"] == "b") & OOD["positive"]]])
+    expected = roc_auc_score(pooled["positive"], pooled["meta"])
+    assert OF_GROUPS["near (pooled)", "meta", "auroc"]["value"] == pytest.approx(expected)
+
+
+def test_groups_count_in_distribution_samples_once():
+    record = OF_GROUPS["near (pooled)", "meta", "auroc"]
+    assert (record["n"], record["n_positive"]) == (120, 60)
+
+
+def test_groups_have_gains():
+    record = OF_GROUPS["near (mean)", "meta", "auroc_gain_over_msp"]
+    gaps = [OF_GROUPS["near (mean)", name, "auroc"]["value"] for name in ("meta", "msp")]
+    assert record["value"] == pytest.approx(gaps[0] - gaps[1])
+    assert record["low"] < record["value"] < record["high"]
+
+
+def test_a_group_that_lacks_a_set_is_left_out():
+    assert not any(dataset.startswith("other") for dataset, _, _ in OF_GROUPS)
+
+
+REMARKS = {
+    "one class": (wrong(positives=0), "no misclassified sample among 60 samples"),
+    "few": (wrong(positives=7), "only 7 misclassified samples among 67"),
+    "one": (wrong(positives=1), "only 1 misclassified sample among 61"),
+    "inverted": (block(shift=-2.0), "ood, leave_one_out, a: direction inverted for meta (0."),
+}
+
+
+@pytest.mark.parametrize(("table", "message"), REMARKS.values(), ids=REMARKS.keys())
+def test_remarks(table, message):
+    assert message in "\n".join(remarks(table, list(score_records(table, seed=0))))
+
+
+def test_nothing_to_remark():
+    assert remarks(WRONG, list(OF_WRONG.values())) == []
