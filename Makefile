@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTHON ?= python3
 
-.PHONY: install demo test check clean
+.PHONY: install demo test browser-test check clean
 
 install: $(STAMP)
 
@@ -21,6 +21,10 @@ demo: install
 
 test: install
 	$(BIN)/python -m pytest -q
+
+# Needs Chromium.
+browser-test: install
+	$(BIN)/python -m pytest -q tests/evaluation/report/browser.py
 
 check: install
 	$(BIN)/ruff format --check .

@@ -43,7 +43,7 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
             last = ""
         title = f"{each.task}, {each.protocol}"
         if title != last:
-            tables[each.run].add_row(f"[bold]{title}[/bold]")
+            tables[each.run].add_row(Text(title, style="bold"))
             last = title
         ours, theirs = each.n_positive
         positives = str(ours) if ours == theirs else f"{ours}, {theirs}"
@@ -52,7 +52,7 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
             f"{test.difference:+.4f}", f"{test.low:+.3f} to {test.high:+.3f}", f"{test.p_value:.2g}"
         ]  # fmt: skip
         name = f"{each.dataset} ({positives}/{each.n})"
-        tables[each.run].add_row(name, _cell(each.first), _cell(each.other), *change)
+        tables[each.run].add_row(Text(name), _cell(each.first), _cell(each.other), *change)
     for table in tables.values():
         console.print(table)
     lines = [

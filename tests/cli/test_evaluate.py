@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gradscore.config import Config
+from gradscore.evaluation.run import evaluate_run
+from gradscore.evaluation.score_table import read_scores, score_columns
 from gradscore.parts import Rows
 from gradscore.store import RunFolder, RunWriter
 from gradscore_cli.main import app
@@ -14,7 +17,7 @@ SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
 
 
-def make_rows(split: str, *, wrong: int) -> Rows:
+def make_rows(split: str, *, wrong: int, copied: bool) -> Rows:
     generator = np.random.default_rng(list(split.encode()))
     ood = split.startswith("ood")
     labels = generator.integers(0, 2, SIZE)
@@ -23,27 +26,29 @@ def make_rows(split: str, *, wrong: int) -> Rows:
         sample_ids=[str(place) for place in range(SIZE)],
         labels=np.full(SIZE, -1) if ood else labels,
         predictions=np.where(np.arange(SIZE) < wrong, 1 - labels, labels),
-        content_hashes=[f"{split}-{place}" for place in range(SIZE)],
+        content_hashes=[f"{'in_dist.fit' if copied and place < 3 else split}-{place}" for place in range(SIZE)],
         names=NAMES,
         values=np.exp(generator.normal(3.0 * ood, 1.0, (SIZE, len(NAMES)))),
         skipped=[],
     )
 
 
-def write_run(path: Path, *, wrong_of_test: int) -> Path:
+def write_run(path: Path, *, wrong_of_test: int, ood: tuple[str, ...] = ("far", "near"), copied: str = "") -> Path:
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
         "data": {
             "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
-            "ood": [{"name": "far", "source": "sklearn:digits"}],
+            "ood": [{"name": name, "source": "sklearn:digits", "group": name} for name in ood],
         },
         "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
         "run": "run",
     }
-    wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test, "ood.far": 0}
+    wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
     with RunWriter.opened(path, config=Config.model_validate(settings), inputs={"model": {}, "data": {}}) as writer:
         for info in RunFolder(path).splits():
-            note = writer.write(info.name, 0, make_rows(info.name, wrong=wrong[info.name]))
+            note = writer.write(
+                info.name, 0, make_rows(info.name, wrong=wrong.get(info.name, 0), copied=info.name == copied)
+            )
             writer.finish_split(info.name, [note])
         writer.finish(feature_count=2, notices=[])
     return path
@@ -56,24 +61,89 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_prints_scores_and_protocols(fitted: Path) -> None:
+@pytest.fixture(scope="module")
+def stdout(fitted: Path) -> str:
     result = CliRunner().invoke(app, ["evaluate", str(fitted)])
     assert result.exit_code == 0
-    assert "ood, known" in result.stdout
-    assert "ood, in_dist_only" in result.stdout
-    assert "max_logit" in result.stdout
+    return str(result.stdout)
 
 
-def test_one_class_is_said_and_null(fitted: Path) -> None:
-    result = CliRunner().invoke(app, ["evaluate", str(fitted)])
-    records = json.loads((fitted / "evaluation" / "metrics.json").read_text())
-    assert "no misclassified sample among 30 samples" in result.stdout
+@pytest.fixture(scope="module")
+def evaluation(fitted: Path, stdout: str) -> Path:
+    """The folder evaluate has written to."""
+    assert stdout
+    return fitted / "evaluation"
+
+
+def test_prints_scores_and_protocols(stdout: str) -> None:
+    assert "ood, known" in stdout
+    assert "ood, in_dist_only" in stdout
+    assert "max_logit" in stdout
+
+
+def test_prints_groups(stdout: str) -> None:
+    assert "ood, leave_one_out: AUROC over groups of OOD sets" in stdout
+    assert "mean over sets" in stdout
+
+
+def test_one_class_is_said_and_null(stdout: str, evaluation: Path) -> None:
+    records = json.loads((evaluation / "metrics.json").read_text())
+    assert "no misclassified sample among 30 samples" in stdout
     assert {record["value"] for record in records if record["task"] == "misclassification"} == {None}
 
 
-def test_what_could_not_be_fitted_is_said(fitted: Path) -> None:
-    result = CliRunner().invoke(app, ["evaluate", str(fitted)])
-    assert "note: ood/leave_one_out/far: no other OOD set" in result.stdout
+def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
+    table = read_scores(evaluation)
+    blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
+    assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
+    assert blocks["ood", "leave_one_out", "far"] == 2 * SIZE
+    assert score_columns(table) == [
+        "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "meta_wrong"
+    ]  # fmt: skip
+
+
+def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:
+    table = read_scores(evaluation)
+    ood = table[table["task"] == "ood"].groupby("protocol")
+    assert ood["meta_wrong"].count().to_dict() == {"in_dist_only": 4 * SIZE, "known": 0, "leave_one_out": 0}
+    assert ood["logit_lr"].count()["in_dist_only"] == 0
+    assert ood["probability"].count()["in_dist_only"] == 0
+
+
+def test_writes_a_report_without_the_images_it_cannot_find(stdout: str, evaluation: Path) -> None:
+    assert "report: " in stdout
+    page = (evaluation / "report.html").read_text()
+    assert "Images are missing. ood.far: the data are no longer those" in page
+
+
+def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradscore.evaluation.report.find_spec", lambda name: None)
+    found = CliRunner().invoke(app, ["evaluate", str(fitted)])
+    assert found.exit_code == 0
+    assert "note: no report: it needs jinja2, matplotlib, plotly; run `pip install 'gradscore[report]'`" in found.stdout
+
+
+def test_models_fitted_before_there_was_a_logit_regression_are_said(fitted: Path, tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(fitted, tmp_path / "run"))
+    shutil.rmtree(run.meta_path / "ood" / "known" / "all" / "logit_lr")
+    assert "no score logit_lr (a logistic regression on the logit baselines alone) for ood/known/all" in "\n".join(
+        evaluate_run(run).notices
+    )
+
+
+def test_a_set_the_misclassification_model_was_fitted_on_has_no_score_of_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=3, copied="ood.near")
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    found = evaluate_run(RunFolder(run))
+    assert "no score meta_wrong for near: " in "\n".join(found.notices)
+    of_near = found.scores[(found.scores["dataset"] == "near") & (found.scores["protocol"] == "in_dist_only")]
+    assert of_near["meta_wrong"].isna().all()
+
+
+def test_what_could_not_be_fitted_is_said(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=3, ood=("far",))
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    assert "ood/leave_one_out/far: no other OOD set" in "\n".join(evaluate_run(RunFolder(run)).notices)
 
 
 def test_without_meta_models_is_an_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 from gradscore.config import Config
+from gradscore.meta import MetaModel
 from gradscore.parts import Rows
 from gradscore.store import RunFolder, RunWriter
 from gradscore_cli.main import app
@@ -64,6 +65,27 @@ def test_writes_every_model(tmp_path: Path) -> None:
         "meta/ood/leave_one_out/far",
         "meta/ood/leave_one_out/near",
     ]
+
+
+def test_writes_a_logit_regression_beside_models_of_two_classes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    assert sorted(
+        str(path.parent.relative_to(run / "meta")) for path in run.glob("meta/*/*/*/logit_lr/model.json")
+    ) == [
+        "misclassification/in_dist_only/all/logit_lr",
+        "ood/known/all/logit_lr",
+        "ood/leave_one_out/far/logit_lr",
+        "ood/leave_one_out/near/logit_lr",
+    ]
+
+
+def test_the_logit_regression_sees_scores_of_logits_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    model = MetaModel.load(run / "meta" / "ood" / "known" / "all" / "logit_lr")
+    assert model.columns == ["logit_0", "logit_1"]
+    assert {name.split("/")[0] for name in model.inputs} == {"score"}
 
 
 def test_says_what_it_skips(tmp_path: Path) -> None:

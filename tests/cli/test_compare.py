@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.evaluation.score_table import LEADING, write_scores
+from gradscore.manifest import FORMAT
+from gradscore_cli.main import app
+
+N = 40
+
+
+def write_run(path: Path, *, seed: int, noise: float) -> Path:
+    path.mkdir()
+    manifest = {"format": FORMAT, "finished": True, "inputs": {}, "versions": {}, "splits": {}}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    positive = np.arange(N) % 2 == 0
+    leading = dict.fromkeys(LEADING, 0) | {
+        "task": "ood",
+        "protocol": "known",
+        "dataset": "[red]noise[/red]",
+        "split": "in_dist.test",
+        "content_hash": [str(place) for place in range(N)],
+        "positive": positive,
+    }
+    scores = {"meta": positive + noise * np.random.default_rng(seed).normal(size=N), "energy": np.arange(N)}
+    write_scores(path / "evaluation", pd.DataFrame({**leading, **scores}))
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[str]:
+    return [str(write_run(tmp_path / name, seed=seed, noise=noise)) for seed, (name, noise) in enumerate(
+        {"plain": 2.0, "better": 0.1}.items())]  # fmt: skip
+
+
+def test_prints_the_change_its_interval_and_p(runs: list[str]) -> None:
+    result = CliRunner().invoke(app, ["compare", *runs])
+    assert result.exit_code == 0
+    assert "ood, known" in result.stdout
+    assert "1.0000" in result.stdout
+    assert " to +" in result.stdout
+    assert "not corrected for the number of rows" in result.stdout
+
+
+def test_names_are_not_read_as_markup(runs: list[str]) -> None:
+    assert "[red]noise[/red]" in CliRunner().invoke(app, ["compare", *runs]).stdout
+
+
+def test_compares_another_score(runs: list[str]) -> None:
+    assert "+0.0000" in CliRunner().invoke(app, ["compare", *runs, "--score", "energy"]).stdout
+
+
+UNUSABLE = {
+    "one run": (["{0}"], "wanted two or more different runs"),
+    "unknown score": (["{0}", "{1}", "--score", "nothing"], "no score 'nothing'; wanted one of meta, energy"),
+    "no run folder": (["{0}", "nowhere"], "not a run folder"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_unusable_input_is_one_line_and_exit_code_2(runs: list[str], arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["compare", *(each.format(*runs) for each in arguments)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
