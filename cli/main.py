@@ -13,6 +13,7 @@ from gradscore.errors import GradscoreError
 from .bundle import bundle
 from .compare import compare
 from .config import app as config_app
+from .doctor import doctor
 from .evaluate import evaluate
 from .extract import extract
 from .fit_meta import fit_meta
@@ -43,6 +44,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.command("doctor")(doctor)
 app.command("extract")(extract)
 app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)

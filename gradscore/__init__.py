@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import losses, metrics
 from .collector import GradientMetricCollector
+from .doctor import check_model
 from .errors import GradscoreError
 from .gradients import Engine, GradientWarning
 
@@ -21,6 +22,7 @@ __all__ = [
     "GradscoreError",
     "Scorer",
     "__version__",
+    "check_model",
     "losses",
     "metrics",
 ]

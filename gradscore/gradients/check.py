@@ -35,8 +35,15 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
             f"the model must return logits of shape ({len(images)}, classes) for {len(images)} images, got {got}"
         )
     if len(images) > 1:
-        with torch.no_grad():
-            alone = model(images[:1])[0]
+        try:
+            with torch.no_grad():
+                alone = model(images[:1])[0]
+        except (RuntimeError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise CoupledSamplesError(
+                f"the model takes {len(images)} images but not the first of them alone ({reason}); per-sample "
+                "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
+            ) from error
         together = logits.detach()[0]
         if bool((alone - together).abs().max() > INDEPENDENCE_TOLERANCE * together.abs().max()):
             raise CoupledSamplesError(

@@ -12,6 +12,7 @@ from gradscore_cli.main import app
 
 COMMANDS = {
     "the program": [],
+    "doctor": ["doctor"],
     "extract": ["extract"],
     "fit-meta": ["fit-meta"],
     "evaluate": ["evaluate"],

@@ -1,0 +1,91 @@
+"""Whether a classifier is as accurate as it should be, and if not, what may be the matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .findings import Finding, note, problem, warning
+
+DEVIATIONS = 4.0
+"""Standard errors by which an accuracy may miss what is declared."""
+
+MARGIN = 0.02
+"""Besides: declared accuracies are rounded, and measured with slightly other preprocessing."""
+
+RELABELLED = 0.8
+"""Share of the inputs that the best renaming of the classes must get right to be suggested."""
+
+ENOUGH = 50
+"""Labels from which on an accuracy at chance level is worth a word."""
+
+
+def check_accuracy(
+    predictions: Tensor, labels: Tensor, batch: Tensor, classes: int, declared: float | None
+) -> Iterator[Finding]:
+    """Compares the accuracy with what is declared, or with chance.
+
+    Args:
+        predictions: (N,) int64.
+        labels: (N,) int64, -1 for none.
+        batch: (N, ...) the inputs; if they are images (N, C, H, W), their mean and deviation are reported.
+        classes: K.
+        declared: the accuracy there should be; None if unknown.
+
+    Yields:
+        The findings.
+    """
+    labels = labels.to(predictions.device)
+    known = labels >= 0
+    count = int(known.sum())
+    if not count:
+        yield note("accuracy", "unknown: no input has a label")
+        return
+    predictions, labels = predictions[known], labels[known]
+    accuracy = float((predictions == labels).double().mean())
+    measured = f"{accuracy:.3f} on {count} inputs"
+    if declared is None:
+        chance = 1 / classes
+        if count >= ENOUGH and accuracy <= chance + _allowed(chance, count):
+            yield warning(
+                "accuracy", f"{measured}, which is chance; {_suspicions(predictions, labels, batch, classes)}"
+            )
+        else:
+            yield note("accuracy", f"{measured}; set model.declared_accuracy to have it checked")
+    elif accuracy < declared - _allowed(declared, count):
+        yield problem(
+            "accuracy",
+            f"{measured}, declared is {declared:.3f}; {_suspicions(predictions, labels, batch, classes)}",
+        )
+    elif accuracy > declared + _allowed(declared, count):
+        yield warning("accuracy", f"{measured}, declared is {declared:.3f}; are these inputs the training data?")
+    else:
+        yield note("accuracy", f"{measured}, declared is {declared:.3f}")
+
+
+def _allowed(share: float, count: int) -> float:
+    """How far a share counted on `count` inputs may be off."""
+    return float(DEVIATIONS * (share * (1 - share) / count) ** 0.5 + 1 / count + MARGIN)
+
+
+def _suspicions(predictions: Tensor, labels: Tensor, batch: Tensor, classes: int) -> str:
+    counts = torch.zeros(classes, classes, dtype=torch.int64)
+    counts.index_put_((labels.cpu(), predictions.cpu()), torch.ones(len(labels), dtype=torch.int64), accumulate=True)
+    likeliest = counts.argmax(1)
+    right = int(counts.amax(1).sum())
+    seen = [label for label in range(classes) if counts[label].any()]
+    distinct = len({int(likeliest[label]) for label in seen}) == len(seen)
+    if distinct and len(seen) > 1 and right >= RELABELLED * len(labels):
+        pairs = [f"{label}: {int(likeliest[label])}" for label in seen if int(likeliest[label]) != label]
+        return f"the classes are named otherwise: set label_map to {{{', '.join(pairs)}}} or repair the one there is"
+    return f"check weights, label_map, resize, crop, mean and std{_levels(batch)}"
+
+
+def _levels(batch: Tensor) -> str:
+    if batch.dim() != 4 or not batch.is_floating_point():
+        return ""
+    means, deviations = batch.mean((0, 2, 3)), batch.std((0, 2, 3))
+    shown = [", ".join(f"{float(value):.2f}" for value in values) for values in (means, deviations)]
+    return f" (the inputs have mean {shown[0]} and standard deviation {shown[1]} per channel)"

@@ -1,0 +1,178 @@
+"""Checks a model with a batch of its inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, CoupledSamplesError, EngineError
+from ..gradients import Engine, GradientWarning
+from ..gradients.check import prepare
+from ..losses import LOSSES, LossHead
+from .accuracy import check_accuracy
+from .findings import Diagnosis, Finding, note, problem, some, warning
+from .gradients import Magnitudes, check_magnitudes
+from .modules import check_modules, evaluating
+
+SHOWN_TO_ENGINE = 4
+"""Inputs with which the engine is compared with the exact twin."""
+
+DIFFERENTIATED = 16
+"""Inputs whose gradients are looked at; the others count for the accuracy only."""
+
+FORWARD = 64
+"""Inputs that go through the model at a time."""
+
+
+def check_model(
+    model: nn.Module,
+    batch: Tensor,
+    *,
+    labels: Tensor | None = None,
+    declared_accuracy: float | None = None,
+    loss: str = "pseudo_label",
+) -> Diagnosis:
+    """Looks for what would make gradient scores of a classifier wrong, useless or slow.
+
+    The model is checked as it stands; where modules are in training mode, that is reported and the rest is looked at in
+    eval mode. Nothing about the model is changed.
+
+    Args:
+        model: the classifier, with its weights; a compiled one is unwrapped.
+        batch: (N, ...) inputs, preprocessed as for scoring; about 16 of them are enough, a few hundred if labels are
+            given.
+        labels: (N,) int64 classes of the inputs, -1 for none.
+        declared_accuracy: what the accuracy should be, between 0 and 1.
+        loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`.
+
+    Returns:
+        Findings and how each parameter is covered.
+
+    Raises:
+        ConfigError: no such loss, or labels of another number than the inputs.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> diagnosis = check_model(model.eval(), torch.randn(16, 4))
+        >>> diagnosis.usable
+        True
+        >>> diagnosis.coverage["0.weight"]
+        'rule'
+    """
+    if loss not in LOSSES:
+        raise ConfigError(f"no loss {loss!r}; there are {', '.join(LOSSES)}")
+    if labels is not None and labels.shape != batch.shape[:1]:
+        raise ConfigError(f"labels have shape {tuple(labels.shape)} for {len(batch)} inputs; wanted ({len(batch)},)")
+    findings: list[Finding] = []
+    inner = getattr(model, "_orig_mod", model)
+    if inner is not model:
+        findings.append(note("compiled model", "torch.compile hides the parameters; score compiled._orig_mod instead"))
+    findings += check_modules(inner)
+    engine = Engine(dict(inner.named_parameters()))
+    with evaluating(inner), warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)  # the findings say it
+        if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
+            findings += _check_outputs(inner, batch, engine, LOSSES[loss], labels, declared_accuracy)
+    return Diagnosis.of(findings, engine.coverage)
+
+
+def _check_outputs(
+    model: nn.Module,
+    batch: Tensor,
+    engine: Engine,
+    head: LossHead,
+    labels: Tensor | None,
+    declared_accuracy: float | None,
+) -> Iterator[Finding]:
+    if not len(batch):
+        yield problem("empty batch", "there is nothing to check the model with; pass at least two inputs")
+        return
+    try:
+        logits = _logits(model, batch)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        yield problem("inputs", f"the model cannot take inputs of shape {tuple(batch.shape)}: {reason}")
+        return
+    except _NoLogits as reason:
+        yield problem("outputs", f"{reason}; wrap the model to return its logits")
+        return
+    yield from _check_logits(model, batch, logits)
+    if not bool(torch.isfinite(logits).all()):
+        return
+    if labels is not None:
+        yield from check_accuracy(logits.argmax(1), labels, batch, logits.shape[1], declared_accuracy)
+    yield from _check_gradients(model, batch[:DIFFERENTIATED], engine, head)
+
+
+class _NoLogits(Exception):  # noqa: N818 - becomes a finding
+    """The model returns something else than logits."""
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, batch: Tensor) -> Tensor:
+    found = []
+    for start in range(0, len(batch), FORWARD):
+        part = batch[start : start + FORWARD]
+        logits = model(part)
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(part) or logits.shape[1] < 2:
+            got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+            raise _NoLogits(f"wanted logits of shape ({len(part)}, classes), got {got}")
+        found.append(logits)
+    return torch.cat(found)
+
+
+def _check_logits(model: nn.Module, batch: Tensor, logits: Tensor) -> Iterator[Finding]:
+    finite = torch.isfinite(logits).all(1)
+    if not bool(finite.all()):
+        yield problem(
+            "logits that are not finite",
+            f"for {int((~finite).sum())} of {len(finite)} inputs; look at the inputs and the weights, or compute in "
+            "float32",
+        )
+        return
+    again = _logits(model, batch)
+    if not torch.allclose(again, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max()), equal_nan=True):
+        yield problem(
+            "outputs at random",
+            "two calls with the same inputs differ in eval mode; remove what draws random numbers in forward",
+        )
+    if len(logits) > 1 and bool((logits == logits[0]).all()):
+        yield warning("outputs", "equal for all inputs; the inputs are equal, or the model does not look at them")
+
+
+def _check_gradients(model: nn.Module, batch: Tensor, engine: Engine, head: LossHead) -> Iterator[Finding]:
+    if len(batch) == 1:
+        yield note("a single input", "coupling and coverage need at least two; pass a larger batch")
+    try:
+        prepare(engine, model, batch[:SHOWN_TO_ENGINE], lambda found: head(found).direction)
+        logits = model(batch)
+        magnitudes = Magnitudes(list(engine.parameters), len(batch))
+        engine.stream(logits, head(logits.detach()).direction.to(logits.dtype), magnitudes)
+    except CoupledSamplesError as error:
+        yield problem("coupled samples", str(error))
+        return
+    except EngineError as error:
+        yield problem("gradients", str(error))
+        return
+    used = [name for name, way in engine.coverage.items() if way not in ("frozen", "unused")]
+    yield from check_magnitudes(magnitudes, {name: engine.parameters[name].dtype for name in used})
+    yield from _check_coverage(engine)
+
+
+def _check_coverage(engine: Engine) -> Iterator[Finding]:
+    unused = [name for name, way in engine.coverage.items() if way == "unused"]
+    if unused:
+        yield warning(
+            "unused parameters",
+            f"{some(unused)}: the logits do not depend on them, so their features are zero; leave them out by "
+            "features.parameters",
+        )
+    for notice in engine.notices:
+        if "exact twin" in notice:
+            yield warning("slow gradients", f"{notice}; leave it out by features.parameters if that is too slow")
+    counts = Counter(engine.coverage.values())
+    yield note("coverage", ", ".join(f"{count} by {way}" for way, count in counts.most_common()))

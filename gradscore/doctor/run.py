@@ -1,0 +1,68 @@
+"""Checks the model of a configuration with its own data."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..config import Config
+from ..data import collate, open_split
+from ..device import resolve_device
+from ..groups import check_names, group_parameters
+from ..models import build_model
+from .findings import Diagnosis, Finding, some, warning
+from .model import check_model
+
+
+def check_config(config: Config, *, samples: int = 256, trust_code: bool = False) -> Diagnosis:
+    """Builds the classifier of a configuration and checks it with inputs of the split `in_dist.test`.
+
+    Args:
+        config: the settings.
+        samples: so many inputs are drawn at random, with the seed of the configuration.
+        trust_code: allow a `python:` model, whose code is run.
+
+    Returns:
+        As `check_model`.
+
+    Raises:
+        ConfigError: an unknown loss, statistic or parameter pattern, or a device that is not there.
+        ModelError: a model that cannot be built.
+        DataError: data that cannot be used.
+    """
+    device = resolve_device(config.extract.device)
+    check_names(config.features)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.extract.seed)
+        model = build_model(config.model, trust_code=trust_code)
+    group_parameters(model, config.features)
+    dataset = open_split(
+        config.data.in_dist.test,
+        preprocessing=config.preprocessing,
+        num_classes=config.model.num_classes,
+        labelled=True,
+        fit_images=None,
+        seed=config.extract.seed,
+    )
+    chosen = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
+    batch = collate([dataset[int(place)] for place in chosen])
+    found = check_model(
+        model.to(device),
+        batch.images.to(device),
+        labels=batch.labels.to(device),
+        declared_accuracy=config.model.declared_accuracy,
+        loss=config.features.losses[0],
+    )
+    more: list[Finding] = []
+    if config.model.checkpoint is None:
+        more.append(warning("random weights", "model.checkpoint is null; name the file of the trained weights"))
+    if batch.bad:
+        more.append(
+            warning(
+                "samples",
+                f"{len(batch.bad)} of {len(chosen)} cannot be used: "
+                f"{some([f'{bad.sample_id} ({bad.error})' for bad in batch.bad])}; repair or remove them, or set "
+                "extract.on_error=skip",
+            )
+        )
+    return Diagnosis.of([*found.findings, *more], found.coverage)
