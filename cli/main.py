@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 
 from .bundle import bundle
+from .check import check
 from .compare import compare
 from .config import app as config_app
 from .doctor import doctor
@@ -51,6 +52,7 @@ app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("bundle")(bundle)
 app.command("score")(score)
+app.command("check")(check)
 app.add_typer(config_app, name="config")
 
 

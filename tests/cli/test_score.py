@@ -117,8 +117,8 @@ def test_rows_are_streamed(small_bundle, samples) -> None:
 
 
 def write_and_stop(path: Path) -> None:
-    with table_writer(path, ["a"]) as write:
-        write(pd.DataFrame({"a": [1]}))
+    with table_writer(path, ["score_a"]) as write:
+        write(pd.DataFrame({"score_a": [1.0]}))
         raise DataError("stop")
 
 

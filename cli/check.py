@@ -1,0 +1,124 @@
+"""`gradscore check`: is this model still as good as the baseline says?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from gradscore.errors import ConfigError
+
+from .options import RunArgument
+
+if TYPE_CHECKING:
+    from gradscore.guard.baseline import Baseline, Policy
+    from gradscore.guard.check import CheckReport
+
+COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
+
+
+def check(
+    run: RunArgument,
+    baseline: Annotated[Path, typer.Option("--baseline", metavar="FILE", help="The baseline, a JSON file.")],
+    update: Annotated[
+        bool, typer.Option("--update", help="Show the difference, then make this run the baseline; exits with 0.")
+    ] = False,
+    margins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--margin",
+            metavar="NAME=VALUE",
+            help="Another margin than the baseline's: accuracy, auroc, false_alarm, detection or feature; also alpha "
+            "and level. With --update it is written to the baseline.",
+        ),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a summary.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write JSON.")] = None,
+) -> None:
+    """Compare a run with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.
+
+    Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used, and 3 if the
+    samples cannot tell. Needs the results of gradscore evaluate.
+
+    Example: gradscore check runs/digits/run --baseline baseline.json --junit check.xml
+    """
+    from gradscore.files import write_text  # these import PyTorch, which help need not wait for
+    from gradscore.guard.baseline import make_baseline, read_baseline, write_baseline
+    from gradscore.guard.check import check_run
+    from gradscore.guard.outputs import to_annotations, to_json, to_junit, to_markdown
+    from gradscore.store import RunFolder
+
+    console, folder = Console(), RunFolder(run)
+    if update and not baseline.exists():
+        write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
+        _say(console, f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
+        return
+    known = read_baseline(baseline)
+    report = check_run(folder, known, policy=_policy(known, margins or ()))
+    _print(console, report)
+    for path, render in ((junit, to_junit), (markdown, to_markdown), (json_file, to_json)):
+        if path is not None:
+            write_text(path, render(report))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        typer.echo(to_annotations(report), nl=False)
+        _append_summary(os.environ, to_markdown(report))
+    if update:
+        write_baseline(baseline, report.current)
+        _say(console, f"baseline updated: {baseline}")
+        return
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
+
+
+def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy:
+    from pydantic import ValidationError
+
+    from gradscore.guard.baseline import Policy
+
+    settings = (Policy() if baseline is None else baseline.policy).model_dump()
+    for margin in margins:
+        name, equals, value = margin.partition("=")
+        if name not in settings or not equals:
+            raise ConfigError(f"--margin {margin}: wanted NAME=VALUE with one of {', '.join(settings)}")
+        settings[name] = value
+    try:
+        return Policy.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"--margin {first['loc'][0]}={first['input']}: {first['msg']}") from None
+
+
+def _print(console: Console, report: CheckReport) -> None:
+    from gradscore.guard.outputs import bounds, number
+
+    table = Table("", "gate", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("baseline", "now", "change, bounds", "margin"):
+        table.add_column(heading, justify="right")
+    for gate in report.gates:
+        status = "unclear" if gate.status == "inconclusive" else gate.status
+        cells = (number(gate.before), number(gate.now), bounds(gate), f"{gate.margin:g}")
+        table.add_row(f"[{COLOURS[gate.status]}]{status}[/]", gate.name, *cells)
+    console.print(table)
+    _say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
+    lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
+    lines += [gate.message for gate in report.gates if gate.status == "info"]
+    for line in [*lines, *(f"note: {notice}" for notice in report.notices), report.summary]:
+        _say(console, line)
+
+
+def _append_summary(environment: Mapping[str, str], text: str) -> None:
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,93 @@
+"""A check for machines and people: JSON, JUnit XML, Markdown, and annotations of GitHub."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from xml.etree import ElementTree as Xml
+
+from .check import CheckReport, Gate
+
+MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "info": "-"}
+
+
+def to_json(report: CheckReport) -> str:
+    """The report as JSON: `run`, `status`, `exit_code`, `gates` and `notices`."""
+    content = {
+        "run": report.run,
+        "status": report.status,
+        "exit_code": report.exit_code,
+        "gates": [asdict(gate) for gate in report.gates],
+        "notices": report.notices,
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def to_junit(report: CheckReport) -> str:
+    """The report as JUnit XML: a test case for each gate; what is inconclusive is an error, not a failure."""
+    counts = {status: sum(gate.status == status for gate in report.gates) for status in MARKS}
+    suite = Xml.Element(
+        "testsuite",
+        name=f"gradscore check {report.run}",
+        tests=str(len(report.gates)),
+        failures=str(counts["fail"]),
+        errors=str(counts["inconclusive"]),
+        skipped=str(counts["info"]),
+    )
+    for gate in report.gates:
+        case = Xml.SubElement(suite, "testcase", classname=f"gradscore.{gate.metric}", name=gate.name)
+        kind = {"fail": "failure", "inconclusive": "error", "info": "skipped"}.get(gate.status)
+        if kind is not None:
+            Xml.SubElement(case, kind, message=gate.message)
+        Xml.SubElement(case, "system-out").text = gate.message
+    Xml.indent(suite)
+    return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def to_markdown(report: CheckReport) -> str:
+    """The report as Markdown, for the summary of a job."""
+    lines = [
+        f"## {MARKS[report.status]} gradscore check: {report.summary}",
+        "",
+        "| | gate | baseline | now | change for the better, bounds | margin | n | method |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
+        *(_row(gate) for gate in report.gates),
+        "",
+        *(f"- {_cell(gate.message)}" for gate in report.gates if gate.status in ("fail", "inconclusive")),
+        *(f"- note: {_cell(notice)}" for notice in report.notices),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def to_annotations(report: CheckReport) -> str:
+    """Workflow commands of GitHub: an error for each gate that failed, a warning for each inconclusive one."""
+    kinds = {"fail": "error", "inconclusive": "warning"}
+    lines = [
+        f"::{kinds[gate.status]} title=gradscore check::{_escaped(gate.message)}"
+        for gate in report.gates
+        if gate.status in kinds
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def bounds(gate: Gate) -> str:
+    """The bounds of the change for the better, or `-`."""
+    return "-" if gate.low is None or gate.high is None else f"{gate.low:+.4f} to {gate.high:+.4f}"
+
+
+def number(value: float | None) -> str:
+    """A value with four digits, or `-`."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _row(gate: Gate) -> str:
+    cells = [MARKS[gate.status], gate.name, number(gate.before), number(gate.now), bounds(gate)]
+    return "| " + " | ".join(map(_cell, [*cells, f"{gate.margin:g}", str(gate.n), gate.method])) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
