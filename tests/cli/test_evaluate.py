@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gradscore.config import Config
+from gradscore.evaluation.report.figures import Figures
+from gradscore.evaluation.report.sentences import headlines
 from gradscore.evaluation.run import evaluate_run
 from gradscore.evaluation.score_table import read_scores, score_columns
 from gradscore.parts import Rows
@@ -140,10 +142,21 @@ def test_a_set_the_misclassification_model_was_fitted_on_has_no_score_of_it(tmp_
     assert of_near["meta_wrong"].isna().all()
 
 
-def test_what_could_not_be_fitted_is_said(tmp_path: Path) -> None:
+def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=3, ood=("far",))
     CliRunner().invoke(app, ["fit-meta", str(run)])
-    assert "ood/leave_one_out/far: no other OOD set" in "\n".join(evaluate_run(RunFolder(run)).notices)
+    found = evaluate_run(RunFolder(run))
+    assert "ood/leave_one_out/far: no other OOD set" in "\n".join(found.notices)
+    assert headlines(Figures(found.records))[-1].text.endswith("by a model fitted on in-distribution samples only.")
+
+
+def test_a_run_without_any_figure_has_a_page_that_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=0, ood=())
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == 0
+    page = (run / "evaluation" / "report.html").read_text()
+    assert "There is no figure to report: see the remarks below." in page
+    assert "no misclassified sample among 30 samples" in page
 
 
 def test_without_meta_models_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...files import replacing
-from .plots import Curves, HeatMap, Histograms, Plot, height_of
+from .plots import MANY_ROWS, Curves, HeatMap, Histograms, Plot, height_of
 
 SETTINGS: dict[Any, Any] = {
     "font.size": 10,
@@ -81,6 +81,6 @@ def _histograms(plot: Histograms, axes: Axes) -> None:
 def _heat_map(plot: HeatMap, made: Figure, axes: Axes) -> None:
     image = axes.imshow(np.ma.masked_invalid(plot.values), aspect="auto", cmap="viridis", vmin=0)
     axes.set_xticks(range(len(plot.columns)), plot.columns, rotation=60, ha="right")
-    axes.set_yticks(range(len(plot.rows)), plot.rows, fontsize=8)
+    axes.set_yticks(range(len(plot.rows)), plot.rows, fontsize=8 if len(plot.rows) <= MANY_ROWS else 7)
     axes.grid(visible=False)
     made.colorbar(image, ax=axes, shrink=0.6)

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from .plots import Curves, HeatMap, Histograms, Plot, height_of
+from .plots import MANY_ROWS, Curves, HeatMap, Histograms, Plot, height_of
 
 MARGIN = {"l": 56, "r": 14, "t": 10, "b": 48}
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}}
@@ -99,9 +99,9 @@ def _heat_map(plot: HeatMap) -> go.Figure:
         )
     )
     made.update_xaxes(automargin=True, tickangle=-60, showgrid=False, type="category", ticks="", tickfont={"size": 11})
-    made.update_yaxes(
-        automargin=True, autorange="reversed", showgrid=False, type="category", tickmode="linear", tickfont={"size": 11}
-    )
+    size = 11 if len(plot.rows) <= MANY_ROWS else 10
+    made.update_yaxes(automargin=True, autorange="reversed", showgrid=False, type="category", tickmode="linear")
+    made.update_yaxes(tickfont={"size": size})
     return made
 
 

@@ -17,6 +17,9 @@ GREY = "#8b9096"
 
 MAX_POINTS = 300
 
+MANY_ROWS = 30
+"""Heat maps with more rows than this have lower ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
@@ -109,7 +112,9 @@ Plot = Curves | Histograms | HeatMap
 
 def height_of(plot: Plot) -> int:
     """A height in pixels at which everything in the plot can be read."""
-    return 110 + 17 * max(len(plot.rows), 6) if isinstance(plot, HeatMap) else 380
+    if not isinstance(plot, HeatMap):
+        return 380
+    return 110 + (17 if len(plot.rows) <= MANY_ROWS else 13) * max(len(plot.rows), 6)
 
 
 def thinned(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
