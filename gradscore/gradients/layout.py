@@ -36,6 +36,8 @@ class Layout:
         samples: the number of samples N.
         repeats: the number of rows a sample has on the axis.
         output: the output of the node that was looked at, the first one that has a gradient.
+        neighbours: rows of one sample next to each other where the samples alternate: 1, unless the samples lie on an
+            axis between others that were flattened together.
     """
 
     axis: int
@@ -43,13 +45,16 @@ class Layout:
     samples: int
     repeats: int
     output: int = 0
+    neighbours: int = 1
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
         before, after = tensor.shape[: self.axis], tensor.shape[self.axis + 1 :]
         if self.major:
             return tensor.reshape(*before, self.samples, self.repeats, *after)
-        return tensor.reshape(*before, self.repeats, self.samples, *after).transpose(self.axis, self.axis + 1)
+        sizes = (self.repeats // self.neighbours, self.samples, self.neighbours)
+        alternating = tensor.reshape(*before, *sizes, *after).transpose(self.axis, self.axis + 1)
+        return alternating.flatten(self.axis + 1, self.axis + 2)
 
     def samples_first(self, tensor: Tensor) -> Tensor:
         """Returns the tensor as (N, repeats, other axes in order)."""
@@ -144,11 +149,18 @@ def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, samples: int
     after = fingerprints(scaled, samples)
     for axis, before in plain.items():
         repeats = scaled.shape[axis] // samples
-        for major in (True, False):
-            rows = powers.repeat_interleave(repeats) if major else powers.repeat(repeats)
+        for neighbours in _divisors(repeats):
+            rows = powers.repeat_interleave(neighbours).repeat(repeats // neighbours)
             if all(_equal(torch.ldexp(a, rows).to(a.dtype), b) for a, b in zip(before, after[axis], strict=True)):
-                return Layout(axis, major, samples, repeats)
+                major = neighbours == repeats
+                return Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours)
     return None
+
+
+def _divisors(number: int) -> list[int]:
+    """The divisors of a number: itself and 1, the usual cases, first."""
+    between = [divisor for divisor in range(2, number // 2 + 1) if number % divisor == 0]
+    return [number, *([1] if number > 1 else []), *between]
 
 
 def _equal(expected: Tensor, found: Tensor) -> bool:

@@ -39,6 +39,11 @@ CASES = {
         (70, 2, 6),
         Layout(axis=0, major=False, samples=70, repeats=2),
     ),
+    "samples between other axes": (
+        lambda x: LINEAR(x.transpose(0, 1)).transpose(0, 1).flatten(1),
+        (5, 4, 3, 6),
+        Layout(axis=0, major=False, samples=5, repeats=12, neighbours=3),
+    ),
     "samples mixed": (lambda x: torch.tanh((y := LINEAR(x)) - y.mean(0)), (5, 6), None),
 }
 
@@ -60,12 +65,13 @@ def test_ignores_shapes_that_mislead():
 SPLITS = {
     "major": (Layout(0, True, 2, 3), [[0, 1, 2], [3, 4, 5]]),
     "minor": (Layout(0, False, 2, 3), [[0, 2, 4], [1, 3, 5]]),
+    "between": (Layout(0, False, 2, 4, neighbours=2), [[0, 1, 4, 5], [2, 3, 6, 7]]),
 }
 
 
 @pytest.mark.parametrize(("layout", "rows"), SPLITS.values(), ids=SPLITS)
 def test_splits_rows_by_sample(layout, rows):
-    assert layout.samples_first(torch.arange(6)).tolist() == rows
+    assert layout.samples_first(torch.arange(layout.samples * layout.repeats)).tolist() == rows
 
 
 def test_exponents_differ_within_the_span_and_between_neighbours():

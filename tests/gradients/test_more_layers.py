@@ -106,6 +106,10 @@ LAYERS = {
     "embedding bag, max, padding": lambda: (nn.EmbeddingBag(6, 4, mode="max", padding_idx=2), indices(4, size=6)),
     "embedding bag, weighted": lambda: (Module(nn.EmbeddingBag(12, 4, mode="sum"), weighted_bags), indices(3)),
     "embedding bag, sparse": lambda: (nn.EmbeddingBag(12, 4, mode="sum", sparse=True), indices(3)),
+    "embedding bag, mean of nothing but padding": lambda: (
+        nn.EmbeddingBag(2, 4, mode="mean", padding_idx=0),
+        torch.eye(N, 2, dtype=torch.int64).flip(0),
+    ),
     "embedding bag, ragged": bags([0, 2, 2, 6, 14], mode="mean"),
     "embedding bag, ragged, max": bags([0, 2, 2, 6, 14], mode="max"),
     "embedding bag, closed": bags([0, 1, 6, 8, 9, 15], mode="sum", include_last_offset=True),
@@ -158,6 +162,14 @@ LAYERS = {
     "not contiguous, linear": lambda: (nn.Linear(6, 4), images(6, 3).transpose(1, 2)),
     "not contiguous, convolution": lambda: (nn.Conv2d(4, 6, 3), images(4, 14, 16)[:, :, ::2, ::2]),
     "not contiguous, samples last": lambda: (nn.Conv2d(4, 6, 3), torch.randn(4, 7, 8, N).double().movedim(-1, 0)),
+    "samples between other axes": lambda: (
+        Module(nn.Linear(6, 4), lambda layer, x: layer(x.movedim(0, 2)).movedim(2, 0)),
+        images(3, 2, 4, 6),
+    ),
+    "as many samples as positions around them": lambda: (
+        Module(nn.Linear(6, 4, bias=False), lambda layer, x: layer(x.transpose(0, 1)).transpose(0, 1)),
+        images(N, N, 6),
+    ),
     "expanded batch": lambda: (nn.Linear(6, 4), torch.randn(1, 6).double().expand(N, -1)),
     "activations in place": lambda: (
         nn.Sequential(

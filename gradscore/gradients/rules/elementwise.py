@@ -82,7 +82,7 @@ def repeat(use: Use, gradients: Gradients) -> PerSample:
     gradient, axis = output_gradient(gradients), use.layout.axis
     times = use.sizes("repeats")
     shape = (1,) * (len(times) - len(use.shape)) + use.shape
-    if times[axis] % use.layout.samples or not (use.layout.major or shape[axis] == 1):
+    if use.layout.neighbours > 1 or times[axis] % use.layout.samples or not (use.layout.major or shape[axis] == 1):
         raise NotCovered("the tiles are not whole samples")
     samples = use.layout.samples
     tiles = [samples, times[axis] // samples, shape[axis]]

@@ -82,7 +82,7 @@ def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
     mode = BagMode(int(use.number("mode", 0)))
     if mode is BagMode.MEAN:
         sizes = torch.bincount(bag, counted.to(gradient.dtype), minlength=bags)
-        values = values / sizes[bag].unsqueeze(1)
+        values = values / sizes[bag].clamp(min=1).unsqueeze(1)
     if isinstance(use.setting("per_sample_weights"), Tensor):
         values = values * use.saved("per_sample_weights").unsqueeze(1)
     if mode is BagMode.MAX:
