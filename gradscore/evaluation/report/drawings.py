@@ -26,15 +26,14 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
-MARGINS = {"left": 0.11, "right": 0.97, "bottom": 0.13, "top": 0.92}
+WIDTH = 6.4
 
 
 def draw(plot: Plot, folder: Path) -> list[Path]:
     """Writes `<name>.png` and `<name>.svg` to a folder and returns their paths."""
     with rc_context(SETTINGS):
-        # A layout is worked out for heat maps alone: it takes as long as drawing, and only their labels vary in length.
-        made = Figure(figsize=(6.4, height_of(plot) / 90), layout="constrained" if isinstance(plot, HeatMap) else None)
-        axes = made.subplots(gridspec_kw=None if isinstance(plot, HeatMap) else MARGINS)
+        made = Figure(figsize=(WIDTH, height_of(plot) / 90))
+        axes = made.subplots(gridspec_kw=_margins(plot))
         match plot:
             case Curves():
                 _curves(plot, axes)
@@ -43,15 +42,22 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
             case HeatMap():
                 _heat_map(plot, made, axes)
         axes.set_title(plot.title, loc="left", fontsize=11)
-        if isinstance(plot, HeatMap):
-            made.draw_without_rendering()
-            made.set_layout_engine("none")
         paths = [folder / f"{plot.name}.png", folder / f"{plot.name}.svg"]
         for path in paths:
             kind = path.suffix[1:]
             with replacing(path) as temporary:
                 made.savefig(temporary, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
     return paths
+
+
+def _margins(plot: Plot) -> dict[str, float]:
+    """Room for labels, as shares of the figure; working it out from the drawn text would take as long as drawing."""
+    if not isinstance(plot, HeatMap):
+        return {"left": 0.11, "right": 0.97, "bottom": 0.13, "top": 0.92}
+    height = height_of(plot) / 90
+    left = 0.3 + 0.075 * max(map(len, plot.rows))
+    bottom = 0.35 + 0.08 * max(map(len, plot.columns))
+    return {"left": min(0.5, left / WIDTH), "right": 0.9, "bottom": bottom / height, "top": 1 - 0.35 / height}
 
 
 def _curves(plot: Curves, axes: Axes) -> None:
@@ -83,4 +89,4 @@ def _heat_map(plot: HeatMap, made: Figure, axes: Axes) -> None:
     axes.set_xticks(range(len(plot.columns)), plot.columns, rotation=60, ha="right")
     axes.set_yticks(range(len(plot.rows)), plot.rows, fontsize=8 if len(plot.rows) <= MANY_ROWS else 7)
     axes.grid(visible=False)
-    made.colorbar(image, ax=axes, shrink=0.6)
+    made.colorbar(image, ax=axes, pad=0.03, fraction=0.06).ax.tick_params(labelsize=8)
