@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
@@ -76,7 +77,9 @@ class Engine:
         graph = read_graph(outputs, self.parameters)
         refuse_opaque(graph)
         try:
-            self._stream(outputs, grad_outputs, graph, sink, retain_graph=retain_graph)
+            # Inside the caller's autocast the products of the rules would lose digits.
+            with torch.autocast(outputs.device.type, enabled=False):
+                self._stream(outputs, grad_outputs, graph, sink, retain_graph=retain_graph)
         except CheckpointError as error:
             raise EngineError(
                 "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "

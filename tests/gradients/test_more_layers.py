@@ -133,6 +133,21 @@ LAYERS = {
     ),
     "power": lambda: (Function((4,), lambda w, x: x.abs() ** w + w.abs() ** x), images(3, 4)),
     "power of zero": lambda: (Function((), lambda w, x: x.relu() ** w.abs()), images(3, 4)),
+    "matrix and vector": lambda: (Function((6,), lambda w, x: (x @ w).unsqueeze(1)), images(6)),
+    "matrix and vector, tokens": lambda: (Function((6,), lambda w, x: (x.transpose(0, 1) @ w).t()), images(3, 6)),
+    "interpolated": lambda: (
+        Function((3, 4), lambda w, x: torch.lerp(w[0], x, w[1]) + torch.lerp(x, w[2], 0.3) + torch.lerp(w[0], x, 0.2)),
+        images(3, 4),
+    ),
+    "larger and smaller": lambda: (
+        Function((2, 4), lambda w, x: torch.maximum(x, w[0]) + torch.minimum(w[1], x) + torch.maximum(w[0], 2 * x)),
+        images(3, 4),
+    ),
+    "as large": lambda: (
+        Function((4,), lambda w, x: torch.maximum(x.sign() * w.abs(), w) * x),
+        images(3, 4),
+    ),
+    "filled": lambda: (Function((), lambda w, x: x.masked_fill(x > 0, w)), images(3, 4)),
     "where": lambda: (Function((2, 4), lambda w, x: torch.where(x > 0, x * w[0], w[1])), images(3, 4)),
     "attention, fused projections": lambda: (
         Module(nn.MultiheadAttention(6, 2, batch_first=True), lambda layer, x: layer(x, x, x)[0]),
@@ -340,3 +355,13 @@ def test_weight_standardisation_is_no_excuse_for_batch_norm_in_training_mode():
     outputs = model(images(3, 2, 2))
     with pytest.raises(CoupledSamplesError, match=r"model\.eval\(\)"):
         streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
+
+
+def test_the_caller_may_still_be_inside_autocast():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(images(3, 6, 6, dtype=torch.float32))
+        engine = Engine(dict(model.named_parameters()))
+        inside, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+    outside, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+    torch.testing.assert_close(inside, outside, rtol=0, atol=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ..factored import Dense, PerSample
 from ..graph import Gradients
@@ -55,6 +56,38 @@ def power(use: Use, gradients: Gradients) -> PerSample:
         # Zero to any power above zero stays zero: its slope is zero, where the logarithm is not.
         slope = torch.where((base == 0) & (use.saved("exponent") >= 0), 0, use.saved("result") * base.log())
     return sum_to_shape(gradient * slope, use.layout, use.shape)
+
+
+def lerp(use: Use, gradients: Gradients) -> PerSample:
+    """self + weight * (end - self), broadcast."""
+    gradient, weight = output_gradient(gradients), use.setting("weight")
+    share = weight.detach() if isinstance(weight, Tensor) else use.number("weight", 0.0)
+    slope = (1 - share, share)[use.slot] if use.slot < 2 else use.saved("end") - use.saved("self")
+    return sum_to_shape(gradient * slope, use.layout, use.shape)
+
+
+def maximum(use: Use, gradients: Gradients) -> PerSample:
+    """The larger of self and other, broadcast; equal ones get half the gradient each."""
+    return _larger(use, gradients, sign=1)
+
+
+def minimum(use: Use, gradients: Gradients) -> PerSample:
+    """The smaller of self and other, broadcast; equal ones get half the gradient each."""
+    return _larger(use, gradients, sign=-1)
+
+
+def _larger(use: Use, gradients: Gradients, *, sign: int) -> PerSample:
+    lead = sign * (use.saved("self") - use.saved("other")) * (1 if use.slot == 0 else -1)
+    gradient = output_gradient(gradients)
+    share = torch.heaviside(lead, lead.new_full((), 0.5)).to(gradient.dtype)
+    return sum_to_shape(gradient * share, use.layout, use.shape)
+
+
+def masked_fill(use: Use, gradients: Gradients) -> PerSample:
+    """One number (slot 1) where a mask holds."""
+    mask = use.saved("mask")
+    chosen = ~mask if use.slot == 0 else mask
+    return sum_to_shape(output_gradient(gradients) * chosen, use.layout, use.shape)
 
 
 def where(use: Use, gradients: Gradients) -> PerSample:

@@ -25,6 +25,15 @@ def mm(use: Use, gradients: Gradients) -> PerSample:
     return product(use, output_gradient(gradients), ("mat2", "self")[use.slot])
 
 
+def mv(use: Use, gradients: Gradients) -> PerSample:
+    """matrix @ vector, the rows of the matrix being samples: the vector (slot 1)."""
+    if use.slot != 1:
+        raise NotCovered("a matrix that meets one vector per sample")
+    rows = use.layout.samples_first(use.saved("self")).transpose(1, 2).unsqueeze(1)
+    gradient = use.layout.samples_first(output_gradient(gradients))
+    return Factored(gradient.unsqueeze(1).unsqueeze(1), rows, use.shape)
+
+
 def product(use: Use, gradient: Tensor, other: str) -> Factored:
     """The matrix on the right of a product whose rows are samples, or on the left of one whose columns are."""
     factor = use.saved(other)
