@@ -1,5 +1,7 @@
 """More layers against the exact twin: the rarer kinds of nodes, precisions, memory layouts and what is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -9,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from gradscore.errors import CoupledSamplesError, EngineError
 from gradscore.gradients import Engine, GradientWarning, exact
+from gradscore.gradients.layout import Layout
+from gradscore.gradients.rules import RULES, NotCovered, Use
 
 N = 5
 
@@ -365,3 +369,19 @@ def test_the_caller_may_still_be_inside_autocast():
         inside, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
     outside, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
     torch.testing.assert_close(inside, outside, rtol=0, atol=0)
+
+
+def test_rms_norm_as_one_node():
+    """As CUDA runs it; a CPU never makes the node, so its saved tensors are given here."""
+    inputs, gradient = images(3, 6), images(3, 6)
+    scale = (inputs.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()
+    node = SimpleNamespace(_saved_input=inputs, _saved_result1=scale, name=lambda: "FusedRmsNormBackward0")
+    edge = SimpleNamespace(node=node, slot=1, shape=torch.Size([6]))
+    found = RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (gradient, None))
+    torch.testing.assert_close(found.dense(slice(None)), (gradient * inputs * scale).sum(1))
+
+
+def test_a_node_that_did_not_save_what_a_rule_needs_is_not_covered():
+    edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "FusedRmsNormBackward0"), slot=1, shape=torch.Size([6]))
+    with pytest.raises(NotCovered, match="FusedRmsNormBackward0 did not save input"):
+        RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (images(3, 6), None))

@@ -44,7 +44,7 @@ class Use:
 
     def saved(self, name: str) -> Tensor:
         """A saved tensor of the node."""
-        value = getattr(self.edge.node, f"_saved_{name}")
+        value = getattr(self.edge.node, f"_saved_{name}", None)
         if not isinstance(value, Tensor):
             raise NotCovered(f"{self.edge.node.name()} did not save {name}")
         return widened(value.detach())
