@@ -1,0 +1,84 @@
+"""A fixture for pytest: `def test_model(gradscore_check): gradscore_check()`.
+
+Run folder and baseline come from the call, the command line (`--gradscore-run`, `--gradscore-baseline`) or the settings
+`gradscore_run` and `gradscore_baseline`; relative paths are relative to pytest's root folder.
+
+It is not in the package `gradscore`, whose import takes a second that every pytest session would wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from gradscore.guard.check import CheckReport
+
+_SETTINGS = {"run": "the run folder gradscore_check looks at", "baseline": "the baseline it is compared with"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options and settings."""
+    group = parser.getgroup("gradscore")
+    for name, text in _SETTINGS.items():
+        group.addoption(f"--gradscore-{name}", metavar="PATH", help=text)
+        parser.addini(f"gradscore_{name}", text)
+
+
+@dataclass(frozen=True)
+class Checker:
+    """What the fixture gives; call it."""
+
+    config: pytest.Config
+
+    def __call__(
+        self,
+        run: str | Path | None = None,
+        baseline: str | Path | None = None,
+        *,
+        margins: Mapping[str, float] | None = None,
+        allow_inconclusive: bool = False,
+    ) -> CheckReport:
+        """Checks a run and fails the test if it does not pass.
+
+        Args:
+            run: the run folder.
+            baseline: the baseline.
+            margins: margins other than those of the baseline, by name.
+            allow_inconclusive: accept that the samples cannot tell.
+
+        Returns:
+            The report.
+
+        Raises:
+            GradscoreError: input that cannot be used.
+        """
+        from gradscore.guard.baseline import Policy, read_baseline  # import PyTorch, which pytest need not wait for
+        from gradscore.guard.check import check_run
+        from gradscore.store import RunFolder
+
+        known = read_baseline(self._place("baseline", baseline))
+        policy = Policy.model_validate({**known.policy.model_dump(), **(margins or {})})
+        report = check_run(RunFolder(self._place("run", run)), known, policy=policy)
+        if report.status == "fail" or (report.status == "inconclusive" and not allow_inconclusive):
+            lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
+            pytest.fail("\n".join([report.summary, *lines]), pytrace=False)
+        return report
+
+    def _place(self, name: str, given: str | Path | None) -> Path:
+        found = given or self.config.getoption(f"gradscore_{name}") or self.config.getini(f"gradscore_{name}")
+        if not found:
+            raise pytest.UsageError(
+                f"gradscore_check: no {name}; give --gradscore-{name}, set gradscore_{name}, or pass it to the call"
+            )
+        return self.config.rootpath / str(found)
+
+
+@pytest.fixture
+def gradscore_check(request: pytest.FixtureRequest) -> Checker:
+    """Compares a run with a baseline: `gradscore_check()`, or `gradscore_check(run, baseline)`."""
+    return Checker(request.config)
