@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -26,19 +28,33 @@ HEADINGS = {
 }
 
 
-def evaluate(run: RunArgument) -> None:
+PermutedOption = Annotated[
+    bool,
+    typer.Option(
+        "--permuted-labels",
+        help="Also fit the meta models anew on permuted labels, and say where that is not near an AUROC of 0.5.",
+    ),
+]
+
+
+def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
     """Report how well the meta models of a run and the baselines do: tables here, and a page evaluation/report.html.
 
     Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/.
 
     Example: gradscore evaluate runs/digits/run
     """
-    from gradscore.evaluation.report import write_report  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation.controls import in_words, permuted_labels  # scikit-learn, which help need not wait for
+    from gradscore.evaluation.report import write_report
     from gradscore.evaluation.run import evaluate_run
     from gradscore.store import RunFolder
 
     folder = RunFolder(run)
     evaluation = evaluate_run(folder)
+    if permuted:
+        with Console(stderr=True).status("permuting labels") as status:
+            controls = permuted_labels(folder, progress=lambda label: status.update(f"permuting {label}"))
+        evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
     console = Console()
     _print(console, evaluation)
     try:

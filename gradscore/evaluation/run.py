@@ -7,19 +7,26 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..errors import EvaluationError, StoreError
 from ..files import only_writer, write_text
 from ..meta import MetaModel, balanced_weights, fit_distance_model, fit_meta_model
-from ..store import META_COLUMNS, RunFolder, logit_columns
-from .protocols import FIT, TEST, Plan, Plans, Rows, SplitRows, make_plans
+from ..store import RunFolder, logit_columns
+from .protocols import FIT, TEST, Plan, Plans, SplitRows, make_plans
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
-from .scoring import BASELINES, LOGIT_LR, Read, Scorer, fits_two_classes, frame_reader
+from .scoring import (
+    BASELINES,
+    LOGIT_LR,
+    Read,
+    Scorer,
+    fits_two_classes,
+    frame_reader,
+    positive_rows,
+    selected_rows,
+)
 
 __all__ = ["BASELINES", "EvaluationReport", "FitReport", "Fitted", "Record", "evaluate_run", "fit_run"]
 
@@ -75,7 +82,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         EvaluationError: not a single model can be fitted.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
-    plans = _plans(run)
+    plans = plans_of(run)
     read = frame_reader(run)
     models: list[Fitted] = []
     skipped = list(plans.skipped)
@@ -117,7 +124,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
-    plans = _plans(run)
+    plans = plans_of(run)
     scorer = Scorer(run, frame_reader(run))
     wrong = next((plan for plan in plans.plans if plan.task == "misclassification"), None)
     notices = [*_class_notices(run), *plans.skipped]
@@ -165,7 +172,8 @@ def _model_notices(scorer: Scorer, run: RunFolder) -> list[str]:
     return lines
 
 
-def _plans(run: RunFolder) -> Plans:
+def plans_of(run: RunFolder) -> Plans:
+    """The meta models that a run's configuration asks for."""
     rows = []
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
@@ -186,27 +194,17 @@ def _class_notices(run: RunFolder) -> list[str]:
 
 
 def _fitted(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
-    frame = _selected(plan.fit, read=read)
+    frame = selected_rows(plan.fit, read)
     if not fits_two_classes(plan):
         return fit_distance_model(frame)
-    target = _positive(plan, plan.fit)
+    target = positive_rows(plan, plan.fit)
     return fit_meta_model(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
 
 
 def _fitted_on_logits(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
     """The logistic regression on the logit baselines alone, fitted on the same samples."""
-    frame = _selected(plan.fit, read=read)
-    target = _positive(plan, plan.fit)
+    frame = selected_rows(plan.fit, read)
+    target = positive_rows(plan, plan.fit)
     return fit_meta_model(
         frame[logit_columns(frame)], target, balanced_weights(target, frame["split"]), run.config.meta
     )
-
-
-def _selected(rows: Rows, *, read: Read) -> pd.DataFrame:
-    frames = [read(split)[mask] for split, mask in rows.items()]
-    meta = set(META_COLUMNS) - {"split"}
-    return pd.concat([frame.drop(columns=[*meta & set(frame.columns)]) for frame in frames], ignore_index=True)
-
-
-def _positive(plan: Plan, rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.concatenate([plan.positive[split][mask] for split, mask in rows.items()])

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ..meta import MetaModel
 from ..scaling import FloatArray
 from ..scores import SCORES
-from ..store import RunFolder, logit_columns
+from ..store import META_COLUMNS, RunFolder, logit_columns
 from .calibration import at_prevalence
-from .protocols import FIT, Plan
+from .protocols import FIT, Plan, Rows
 from .score_table import LEADING
 
 BASELINES = ("msp", "entropy", "margin", "max_logit", "energy", "gen")
@@ -39,6 +40,18 @@ def frame_reader(run: RunFolder) -> Read:
         return frames[split]
 
     return read
+
+
+def selected_rows(rows: Rows, read: Read) -> pd.DataFrame:
+    """The chosen rows of all splits in one table: `split`, logits and features."""
+    frames = [read(split)[mask] for split, mask in rows.items()]
+    meta = set(META_COLUMNS) - {"split"}
+    return pd.concat([frame.drop(columns=[*meta & set(frame.columns)]) for frame in frames], ignore_index=True)
+
+
+def positive_rows(plan: Plan, rows: Rows) -> NDArray[np.bool_]:
+    """Which of the chosen rows are wrong or OOD, in the order of `selected_rows`."""
+    return np.concatenate([plan.positive[split][mask] for split, mask in rows.items()])
 
 
 class Scorer:

@@ -32,8 +32,8 @@ def visit(chromium: str, page: Path, *options: str) -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="module")
-def page(run, evaluation) -> Path:
-    return write_report(run, evaluation).html
+def page(report_run, report_evaluation) -> Path:
+    return write_report(report_run, report_evaluation).html
 
 
 @pytest.fixture(scope="module", params=SCHEMES)

@@ -33,11 +33,11 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def files(run, evaluation):
-    stale = run.evaluation_path / "plots" / "ood-scores-gone.png"
+def files(report_run, report_evaluation):
+    stale = report_run.evaluation_path / "plots" / "ood-scores-gone.png"
     stale.parent.mkdir()
     stale.write_bytes(b"")
-    return write_report(run, evaluation)
+    return write_report(report_run, report_evaluation)
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +99,10 @@ def test_plots_of_an_earlier_evaluation_are_removed(files):
     assert sorted(files.plots) == sorted((files.html.parent / "plots").iterdir())
 
 
-def test_the_drawn_roc_has_the_area_of_the_records(evaluation, figures):
+def test_the_drawn_roc_has_the_area_of_the_records(report_evaluation, figures):
     line = next(each for each in figures["misclassification-roc"]["data"] if each["name"] == "meta")
     record = next(
-        each for each in evaluation.records if (each["task"], each["metric"]) == ("misclassification", "auroc")
+        each for each in report_evaluation.records if (each["task"], each["metric"]) == ("misclassification", "auroc")
     )
     assert np.trapezoid(line["y"], line["x"]) == pytest.approx(record["value"], abs=1e-4)
 
@@ -127,37 +127,37 @@ def test_tables_of_the_markdown_have_as_many_cells_as_headings(files):
     assert {line.count("|") for line in body} <= {line.count("|") for line in lines}
 
 
-def test_metrics_csv_holds_the_records(evaluation):
-    with evaluation.path.with_suffix(".csv").open() as stream:
+def test_metrics_csv_holds_the_records(report_evaluation):
+    with report_evaluation.path.with_suffix(".csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert [row["metric"] for row in rows] == [record["metric"] for record in evaluation.records]
+    assert [row["metric"] for row in rows] == [record["metric"] for record in report_evaluation.records]
 
 
-def galleries_without(run, evaluation, *, source):
+def galleries_without(report_run, report_evaluation, *, source):
     """The galleries when the configuration says another place for the images."""
-    images = run.config.data.ood[1].source.removeprefix("folder:")
-    config = parse_config(dump_config(run.config).replace(f"folder:{images}", source), where="test")
-    return make_galleries(evaluation.scores, Figures(evaluation.records), config)
+    images = report_run.config.data.ood[1].source.removeprefix("folder:")
+    config = parse_config(dump_config(report_run.config).replace(f"folder:{images}", source), where="test")
+    return make_galleries(report_evaluation.scores, Figures(report_evaluation.records), config)
 
 
-def test_missing_images_are_said(run, evaluation):
-    found = galleries_without(run, evaluation, source="folder:/nowhere")
+def test_missing_images_are_said(report_run, report_evaluation):
+    found = galleries_without(report_run, report_evaluation, source="folder:/nowhere")
     assert found.missing == ["ood.files: data folder /nowhere does not exist"]
     assert [each.image for each in found.galleries[-1].thumbnails] == [None] * 6
     assert all(each.image for each in found.galleries[0].thumbnails)
 
 
-def test_other_images_in_their_place_are_not_shown(run, evaluation):
-    found = galleries_without(run, evaluation, source="sklearn:digits")
+def test_other_images_in_their_place_are_not_shown(report_run, report_evaluation):
+    found = galleries_without(report_run, report_evaluation, source="sklearn:digits")
     assert found.missing == ["ood.files: the data are no longer those the features were extracted from"]
     assert [each.image for each in found.galleries[-1].thumbnails] == [None] * 6
 
 
-def test_a_missing_package_is_named(run, evaluation, monkeypatch):
+def test_a_missing_package_is_named(report_run, report_evaluation, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr("gradscore.evaluation.report.find_spec", lambda name: None if name == "plotly" else found(name))
     with pytest.raises(MissingExtraError, match=r"it needs plotly; run `pip install 'gradscore\[report\]'`"):
-        write_report(run, evaluation)
+        write_report(report_run, report_evaluation)
 
 
 def test_json_cannot_end_its_script():

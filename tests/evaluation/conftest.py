@@ -69,7 +69,7 @@ def write_run(path: Path, images: Path) -> RunFolder:
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def report_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A fitted run of 40 samples a set; 8 predictions of either in-distribution set are wrong."""
     base = tmp_path_factory.mktemp("report")
     images = base / "images"
@@ -83,6 +83,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="session")
-def evaluation(run: RunFolder) -> EvaluationReport:
+def report_evaluation(report_run: RunFolder) -> EvaluationReport:
     """What `evaluate_run` finds in the run."""
-    return evaluate_run(run)
+    return evaluate_run(report_run)
