@@ -14,7 +14,7 @@ from . import exact
 from .collect import Collection, Sink
 from .factored import Dense
 from .graph import Graph, read_graph, refuse_opaque
-from .plan import Blueprint, Plan, is_parameter_side, make_plan
+from .plan import Blueprint, Plan, is_outdated, is_parameter_side, make_plan
 from .trial import try_plan
 
 SINGLE = "a single sample"
@@ -89,7 +89,7 @@ class Engine:
     def _stream(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph, sink: Sink, *, retain_graph: bool) -> None:
         blueprint = self._blueprints.get(graph.signature)
         plan = blueprint.build(graph, len(outputs)) if blueprint else None
-        if plan is None:
+        if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
             plan = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, plan)
         self._twins(outputs, grad_outputs, plan.twins, sink)

@@ -8,7 +8,7 @@ each slice of a node's output gradient must be the first one times its sample's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +21,9 @@ SPAN = {torch.float16: 6}
 """Number of different exponents for types of a small range; other types take `DEFAULT_SPAN`."""
 
 DEFAULT_SPAN = 32
+
+ENOUGH_SAMPLES = 3
+"""Samples that must have a gradient before the usual layout is believed although others fit as well."""
 
 CUDA_TOLERANCE = 1e-4
 """Relative tolerance on accelerators, where some kernels add in an order that changes from run to run."""
@@ -38,6 +41,7 @@ class Layout:
         output: the output of the node that was looked at, the first one that has a gradient.
         neighbours: rows of one sample next to each other where the samples alternate: 1, unless the samples lie on an
             axis between others that were flattened together.
+        certain: False if other layouts explain what the probe saw as well, because most of it was zero.
     """
 
     axis: int
@@ -46,6 +50,7 @@ class Layout:
     repeats: int
     output: int = 0
     neighbours: int = 1
+    certain: bool = True
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
@@ -115,8 +120,8 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
         nodes: the nodes in question.
 
     Returns:
-        For every node its layout, or None where the samples are mixed or laid out in another way. A node that no
-        gradient reaches, or only zeros, has the first layout its shape allows.
+        For every node its layout, or None where the samples are mixed, laid out in another way, or no gradient arrives.
+        A node that only zeros reach has the first layout its shape allows, uncertain if there are others.
     """
     samples = len(outputs)
     powers = exponents(samples, half_precision(graph) or grad_outputs.dtype, outputs.device)
@@ -146,6 +151,20 @@ def first_given(gradients: Gradients) -> tuple[int, Tensor | None]:
 
 
 def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, samples: int, powers: Tensor) -> Layout | None:
+    """The first layout that explains the scaled gradient; see `_fitting` for their order."""
+    fitting = _fitting(plain, scaled, samples, powers)
+    first = next(fitting, None)
+    if first is None:
+        return None
+    largest, _ = plain[first.axis]
+    present = int((replace(first, axis=0).samples_first(largest) != 0).any(1).sum())
+    # Where others fit as well: only zeros along a diagonal make samples look as if they followed one another by chance.
+    usual = first.axis == 0 and first.major and present >= ENOUGH_SAMPLES
+    return replace(first, certain=present > 1 and (usual or next(fitting, None) is None))
+
+
+def _fitting(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, samples: int, powers: Tensor) -> Iterator[Layout]:
+    """All layouts that explain the scaled gradient, on the first axis first, the usual ones first on each."""
     after = fingerprints(scaled, samples)
     for axis, before in plain.items():
         repeats = scaled.shape[axis] // samples
@@ -153,8 +172,7 @@ def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, samples: int
             rows = powers.repeat_interleave(neighbours).repeat(repeats // neighbours)
             if all(_equal(torch.ldexp(a, rows).to(a.dtype), b) for a, b in zip(before, after[axis], strict=True)):
                 major = neighbours == repeats
-                return Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours)
-    return None
+                yield Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours)
 
 
 def _divisors(number: int) -> list[int]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..errors import CoupledSamplesError
-from .graph import ACCUMULATE, Edge, Graph, is_renaming, output_shape
+from .graph import ACCUMULATE, Edge, Gradients, Graph, backward_to, is_renaming, output_shape
 from .layout import Layout, probe
 from .rules import RULES
 
@@ -80,6 +80,22 @@ class Blueprint:
         return Plan(layouts, uses, dict(self.twins))
 
 
+def is_outdated(plan: Plan, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
+    """True if a gradient reaches a node whose layout is uncertain: it has to be probed again.
+
+    Where still only zeros arrive, any layout gives the right result.
+    """
+    nodes = [node for node in plan.nodes() if node in plan.layouts and not plan.layouts[node].certain]
+    alive: list[bool] = []
+
+    def visit(node: Node, gradients: Gradients) -> None:
+        del node
+        alive.extend(bool(gradient.any()) for gradient in gradients if gradient is not None)
+
+    backward_to(outputs, grad_outputs, graph, nodes, visit, retain_graph=True)
+    return any(alive)
+
+
 def first_uses(graph: Graph, leaf: Node) -> list[Edge]:
     """The edges at which a parameter, or a view of it, is used by anything but a view."""
     found, stack = [], [leaf]
@@ -121,7 +137,7 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
             break
         unknown = list(dict.fromkeys(unknown))
         found = probe(outputs, grad_outputs, graph, unknown)
-        known.update({node: found.get(node) for node in unknown})
+        known.update({node: _believed(node, found.get(node)) for node in unknown})
         uses = {name: _climb(graph, edges, known) for name, edges in uses.items()}
     _refuse_coupling(norms, known, len(outputs))
     for name, edges in uses.items():
@@ -135,6 +151,11 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
             else:
                 plan.layouts[edge.node] = layout
     return plan
+
+
+def _believed(node: Node, layout: Layout | None) -> Layout | None:
+    """The layout; None for one that is uncertain and no rule wants: the node may as well be on the parameter's side."""
+    return None if layout is not None and not layout.certain and node.name() not in RULES else layout
 
 
 def _climb(graph: Graph, edges: list[Edge], known: Mapping[Node, Layout | None]) -> list[Edge]:

@@ -264,6 +264,38 @@ def test_remembers_the_layout_for_batches_of_another_size(case):
         torch.testing.assert_close(dense, truth, rtol=1e-10, atol=1e-12)
 
 
+MISLEADING = {
+    "zeros only": (lambda x: x.flatten(1), torch.zeros_like, 4),
+    "one of four samples": (lambda x: x.flatten(1), lambda x: torch.eye(4)[:, :1].double() * x, 4),
+    "two samples, the middle of three steps": (lambda x: x[:, 1], torch.ones_like, 2),
+}
+
+
+@pytest.mark.parametrize(("chosen", "first_gradient", "samples"), MISLEADING.values(), ids=MISLEADING)
+def test_is_not_misled_by_a_first_batch_that_tells_little(chosen, first_gradient, samples):
+    """The layout of a time-first layer is probed again when a batch tells more than the ones before."""
+    layer = nn.Linear(6, 4).double()
+    engine = Engine(dict(layer.named_parameters()))
+    for size, gradient_for in ((samples, first_gradient), (samples, torch.randn_like), (N, torch.randn_like)):
+        outputs = chosen(layer(torch.randn(size, 3, 6).double().transpose(0, 1)).transpose(0, 1))
+        grad_outputs = gradient_for(outputs)
+        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
+    assert set(engine.coverage.values()) == {"rule"}
+
+
+def test_is_not_misled_by_a_table_that_had_no_effect_on_the_first_batch():
+    """Its nine rows could be nine samples while its gradient is zero."""
+    table = nn.Parameter(torch.randn(9, 2).double())
+    engine = Engine({"table": table})
+    for gate in (0.0, 1.0):
+        outputs = (torch.randn(9, 2, 9).double() + gate * table.sin().t()).softmax(-1).flatten(1)
+        grad_outputs = torch.randn_like(outputs)
+        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
+    assert engine.coverage == {"table": "parameter-side product"}
+
+
 def test_leaves_no_trace():
     model, batch = lenet().double(), images(1, 14, 14)
     before = {name: dict(vars(module)) for name, module in model.named_modules()}

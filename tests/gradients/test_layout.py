@@ -80,3 +80,23 @@ def test_exponents_differ_within_the_span_and_between_neighbours():
     assert (powers[1:] != powers[:-1]).all()
     assert (powers[32:] != powers[:-32]).all()
     assert powers.abs().max() <= 16
+
+
+def time_first(x):
+    return LINEAR(x.transpose(0, 1)).transpose(0, 1)
+
+
+GUESSES = {
+    "all zero": (lambda x: time_first(x) * 0, (4, 8, 6), False),
+    "all zero, one layout fits": (lambda x: time_first(x) * 0, (5, 1, 6), False),
+    "one sample": (lambda x: time_first(x) * torch.eye(5)[:, :1].unsqueeze(2), (5, 3, 6), False),
+    "two samples, one step of three": (lambda x: time_first(x)[:, 1], (2, 3, 6), False),
+    "three samples, one step of three": (lambda x: time_first(x)[:, 1], (3, 3, 6), True),
+    "first token of as many tokens as samples and one": (lambda x: LINEAR(x)[:, 0], (5, 6, 6), True),
+}
+
+
+@pytest.mark.parametrize(("function", "shape", "certain"), GUESSES.values(), ids=GUESSES)
+def test_is_certain_only_of_what_it_saw(function, shape, certain):
+    torch.manual_seed(0)
+    assert found(function(torch.randn(shape)).flatten(1))["MmBackward0"].certain == certain
