@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -68,7 +69,10 @@ def score(
     with ExitStack() as stack:
         write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=strongest)))
         raw = (image for source in sources for image in source)
-        shown = track(raw, "scoring", total=total, console=Console(stderr=True), transient=True)
+        # Lines on the terminal show how far it is; a bar among them would be in the way.
+        errors = Console(stderr=True)
+        hidden = write is None or not errors.is_terminal
+        shown = track(raw, "scoring", total=total, console=errors, transient=True, disable=hidden)
         for table in score_stream(scorer, shown, batch_size=batch_size, explain=strongest):
             counts.update(table["decision"])
             first_error = first_error or next((error for error in table["error"] if error), "")
@@ -92,8 +96,7 @@ def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     card.add_row("prediction", f"class {row['prediction']}")
     for name, detector in scorer.bundle.detectors.items():
-        probability = row[f"probability_{name}"]
-        known = f"{probability:.3f}" if probability == probability else "-"
+        known = _known(row[f"probability_{name}"])
         p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
         card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
     card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
@@ -111,7 +114,7 @@ def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
             _say(console, f"error   {row['error']}")
             continue
         values = [
-            f"P({NAMES[name]}) {row[f'probability_{name}']:.3f} p {row[f'p_value_{name}']:.4f}"
+            f"P({NAMES[name]}) {_known(row[f'probability_{name}'])} p {row[f'p_value_{name}']:.4f}"
             for name in scorer.bundle.detectors
         ]
         reason = f"  {row['reason']}" if row["reason"] else ""
@@ -119,6 +122,11 @@ def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
                 _say(console, f"        {NAMES[name]}: {row[f'drivers_{name}']}")
+
+
+def _known(probability: float) -> str:
+    """A probability, or `-` from a one-class model, which has none."""
+    return "-" if math.isnan(probability) else f"{probability:.3f}"
 
 
 def _print_summary(console: Console, counts: Counter[str], *, first_error: str, out: Path | None) -> None:

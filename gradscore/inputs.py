@@ -185,7 +185,7 @@ def _parquet(path: Path, column: str | None) -> ParquetImages:
     if column is not None and column not in usable:
         raise DataError(f"{path}: no column {column!r} of encoded images or paths; {closest(column, usable)}")
     if column is None:
-        binary = [field.name for field in schema if field.name in usable and not pa.types.is_string(field.type)]
+        binary = [field.name for field in schema if field.name in usable and not _is_text(field.type)]
         named = [name for name in _COLUMN_NAMES if name in usable]
         choice = binary if len(binary) == 1 else named or (usable if len(usable) == 1 else [])
         if not choice:
@@ -199,7 +199,12 @@ def _parquet(path: Path, column: str | None) -> ParquetImages:
 def _is_usable(kind: Any) -> bool:
     if pa.types.is_struct(kind):
         return any(field.name in ("bytes", "path") for field in kind)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_string(kind))
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return bool(binary or _is_text(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _decoded(name: str, source: Path | io.BytesIO) -> RawImage:

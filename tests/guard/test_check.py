@@ -109,11 +109,11 @@ def test_another_batch_size_passes(make_run, baseline) -> None:
     assert report.status == "pass"
 
 
-def test_a_margin_of_next_to_nothing_is_inconclusive(make_run, baseline) -> None:
+def test_a_margin_of_nothing_is_inconclusive(small_run, baseline) -> None:
     strict = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
-    report = check_run(RunFolder(make_run(steps=61)), baseline, policy=strict)
+    report = check_run(RunFolder(small_run), baseline, policy=strict)
     assert (report.status, report.exit_code) == ("inconclusive", 3)
-    assert "they would have shown a drop of" in " ".join(gate.message for gate in report.gates)
+    assert "they would have shown a rise of" in " ".join(gate.message for gate in report.gates)
     with pytest.raises(InconclusiveError, match="cannot tell"):
         report.raise_for_status()
 
