@@ -385,3 +385,23 @@ def test_a_node_that_did_not_save_what_a_rule_needs_is_not_covered():
     edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "FusedRmsNormBackward0"), slot=1, shape=torch.Size([6]))
     with pytest.raises(NotCovered, match="FusedRmsNormBackward0 did not save input"):
         RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (images(3, 6), None))
+
+
+SMALL = {
+    "float16": (torch.float16, 1.0),
+    "float16, small gradients": (torch.float16, 1e-3),
+    "bfloat16, tiny gradients": (torch.bfloat16, 1e-30),
+    "float32, tiny gradients": (torch.float32, 1e-36),
+}
+
+
+@pytest.mark.parametrize(("dtype", "size"), SMALL.values(), ids=SMALL)
+def test_finds_the_samples_where_gradients_are_rounded_to_few_bits(dtype, size):
+    model = nn.Sequential(
+        *[nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()],
+        *[nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)],
+    ).to(dtype)
+    outputs = model(images(3, 12, 12, dtype=dtype))
+    engine = Engine(dict(model.named_parameters()))
+    engine.stream(outputs, torch.full_like(outputs, size), lambda *_: None)
+    assert set(engine.coverage.values()) == {"rule"}
