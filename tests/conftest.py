@@ -98,12 +98,16 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes another run of the same kind; `damage` changes the folder of its model, options go to `run_config`."""
 
     def make(
-        *, damage: Callable[[Path], None] | None = None, seed: int = 0, steps: int = 60, **options: object
+        *,
+        damage: Callable[[Path], None] | None = None,
+        steps: int = 60,
+        evaluate: bool = True,
+        **options: object,
     ) -> Path:
         folder = tmp_path_factory.mktemp("other")
-        trained(folder, seed=seed, steps=steps)
+        trained(folder, steps=steps)
         if damage is not None:
             damage(folder)
-        return finished_run(run_config(folder, **options))
+        return finished_run(run_config(folder, **options), evaluate=evaluate)
 
     return make
