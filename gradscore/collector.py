@@ -9,7 +9,8 @@ from torch import Tensor
 
 from .gradients import Engine, PerSample
 from .metrics import BUILT_IN, GradientMetric, PooledMetric
-from .statistics import Moments, Wanted, measure, zeros
+from .moments import Moments, Wanted, zeros
+from .statistics import measure
 
 
 class GradientMetricCollector:

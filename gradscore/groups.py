@@ -11,7 +11,7 @@ from .config import FeaturesConfig
 from .config_source import closest
 from .errors import ConfigError, ModelError
 from .losses import LOSSES
-from .statistics import norm_order
+from .moments import norm_order
 
 WHOLE_MODEL = "model"
 """The group of all selected parameters, for granularity `model`."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .statistics import Moments, Wanted, measure_exactly
+from .moments import Moments, Wanted, measure_exactly
 
 Targets = Sequence[nn.Module | Tensor] | nn.Module | Tensor
 
@@ -95,7 +95,7 @@ class PooledMetric(GradientMetric):
     """A built-in metric: some statistics of all elements together.
 
     Attributes:
-        statistics: names of the statistics that make up the metric; see `gradscore.statistics.norm_order`.
+        statistics: names of the statistics that make up the metric; see `gradscore.moments.norm_order`.
     """
 
     statistics: tuple[str, ...] = ()

@@ -8,7 +8,8 @@ from torch import nn
 from gradscore.errors import ConfigError
 from gradscore.gradients import Engine, exact
 from gradscore.gradients.factored import Dense, Factored, Rows, Total
-from gradscore.statistics import Wanted, measure, norm_order, reduce_gradients
+from gradscore.moments import Wanted, norm_order
+from gradscore.statistics import measure, reduce_gradients
 
 NAMES = ("max", "min", "mean", "std", "l1", "l2", "linf", "l0.5", "l3")
 

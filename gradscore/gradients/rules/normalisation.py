@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ... import kernels
 from ..factored import Dense, PerSample, sample_slices
 from ..graph import Gradients
 from ..layout import Layout
@@ -30,6 +31,10 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
     if use.layout != Layout(0, True, len(image), 1):
         normalised = (image - mean.view(channels)).mul_(scale.view(channels))
         return sum_to_shape(normalised.mul_(gradient), use.layout, channels).reshaped(use.shape)
+    if image.dim() > 2:
+        products = kernels.centred_products(image.flatten(2).flatten(0, 1), mean, gradient.flatten(2).flatten(0, 1))
+        if products is not None:
+            return Dense(products.view(image.shape[:2]).mul_(scale))
     found = torch.empty(image.shape[:2], dtype=image.dtype, device=image.device)
     for rows in sample_slices(len(image), image[0].numel(), NORM_BUDGET):
         centred = (image[rows] - mean.view(channels)).mul_(gradient[rows])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..factored import Convolved, Factored, PerSample
+from ..convolved import Convolved
+from ..factored import Factored, PerSample
 from ..graph import Gradients
-from .use import NotCovered, Use, output_gradient, sum_to_shape
+from .use import NotCovered, Use, output_gradient, scaled, sum_to_shape
 
 BILINEAR = ((1, 3), (0,), (1, 2), (2, 3))
 """The axes that `nn.Bilinear` adds to its first input, weight and second input, and those it sums over."""
@@ -16,8 +17,8 @@ def addmm(use: Use, gradients: Gradients) -> PerSample:
     """beta * input + alpha * mat1 @ mat2, the usual linear layer with bias."""
     gradient = output_gradient(gradients)
     if use.slot == 0:
-        return sum_to_shape(gradient * use.number("beta", 1), use.layout, use.shape)
-    return product(use, gradient * use.number("alpha", 1), ("mat1", "mat2")[2 - use.slot])
+        return sum_to_shape(scaled(gradient, use.number("beta", 1)), use.layout, use.shape)
+    return product(use, scaled(gradient, use.number("alpha", 1)), ("mat1", "mat2")[2 - use.slot])
 
 
 def mm(use: Use, gradients: Gradients) -> PerSample:
@@ -56,8 +57,8 @@ def baddbmm(use: Use, gradients: Gradients) -> PerSample:
     """beta * input + alpha * batch1 @ batch2 for a batch of matrices that is not the batch of samples."""
     gradient = output_gradient(gradients)
     if use.slot == 0:
-        return sum_to_shape(gradient * use.number("beta", 1), use.layout, use.shape)
-    return batched_product(use, gradient * use.number("alpha", 1), ("batch1", "batch2"), use.slot - 1)
+        return sum_to_shape(scaled(gradient, use.number("beta", 1)), use.layout, use.shape)
+    return batched_product(use, scaled(gradient, use.number("alpha", 1)), ("batch1", "batch2"), use.slot - 1)
 
 
 def batched_product(use: Use, gradient: Tensor, names: tuple[str, str], side: int) -> Factored:

@@ -78,6 +78,11 @@ def output_gradient(gradients: Gradients) -> Tensor:
     return widened(gradients[0])
 
 
+def scaled(gradient: Tensor, factor: float) -> Tensor:
+    """The gradient times a setting of the node that is nearly always one, and then no copy."""
+    return gradient if factor == 1 else gradient * factor
+
+
 def sum_to_shape(gradient: Tensor, layout: Layout, shape: tuple[int, ...]) -> Dense:
     """Per-sample gradient of a tensor that was broadcast over the batch.
 
