@@ -39,6 +39,9 @@ TRANSPOSE = "TBackward0"
 
 CAST = "ToCopyBackward0"
 
+MOVES = {"PermuteBackward0": ("dims",), "TransposeBackward0": ("dim0", "dim1"), "TransposeBackward1": ("dim0", "dim1")}
+"""Nodes that exchange axes, and what says which."""
+
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 OPAQUE = {
@@ -80,7 +83,8 @@ class Graph:
         order: the nodes in a fixed, depth-first order from the outputs.
         users: for a node, the edges by which other nodes use its outputs.
         leaves: for a wanted parameter (by name), its `AccumulateGrad` node.
-        signature: names and connections of all nodes: equal for graphs that the same code built.
+        signature: names and connections of all nodes, and the axes that are exchanged: equal for graphs that the same
+            code built.
     """
 
     order: list[Node] = field(default_factory=list)
@@ -150,7 +154,7 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
     while stack:
         node = stack.pop()
         graph.order.append(node)
-        signature.append(node.name())
+        signature += [node.name(), *moved_axes(node)]
         for slot, (child, number) in enumerate(node.next_functions):
             if child is None:
                 signature.append(None)
@@ -166,6 +170,11 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
             graph.users.setdefault(child, []).append(Edge(node, slot))
     graph.signature = tuple(signature)
     return graph
+
+
+def moved_axes(node: Node) -> list[object]:
+    """The axes that a node exchanges; samples may lie elsewhere where other axes are exchanged."""
+    return [getattr(node, f"_saved_{axis}", None) for axis in MOVES.get(node.name(), ())]
 
 
 def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:

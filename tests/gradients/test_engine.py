@@ -296,6 +296,16 @@ def test_is_not_misled_by_a_table_that_had_no_effect_on_the_first_batch():
     assert engine.coverage == {"table": "parameter-side product"}
 
 
+def test_graphs_that_differ_only_in_the_axes_they_exchange():
+    layer, batch = nn.Linear(N, N).double(), images(N, N)
+    engine = Engine(dict(layer.named_parameters()))
+    for axes in ((1, 2), (0, 1), (1, 2)):
+        outputs = layer(batch).transpose(*axes).flatten(1)
+        grad_outputs = torch.randn_like(outputs)
+        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
+
+
 def test_leaves_no_trace():
     model, batch = lenet().double(), images(1, 14, 14)
     before = {name: dict(vars(module)) for name, module in model.named_modules()}
