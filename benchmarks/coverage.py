@@ -25,7 +25,7 @@ from gradscore.gradients.trial import NEGLIGIBLE
 
 WAYS = ("rule", "parameter-side product", "exact twin", "unused")
 LIMIT = 1e-9
-REQUIREMENTS = ("timm==1.0.22", "transformers==4.57.1")
+REQUIREMENTS = ("torchvision==0.28.0", "timm==1.0.31", "transformers==5.23.0")
 TARGET = ROOT / "docs" / "coverage.md"
 HEADING = f"""# Coverage
 

@@ -119,8 +119,8 @@ TRANSFORMERS = (
     Case("Dinov2ForImageClassification", 32, _IMAGE),
     Case(
         "EfficientNetForImageClassification",
-        32,
-        {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320},
+        64,
+        {"width_coefficient": 0.5, "depth_coefficient": 0.3, "hidden_dim": 640, "hidden_act": "relu"},
     ),
     Case(
         "FocalNetForImageClassification",
