@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .gradients import Engine, PerSample
 from .metrics import BUILT_IN, GradientMetric, PooledMetric
-from .moments import Moments, Wanted, zeros
+from .moments import Moments, Wanted
 from .statistics import measure
 
 
@@ -138,8 +138,9 @@ class _Batch:
         for name, owners in self._owners.items():
             elements = self._engine.parameters[name].numel()
             if name not in self._seen and elements:
+                nothing = Moments.blank(samples, elements, self._wanted, self._loss.device)
                 for moments in owners:
-                    moments.merge(slice(0, samples), zeros(samples, elements, self._wanted, self._loss.device))
+                    moments.merge(slice(0, samples), nothing)
         columns = []
         for metric, target in zip(self._metrics, self._targets, strict=True):
             if isinstance(metric, PooledMetric) and _is_pooled(metric):

@@ -119,6 +119,23 @@ class Moments:
             wanted, zero.clone(), torch.full_like(zero, -inf), torch.full_like(zero, inf), zero.clone(), zero, norms
         )
 
+    @classmethod
+    def blank(cls, samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
+        """Moments to be filled in, of so many elements of each sample; zero where nothing is filled in.
+
+        Args:
+            samples: N.
+            elements: number of elements of each sample.
+            wanted: what is kept.
+            device: where.
+
+        Returns:
+            Moments whose attributes may share one tensor: merge them into others, never others into them.
+        """
+        zero = torch.zeros(samples, dtype=torch.float64, device=device)
+        count = torch.full_like(zero, elements)
+        return cls(wanted, count, zero, zero, zero, zero, dict.fromkeys(wanted.orders, zero))
+
     def merge(self, rows: slice, other: Moments) -> None:
         """Takes in further elements of some samples.
 
@@ -200,25 +217,6 @@ def join_norms(one: Tensor, other: Tensor, order: float) -> Tensor:
     return torch.where(largest > 0, joined, largest)
 
 
-def zeros(samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
-    """Moments of elements that are all zero.
-
-    Args:
-        samples: N.
-        elements: number of elements of each sample, at least one.
-        wanted: what is kept.
-        device: where.
-
-    Returns:
-        The moments.
-    """
-    found = Moments.empty(samples, wanted, device)
-    found.count.fill_(elements)
-    found.maximum.zero_()
-    found.minimum.zero_()
-    return found
-
-
 def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     """Moments of rows of elements in float64, in two passes and scaled to magnitude one.
 
@@ -229,8 +227,7 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     Returns:
         Moments of n samples.
     """
-    found = Moments.empty(len(block), wanted, block.device)
-    found.count.fill_(block.shape[1])
+    found = Moments.blank(len(block), block.shape[1], wanted, block.device)
     fast = kernels.row_moments(block, about_mean=wanted.mean) if set(wanted.orders) <= {1.0} else None
     if fast is not None:
         found.maximum, found.minimum, found.mean, found.spread, magnitudes = fast.unbind(1)

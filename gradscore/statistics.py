@@ -7,7 +7,7 @@ far larger than the spread, squares that leave the range of float32) its samples
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import prod, sqrt
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from . import kernels
 from .errors import ConfigError
 from .gradients import Engine, PerSample
 from .gradients.factored import Factored
-from .moments import Moments, Wanted, measure_exactly, scaled_norm, zeros
+from .moments import Moments, Wanted, measure_exactly, scaled_norm
 
 CACHE_ELEMENTS = 1 << 20
 """Elements of a block: small enough to stay in the cache between the reductions."""
@@ -109,8 +109,7 @@ class _Sums:
         """Moments of all blocks, and for which samples (N,) mean and spread have lost digits."""
         sums = _joined(self.sums)
         total, squares, magnitudes = sums[..., 2:].sum(0).unbind(1)
-        found = Moments.empty(len(total), self.wanted, total.device)
-        found.count.fill_(elements)
+        found = Moments.blank(len(total), elements, self.wanted, total.device)
         for order in self.wanted.orders:
             found.norms[order] = (
                 magnitudes if order == 1 else scaled_norm(_joined(self.norms[order]).squeeze(2).t(), order)
@@ -140,8 +139,8 @@ def _outer_product(gradient: Factored, wanted: Wanted) -> Moments:
     """Moments of outer products in closed form, from the moments of the two vectors."""
     left = measure_exactly(gradient.left.flatten(1), wanted)
     right = measure_exactly(gradient.right.flatten(1), wanted)
-    found = Moments.empty(len(gradient), wanted, left.count.device)
-    found.count = left.count * right.count
+    height, width = gradient.left.shape[2], gradient.right.shape[2]
+    found = Moments.blank(len(gradient), height * width, wanted, gradient.device)
     if wanted.extrema:
         corners = torch.stack([a * b for a in (left.maximum, left.minimum) for b in (right.maximum, right.minimum)])
         found.maximum, found.minimum = corners.amax(0), corners.amin(0)
@@ -151,8 +150,8 @@ def _outer_product(gradient: Factored, wanted: Wanted) -> Moments:
         found.spread = left.spread * right.spread
         if wanted.mean:
             # Sum of squares of a b about its mean: every term is positive, so nothing cancels.
-            found.spread = found.spread.hypot(left.spread * right.mean * right.count.sqrt())
-            found.spread = found.spread.hypot(right.spread * left.mean * left.count.sqrt())
+            found.spread = found.spread.hypot(left.spread * right.mean * sqrt(width))
+            found.spread = found.spread.hypot(right.spread * left.mean * sqrt(height))
     for order in wanted.orders:
         found.norms[order] = left.norms[order] * right.norms[order]
     return found
@@ -210,7 +209,7 @@ def reduce_gradients(
     for name, samples in reported.items():
         elements = engine.parameters[name].numel()
         if samples == 0 and elements:
-            take(name, slice(0, len(outputs)), zeros(len(outputs), elements, wanted, outputs.device))
+            take(name, slice(0, len(outputs)), Moments.blank(len(outputs), elements, wanted, outputs.device))
     return {
         f"{group}/{statistic}": moments[group].statistic(statistic).cpu()
         for group in groups

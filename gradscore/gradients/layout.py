@@ -161,7 +161,7 @@ def first_given(gradients: Gradients) -> tuple[int, Tensor | None]:
 
 def _moderate(grad_outputs: Tensor) -> Tensor:
     """The gradients times a power of two per sample, so that the largest of each sample is near one."""
-    largest = torch.nan_to_num(grad_outputs.detach().double()).abs().flatten(1).amax(1)
+    largest = torch.nan_to_num(grad_outputs.detach().double()).abs().reshape(len(grad_outputs), -1).amax(1)
     shift = -torch.frexp(largest).exponent.reshape(-1, *[1] * (grad_outputs.dim() - 1))
     return torch.ldexp(grad_outputs.detach().double(), shift).to(grad_outputs.dtype)
 
