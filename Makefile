@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTHON ?= python3
 
-.PHONY: install demo test browser-test check clean
+.PHONY: install demo gate test browser-test check clean
 
 install: $(STAMP)
 
@@ -18,6 +18,10 @@ demo: install
 	$(BIN)/gradscore fit-meta runs/digits/run
 	$(BIN)/gradscore evaluate runs/digits/run
 	@echo 'weights: runs/digits/model.safetensors; features, meta models, evaluation: runs/digits/run'
+
+# Is the digits model still as good as its baseline? Written with --update; see docs/ci.md.
+gate: demo
+	$(BIN)/gradscore check runs/digits/run --baseline configs/digits_baseline.json
 
 test: install
 	$(BIN)/python -m pytest -q
