@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from .bundle import Bundle, Detector, SelfTest
@@ -15,6 +17,7 @@ from .config import Config
 from .conformal import threshold
 from .data import BadSample, open_split
 from .errors import BundleError, EvaluationError
+from .explain import contributions
 from .gradients import GradientWarning
 from .groups import group_parameters
 from .manifest import package_versions, weights_sha256
@@ -24,7 +27,11 @@ from .rows import Extractor
 from .store import RunFolder, feature_columns, logit_columns
 
 CALIBRATION, TEST, FIT = "in_dist.calibration", "in_dist.test", "in_dist.fit"
-SELF_TEST_IMAGES = 4
+SELF_TEST_IMAGES = 8
+BATCH_TOLERANCE = 0.05
+"""Largest change of a score with the batch that is not worth a notice."""
+
+FloatArray = NDArray[np.float64]
 
 _CANDIDATES = {
     "wrong": ["misclassification/in_dist_only/all"],
@@ -67,6 +74,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     detectors = {
         name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
     }
+    test, in_pairs = _self_test(config, model, columns)
+    notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
         weights_sha256=run.manifest["inputs"]["model"]["weights_sha256"],
@@ -76,7 +85,7 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         columns=columns,
         alpha=alpha,
         detectors=detectors,
-        self_test=_self_test(config, model, columns),
+        self_test=test,
         weights=model.state_dict() if with_weights else None,
         versions=package_versions(),
         provenance=_provenance(run, frame),
@@ -141,16 +150,48 @@ def _calibrated(name: str, model: MetaModel, protocol: str, *, frame: pd.DataFra
     return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
 
 
-def _self_test(config: Config, model: nn.Module, columns: list[str]) -> SelfTest:
+def batch_notices(
+    detectors: Mapping[str, Detector], columns: list[str], *, together: FloatArray, in_pairs: FloatArray
+) -> list[str]:
+    """Says when a score depends on the batch its sample comes in, and which inputs of the meta model are to blame.
+
+    Args:
+        detectors: by name.
+        columns: of the values.
+        together: (n, columns) logits and features of n samples in one batch.
+        in_pairs: the same in batches of two.
+
+    Returns:
+        A sentence for each detector whose scores differ by more than `BATCH_TOLERANCE`.
+    """
+    usable = np.asarray(np.isfinite(together).all(axis=1) & np.isfinite(in_pairs).all(axis=1), dtype=np.bool_)
+    one, other = (pd.DataFrame(values[usable], columns=columns) for values in (together, in_pairs))
+    notices = []
+    for name, detector in detectors.items():
+        gap = np.abs(detector.model.decision(other) - detector.model.decision(one)).max(initial=0.0)
+        if gap > BATCH_TOLERANCE:
+            moved = np.abs(contributions(detector.model, other) - contributions(detector.model, one)).max(axis=0)
+            worst = [detector.model.inputs[place] for place in np.argsort(-moved, kind="stable")[:3]]
+            notices.append(
+                f"scores of '{name}' change by up to {gap:.2g} with the batch a sample comes in, mostly through "
+                f"{', '.join(worst)}: they hold little but rounding"
+            )
+    return notices
+
+
+def _self_test(config: Config, model: nn.Module, columns: list[str]) -> tuple[SelfTest, FloatArray]:
+    """The self-test, and its answers when the images come in pairs."""
     shape = _input_shape(config)
     images = np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
     extractor = feature_extractor(model, config)
     if extractor.names != columns:
         raise BundleError("the feature table has other columns than the model now gives; extract again")
+    inputs = self_test_images(images)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it
-        answers = extractor.values(self_test_images(images))
-    return SelfTest(images=images, answers=answers)
+        answers = extractor.values(inputs)
+        in_pairs = np.concatenate([extractor.values(inputs[place : place + 2]) for place in range(0, len(inputs), 2)])
+    return SelfTest(images=images, answers=answers), in_pairs
 
 
 def _input_shape(config: Config) -> tuple[int, ...]:

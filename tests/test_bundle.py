@@ -11,8 +11,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from gradscore.archive import read_archive, write_archive
-from gradscore.bundle import read_bundle, write_bundle
-from gradscore.bundling import make_bundle
+from gradscore.bundle import DETECTORS, read_bundle, write_bundle
+from gradscore.bundling import batch_notices, make_bundle
 from gradscore.errors import BundleError
 from gradscore.manifest import weights_sha256
 from gradscore.models import file_sha256
@@ -220,3 +220,15 @@ def test_without_calibration_samples_test_samples_are_used_and_it_is_said(make_r
     made = make_bundle(RunFolder(make_run(calibration=False, evaluate=False)), alpha=0.1, trust_code=True)
     assert "calibrated on the 150 samples of in_dist.test" in made.notices[0]
     assert made.detectors["ood"].threshold.n == 150
+
+
+def test_a_score_that_depends_on_the_batch_is_said(small_bundle: Path) -> None:
+    bundle = read_bundle(small_bundle)
+    noisy = bundle.self_test.answers.copy()
+    noisy[:, bundle.columns.index("uniform/3.bias/l2")] *= 100
+    options = {"together": bundle.self_test.answers}
+    assert batch_notices(bundle.detectors, bundle.columns, in_pairs=bundle.self_test.answers, **options) == []
+    found = batch_notices(bundle.detectors, bundle.columns, in_pairs=noisy, **options)
+    assert [notice.split(" change")[0] for notice in found] == [f"scores of '{name}'" for name in DETECTORS]
+    assert "uniform/3.bias/l2" in found[0]
+    assert bundle.notices == []
