@@ -26,6 +26,7 @@ from pydantic import (
 
 from .config_source import explain, parse_settings, read_settings
 from .errors import ConfigError
+from .presets import with_preset
 
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, Field(ge=1)]
@@ -185,14 +186,21 @@ class DataConfig(_Section):
 class FeaturesConfig(_Section):
     """Which features: losses x parameter groups x statistics.
 
-    `parameters` are shell patterns on parameter names; `granularity` pools their gradients per parameter, per module
-    that owns them, or over the whole model.
+    `parameters` are shell patterns on parameter names, or `@last` for the last layer; `granularity` pools their
+    gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
+    lee_alregib) chooses what is not given here.
     """
 
+    preset: str | None = None
     losses: Names = ["pseudo_label", "uniform"]
     statistics: Names = ["max", "min", "mean", "std", "l1", "l2"]
     parameters: Names = ["*"]
     granularity: Literal["parameter", "module", "model"] = "parameter"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, settings: Any) -> Any:
+        return with_preset(settings) if isinstance(settings, dict) else settings
 
 
 class ExtractConfig(_Section):

@@ -10,8 +10,9 @@ from torch import nn
 from .config import FeaturesConfig
 from .config_source import closest
 from .errors import ConfigError, ModelError
-from .losses import LOSSES
+from .losses import LOSS_NAMES
 from .moments import norm_order
+from .presets import LAST_LAYER
 
 WHOLE_MODEL = "model"
 """The group of all selected parameters, for granularity `model`."""
@@ -27,8 +28,8 @@ def check_names(features: FeaturesConfig) -> None:
         ConfigError: one does not.
     """
     for place, loss in enumerate(features.losses):
-        if loss not in LOSSES:
-            raise ConfigError(f"features.losses.{place}: no loss '{loss}'; {closest(loss, LOSSES)}")
+        if loss not in LOSS_NAMES:
+            raise ConfigError(f"features.losses.{place}: no loss '{loss}'; {closest(loss, LOSS_NAMES)}")
     for statistic in features.statistics:
         norm_order(statistic)
 
@@ -38,8 +39,9 @@ def group_parameters(model: nn.Module, features: FeaturesConfig) -> dict[str, li
 
     Args:
         model: the classifier.
-        features: its `parameters` are shell patterns on parameter names, its `granularity` says what a group is: each
-            parameter, each module that owns some (`ROOT` for the outermost one), or the whole model.
+        features: its `parameters` are shell patterns on parameter names, or `@last` for those of `last_layer`; its
+            `granularity` says what a group is: each parameter, each module that owns some (`ROOT` for the outermost
+            one), or the whole model.
 
     Returns:
         Parameter names by group name.
@@ -51,7 +53,7 @@ def group_parameters(model: nn.Module, features: FeaturesConfig) -> dict[str, li
     names = [name for name, _ in model.named_parameters()]
     if not names:
         raise ModelError("the model has no parameters, so there are no gradients to make features of")
-    selected = _selected(names, features.parameters)
+    selected = _selected(model, names, features.parameters)
     if features.granularity == "model":
         return {WHOLE_MODEL: selected}
     if features.granularity == "parameter":
@@ -62,9 +64,27 @@ def group_parameters(model: nn.Module, features: FeaturesConfig) -> dict[str, li
     return groups
 
 
-def _selected(names: list[str], patterns: Iterable[str]) -> list[str]:
+def last_layer(model: nn.Module) -> str:
+    """The name of the last module, in the order of the model, that owns a parameter of two or more dimensions.
+
+    In the classifiers of torchvision, timm and transformers that is the layer the logits come from.
+
+    Raises:
+        ModelError: there is none.
+    """
+    matrices = [name for name, parameter in model.named_parameters() if parameter.dim() >= 2]
+    if not matrices:
+        raise ModelError("the model has no layer with a weight matrix, so it has no last layer; name its parameters")
+    return matrices[-1].rpartition(".")[0]
+
+
+def _selected(model: nn.Module, names: list[str], patterns: Iterable[str]) -> list[str]:
     chosen = set()
     for place, pattern in enumerate(patterns):
+        if pattern == LAST_LAYER:
+            layer = last_layer(model)
+            chosen |= {name for name in names if name.rpartition(".")[0] == layer}
+            continue
         matches = {name for name in names if fnmatchcase(name, pattern)}
         if not matches:
             raise ConfigError(

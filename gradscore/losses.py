@@ -8,7 +8,7 @@ by the scale afterwards. So a sample that the classifier is certain of neither u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -104,10 +104,62 @@ def entropy(logits: Tensor) -> LogitGradient:
     return _normalised(_balanced(gradient, predicted), shift.squeeze(1), value.squeeze(1))
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
+def confounding(logits: Tensor) -> LogitGradient:
+    """Mean over classes of binary cross entropy against a label that says every class at once.
+
+    Its gradient is (sigmoid(z) - 1) / K = -sigmoid(-z) / K, computed from log sigmoid(-z), which keeps its digits for
+    large logits.
+
+    Args:
+        logits: (N, K).
+
+    Returns:
+        The gradient at the logits.
+
+    Source: Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks", section 3.
+    """
+    z = _checked(logits)
+    log_sizes = F.logsigmoid(-z)
+    shift = log_sizes.amax(1)
+    direction = -(log_sizes - shift.unsqueeze(1)).exp() / z.shape[1]
+    return _normalised(direction, shift, -F.logsigmoid(z).mean(1))
+
+
+def expected(logits: Tensor) -> Iterator[LogitGradient]:
+    """The gradients whose sizes add up to the expected one when the label is drawn from the prediction.
+
+    For every class y, p[y] * -log p[y] with the weight p[y] held fixed; its gradient is p[y] * p, less p[y] at y, where
+    that entry is computed as minus the sum of the others. A norm of each, summed over the classes, is the expectation
+    of the norm over the predicted distribution.
+
+    Args:
+        logits: (N, K).
+
+    Yields:
+        K gradients at the logits; their values add up to the entropy.
+
+    Source: Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?", ExGrad.
+    """
+    log_p = _log_softmax(logits)
+    predicted, _, _, log_top = _split(log_p)
+    log_p = log_p.scatter(1, predicted, log_top)
+    for label in range(log_p.shape[1]):
+        place = torch.full_like(predicted, label)
+        others = log_p.scatter(1, place, -torch.inf)
+        shift = others.amax(1, keepdim=True)
+        log_weight = log_p[:, label]
+        gradient = _balanced((others - shift).exp(), place)
+        yield _normalised(gradient, shift.squeeze(1) + log_weight, -log_weight.exp() * log_weight)
+
+
+def _checked(logits: Tensor) -> Tensor:
     if logits.dim() != 2 or logits.shape[1] < 2:
         raise EngineError(f"losses need logits of shape (N, K) with K of at least 2, got {tuple(logits.shape)}")
-    return logits.detach().double().log_softmax(1)
+    return logits.detach().double()
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return _checked(logits).log_softmax(1)
 
 
 def _split(log_p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -144,4 +196,21 @@ def _normalised(gradient: Tensor, log_factor: Tensor, value: Tensor) -> LogitGra
 
 LossHead = Callable[[Tensor], LogitGradient]
 
-LOSSES: dict[str, LossHead] = {"entropy": entropy, "pseudo_label": pseudo_label, "uniform": uniform}
+LossTerms = Callable[[Tensor], Iterator[LogitGradient]]
+
+LOSSES: dict[str, LossHead] = {
+    "confounding": confounding,
+    "entropy": entropy,
+    "pseudo_label": pseudo_label,
+    "uniform": uniform,
+}
+
+SUMS: dict[str, LossTerms] = {"expected": expected}
+"""Losses of several gradients, whose statistics add up; each gradient takes a backward pass."""
+
+LOSS_NAMES = (*LOSSES, *SUMS)
+
+
+def loss_terms(name: str, logits: Tensor) -> Iterator[LogitGradient]:
+    """The gradients at the logits (N, K) of the loss called `name`: one, or those of `SUMS`."""
+    return iter((LOSSES[name](logits),)) if name in LOSSES else SUMS[name](logits)

@@ -15,7 +15,7 @@ from .data import Batch
 from .errors import ModelError
 from .gradients import Engine
 from .gradients.check import prepare
-from .losses import LOSSES
+from .losses import loss_terms
 from .parts import Rows, Skipped
 from .statistics import reduce_gradients
 
@@ -58,8 +58,10 @@ class Extractor:
             CoupledSamplesError: the output for an image depends on the others of its batch.
         """
         self._outputs(images)
-        head = LOSSES[self._features.losses[0]]
-        prepare(self.engine, self.model, images.to(self.device), lambda logits: head(logits).direction)
+        loss = self._features.losses[0]
+        prepare(
+            self.engine, self.model, images.to(self.device), lambda logits: next(loss_terms(loss, logits)).direction
+        )
 
     def values(self, images: Tensor) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
@@ -87,16 +89,19 @@ class Extractor:
         return np.concatenate([logits.cpu().numpy(), *blocks], axis=1)
 
     def _block(self, loss: str, outputs: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
-        gradient = LOSSES[loss](logits)
-        columns = reduce_gradients(
-            self.engine,
-            outputs,
-            gradient.direction.to(outputs.dtype),
-            statistics=self._features.statistics,
-            groups=self._groups,
-            retain_graph=loss != self._features.losses[-1],
-        )
-        return (torch.stack(list(columns.values()), dim=1) * gradient.scale.cpu().unsqueeze(1)).numpy()
+        found = torch.zeros(len(logits), len(self._groups) * len(self._features.statistics), dtype=torch.float64)
+        gradients = list(loss_terms(loss, logits))
+        for gradient in gradients:
+            columns = reduce_gradients(
+                self.engine,
+                outputs,
+                gradient.direction.to(outputs.dtype),
+                statistics=self._features.statistics,
+                groups=self._groups,
+                retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
+            )
+            found += torch.stack(list(columns.values()), dim=1) * gradient.scale.cpu().unsqueeze(1)
+        return found.numpy()
 
     def _outputs(self, images: Tensor) -> Tensor:
         try:

@@ -3,10 +3,11 @@
 import mpmath
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch.testing import assert_close
 
 from gradscore.errors import EngineError
-from gradscore.losses import LOSSES
+from gradscore.losses import LOSS_NAMES, LOSSES, expected, loss_terms
 
 LOGITS = {
     "ordinary": [1.0, 2.0, 3.0],
@@ -30,11 +31,13 @@ def truth(loss, logits):
             "pseudo_label": [q - (k == top) for k, q in enumerate(p)],
             "uniform": [q - mpmath.mpf(1) / len(p) for q in p],
             "entropy": [-q * (mpmath.log(q) + entropy) for q in p],
+            "confounding": [-1 / (1 + mpmath.exp(mpmath.mpf(z))) / len(p) for z in logits],
         }
         values = {
             "pseudo_label": -mpmath.log(p[top]),
             "uniform": -mpmath.fsum(mpmath.log(q) for q in p) / len(p),
             "entropy": entropy,
+            "confounding": mpmath.fsum(mpmath.log1p(mpmath.exp(-mpmath.mpf(z))) for z in logits) / len(p),
         }
         return gradients[loss], values[loss]
 
@@ -58,11 +61,47 @@ def test_equals_autograd(loss):
         "pseudo_label": -log_p.amax(1),
         "uniform": -log_p.mean(1),
         "entropy": -(log_p.exp() * log_p).sum(1),
+        "confounding": F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits), reduction="none").mean(1),
     }[loss]
     found = LOSSES[loss](logits)
     assert_close(found.value, value.detach())
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     assert_close(found.direction * found.scale.unsqueeze(1), gradient)
+
+
+def expected_truth(logits):
+    """The gradients p[y] (p - e[y]) of all classes y, with 600 digits, and the entropy."""
+    with mpmath.workdps(600):
+        weights = [mpmath.exp(mpmath.mpf(z) - mpmath.mpf(max(logits))) for z in logits]
+        p = [weight / mpmath.fsum(weights) for weight in weights]
+        entropy = -mpmath.fsum(q * mpmath.log(q) for q in p)
+        return [[p[y] * (q - (k == y)) for k, q in enumerate(p)] for y in range(len(p))], entropy
+
+
+@pytest.mark.parametrize("logits", [each for name, each in LOGITS.items() if name != "one-hot in float64"])
+def test_expected_gradients_equal_the_closed_form(logits):
+    found = list(expected(torch.tensor([logits], dtype=torch.float64)))
+    gradients, entropy = expected_truth(logits)
+    got = [[mpmath.mpf(d) * mpmath.mpf(each.scale.item()) for d in each.direction[0].tolist()] for each in found]
+    pairs = zip([g for row in got for g in row], [t for row in gradients for t in row], strict=True)
+    assert max(abs(a - b) / abs(b) for a, b in pairs) < 1e-11
+    assert abs(sum(each.value.item() for each in found) - entropy) / entropy < 1e-12
+
+
+def test_expected_gradients_are_of_moderate_size():
+    terms = list(expected(torch.tensor([[900.0, 0.0, 0.0], [0.0, 0.0, 0.0]])))
+    sizes = torch.stack([each.direction.abs().amax(1) for each in terms])
+    assert ((sizes >= 0.5) & (sizes < 1)).all()
+    assert all((each.scale > 0).all() for each in terms)
+
+
+@pytest.mark.parametrize(("loss", "count"), [("uniform", 1), ("expected", 4)])
+def test_losses_have_one_gradient_or_one_for_each_class(loss, count):
+    assert len(list(loss_terms(loss, torch.zeros(2, 4)))) == count
+
+
+def test_every_loss_has_a_name():
+    assert set(LOSS_NAMES) == {"confounding", "entropy", "expected", "pseudo_label", "uniform"}
 
 
 @pytest.mark.parametrize("loss", ["pseudo_label", "entropy"])
