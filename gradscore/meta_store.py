@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 from .errors import StoreError
 from .files import replacing, write_text
 
-SCHEMA = 1
+SCHEMA = 2
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 

@@ -21,6 +21,9 @@ SIGNED_SUFFIX = "mean:l1"
 LIMIT = 10.0
 """Scaled values are clipped to this many spreads on either side of the centre."""
 
+NOISE = 1e-5
+"""Means below this share of the standard deviation, and relative differences below it, are rounding in float32."""
+
 _IQR_OF_NORMAL = 1.3489795003921634
 _RATIOS = {"l2:l1": ("l2", 1.0), "max:l1": ("max", 1.0), "min:l1": ("min", -1.0), SIGNED_SUFFIX: ("mean", 1.0)}
 
@@ -30,7 +33,8 @@ def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
 
     The shape features of a loss and parameter group are the ratios L2/L1, max/L1, -min/L1 and mean/L1 of its
     statistics and its L1 over that of the last group of the loss, wherever the statistics are there. A ratio to an L1
-    of zero is zero.
+    of zero is zero. A mean that is a hundred-thousandth of the standard deviation or less is rounding (that of a last
+    layer is zero, since the gradients at the logits sum to zero), so means count from there on.
 
     Args:
         frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
@@ -47,9 +51,12 @@ def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     if not names and not logits.size:
         raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
     _check_finite(frame[names].to_numpy(dtype=np.float64), names)
-    columns = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
+    raw = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
+    noise = {name: _noise_of_mean(name, raw) for name in names}
+    columns = {name: np.copysign(np.maximum(np.abs(values), noise[name]), values) for name, values in raw.items()}
+    above = {name: np.copysign(np.maximum(np.abs(values) - noise[name], 0), values) for name, values in raw.items()}
     scores = {f"{SCORE_PREFIX}{name}": score(logits) for name, score in SCORES.items()} if logits.shape[1] > 1 else {}
-    return pd.DataFrame({**columns, **_shapes(columns), **scores}, index=frame.index)
+    return pd.DataFrame({**columns, **_shapes(above), **scores}, index=frame.index)
 
 
 def logarithmic(names: Sequence[str]) -> NDArray[np.bool_]:
@@ -94,9 +101,10 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
             levels = levels[np.asarray(y) == 0]
         low, self.centre_, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
         self.spread_: FloatArray = (high - low) / _IQR_OF_NORMAL
-        negligible = self.spread_ <= 1e-12 * np.maximum(1.0, np.abs(self.centre_))
+        least = np.where(self._logarithmic(), NOISE, 1e-12 * np.maximum(1.0, np.abs(self.centre_)))
+        negligible = self.spread_ <= least
         deviation = levels.std(axis=0)
-        deviation[np.ptp(levels, axis=0) <= 1e-12 * np.maximum(1.0, np.abs(self.centre_))] = 0.0
+        deviation[np.ptp(levels, axis=0) <= least] = 0.0
         self.spread_ = np.where(negligible, deviation, self.spread_)
         return self
 
@@ -112,10 +120,10 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
 
     def _levels(self, values: FloatArray, names: Sequence[str]) -> FloatArray:
         _check_finite(values, names)
-        logarithms = np.log10(np.maximum(np.abs(values), self.floor_))
-        if self.logarithmic is None:
-            return np.asarray(logarithms)
-        return np.where(np.asarray(self.logarithmic, dtype=bool), logarithms, values)
+        return np.where(self._logarithmic(), np.log10(np.maximum(np.abs(values), self.floor_)), values)
+
+    def _logarithmic(self) -> NDArray[np.bool_]:
+        return np.asarray(True if self.logarithmic is None else self.logarithmic, dtype=bool)
 
 
 def _shapes(columns: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -130,6 +138,12 @@ def _shapes(columns: dict[str, FloatArray]) -> dict[str, FloatArray]:
         if reference is not l1:
             shapes[f"{group}/l1:last"] = _ratio(l1, reference)
     return shapes
+
+
+def _noise_of_mean(name: str, columns: dict[str, FloatArray]) -> FloatArray | float:
+    group, _, statistic = name.rpartition("/")
+    deviation = columns.get(f"{group}/std")
+    return 0.0 if statistic != "mean" or deviation is None else NOISE * deviation
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

@@ -161,7 +161,7 @@ def test_changed_arrays_are_refused(tmp_path):
 
 
 EDITS = {
-    "another schema": ({"schema": 99}, "schema 1, got 99"),
+    "another schema": ({"schema": 99}, "schema 2, got 99"),
     "unknown kind": ({"kind": "forest"}, "unknown kind"),
     "arrays of another kind": ({"kind": "distance"}, "incomplete"),
     "no inputs": ({"inputs": None}, "incomplete"),

@@ -115,3 +115,32 @@ def test_no_sample_is_refused():
 
 def test_can_be_cloned():
     assert clone(RobustLogScaler(logarithmic=[True], limit=3.0)).get_params() == {"logarithmic": [True], "limit": 3.0}
+
+
+def noisy(seed):
+    """Means that are rounding, and a statistic that is one half of another up to rounding."""
+    rng, noise = np.random.default_rng(0), np.random.default_rng(seed)
+    level = rng.lognormal(size=200)
+    columns = {
+        "u/head/mean": 1e-8 * level * noise.standard_normal(200),
+        "u/head/std": level,
+        "u/head/min": -level * (0.5 + 1e-8 * noise.standard_normal(200)),
+        "u/head/l1": level,
+    }
+    return pd.DataFrame(columns)
+
+
+def test_rounding_does_not_reach_the_inputs():
+    one, other = meta_inputs(noisy(1)), meta_inputs(noisy(2))
+    scaler = RobustLogScaler(logarithmic(list(one.columns))).fit(one)
+    np.testing.assert_allclose(scaler.transform(other), scaler.transform(one), atol=1e-6)
+    assert (one["u/head/mean:l1"] == 0).all()
+
+
+def test_means_count_from_where_rounding_ends():
+    frame = pd.DataFrame(
+        {"u/conv/mean": [3e-5, -2e-5, 1e-6], "u/conv/std": [1.0, 1.0, 1.0], "u/conv/l1": [1.0, 1.0, 1.0]}
+    )
+    found = meta_inputs(frame)
+    np.testing.assert_allclose(found["u/conv/mean"], [3e-5, -2e-5, 1e-5])
+    np.testing.assert_allclose(found["u/conv/mean:l1"], [2e-5, -1e-5, 0])
