@@ -69,7 +69,7 @@ def _print(console: Console, report: EvaluationReport) -> None:
     last = ""
     scores = _by_score(report.records)
     for (task, protocol, dataset, score), metrics in scores.items():
-        if _is_group(dataset):
+        if _is_group(dataset) or "auroc" not in metrics:
             continue
         title = f"{task}, {protocol}"
         if title not in tables:

@@ -158,6 +158,22 @@ class OodConfig(DatasetConfig):
     group: Slug | None = None
     auxiliary: bool = False
 
+    @field_validator("source")
+    @classmethod
+    def _of_other_classes(cls, source: str) -> str:
+        if source.startswith("corrupted:"):
+            raise ValueError(f"{source} holds the classes of the model, so it is not OOD: name it in data.shifted")
+        return source
+
+
+class ShiftedConfig(DatasetConfig):
+    """A named set of in-distribution classes under covariate shift, labelled; reported by itself, never fitted on.
+
+    `corrupted:<kind>` makes one of the in-distribution test samples (`arguments: {severity: 3}`).
+    """
+
+    name: Slug
+
 
 class InDistConfig(_Section):
     """The in-distribution samples to fit on, to report on, and to set thresholds with.
@@ -175,12 +191,13 @@ class DataConfig(_Section):
 
     in_dist: InDistConfig
     ood: list[OodConfig] = []
+    shifted: list[ShiftedConfig] = []
 
-    @field_validator("ood")
+    @field_validator("ood", "shifted")
     @classmethod
-    def _distinct(cls, ood: list[OodConfig]) -> list[OodConfig]:
-        _without_repeats([entry.name for entry in ood])
-        return ood
+    def _distinct(cls, sets: list[Any]) -> list[Any]:
+        _without_repeats([entry.name for entry in sets])
+        return sets
 
 
 class FeaturesConfig(_Section):
@@ -230,10 +247,14 @@ class MetaConfig(_Section):
 
 
 class EvaluateConfig(_Section):
-    """Which protocols are reported."""
+    """Which protocols are reported, and what to do about images that are in two splits.
+
+    `duplicates: remove` leaves them out of the fits and says so; `error` refuses.
+    """
 
     protocols: Annotated[list[Protocol], Field(min_length=1)] = ["known", "leave_one_out", "in_dist_only"]
     seed: int = 0
+    duplicates: Literal["remove", "error"] = "remove"
 
 
 class Config(_Section):

@@ -143,7 +143,9 @@ def extract(
 
 
 def open_splits(config: Config) -> dict[str, SampleDataset]:
-    """Opens the data of all splits, by name and in order; synthetic OOD sets are made of the fit split's raw images.
+    """Opens the data of all splits, by name and in order.
+
+    Synthetic OOD sets are made of the fit split's raw images, corrupted ones of the test split's.
 
     Raises:
         DataError: data that cannot be used.
@@ -162,7 +164,12 @@ def open_splits(config: Config) -> dict[str, SampleDataset]:
         f"ood.{entry.name}": open_split(entry, labelled=False, fit_images=fit.images, **options)
         for entry in config.data.ood
     }
-    return {**in_dist, **ood}
+    test = in_dist["in_dist.test"].images
+    shifted = {
+        f"shifted.{entry.name}": open_split(entry, labelled=True, fit_images=test, **options)
+        for entry in config.data.shifted
+    }
+    return {**in_dist, **ood, **shifted}
 
 
 @dataclass

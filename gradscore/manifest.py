@@ -51,6 +51,7 @@ def describe_inputs(
     if config.data.in_dist.calibration is not None:
         entries["in_dist.calibration"] = config.data.in_dist.calibration
     entries |= {f"ood.{entry.name}": entry for entry in config.data.ood}
+    entries |= {f"shifted.{entry.name}": entry for entry in config.data.shifted}
     extract = config.extract.model_dump(mode="json", exclude={"workers", "device"})
     return {
         "model": {

@@ -25,7 +25,7 @@ from .parts import META_COLUMNS, PartNote, Rows, part_columns, part_path, read_n
 
 __all__ = ["META_COLUMNS", "RunFolder", "RunWriter", "SplitInfo", "feature_columns", "logit_columns", "planned_splits"]
 
-SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood"]
+SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class SplitInfo:
 
 
 def planned_splits(config: Config) -> list[SplitInfo]:
-    """The splits of a run in order: fit, test, calibration if there is one, then the OOD sets as configured."""
+    """The splits of a run in order: fit, test, calibration if there is one, then OOD and shifted sets as configured."""
     in_dist = [SplitInfo("in_dist.fit", "in_dist.fit"), SplitInfo("in_dist.test", "in_dist.test")]
     if config.data.in_dist.calibration is not None:
         in_dist.append(SplitInfo("in_dist.calibration", "in_dist.calibration"))
     ood = [SplitInfo(f"ood.{each.name}", "ood", each.name, each.group, each.auxiliary) for each in config.data.ood]
-    return [*in_dist, *ood]
+    return [*in_dist, *ood, *(SplitInfo(f"shifted.{each.name}", "shifted") for each in config.data.shifted)]
 
 
 def feature_columns(frame: pd.DataFrame) -> list[str]:

@@ -1,6 +1,6 @@
 """A finished run of a small model, made once for all tests that only read it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,15 @@ def net():
 """
 
 
-def run_config(folder: Path, *, calibration: bool = True, **extract_options: object) -> Config:
+def run_config(
+    folder: Path,
+    *,
+    calibration: bool = True,
+    shifted: Sequence[dict[str, object]] = (),
+    features: dict[str, object] | None = None,
+    evaluation: dict[str, object] | None = None,
+    **extract_options: object,
+) -> Config:
     """Settings of a run on scikit-learn's digits with a model that is right about half the time."""
     (folder / "net.py").write_text(NET)
     source = {"source": "sklearn:digits"}
@@ -40,11 +48,12 @@ def run_config(folder: Path, *, calibration: bool = True, **extract_options: obj
         "data": {
             "in_dist": in_dist,
             "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}],
+            "shifted": list(shifted),
         },
-        "features": {"statistics": ["max", "l1", "l2"], "losses": ["uniform"]},
+        "features": {"statistics": ["max", "l1", "l2"], "losses": ["uniform"], **(features or {})},
         "extract": {"batch_size": 50, "device": "cpu", **extract_options},
         "meta": {"strengths": [0.01], "cv_folds": 2},
-        "evaluate": {"protocols": ["known"]},
+        "evaluate": {"protocols": ["known"], **(evaluation or {})},
         "run": folder / "run",
     }
     return Config.model_validate(settings)

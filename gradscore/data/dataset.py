@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from ..config import DatasetConfig, PreprocessingConfig, SelectConfig
 from ..errors import DataError
+from .corruptions import corrupted_source
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .sources import ImageSource, Pixels, UnreadableImageError, open_source
@@ -111,8 +112,8 @@ def open_split(
         preprocessing: from raw pixels to model inputs.
         num_classes: K, to check the labels.
         labelled: whether labels count; False for OOD sets.
-        fit_images: the raw in-distribution fit images, for synthetic sets.
-        seed: of synthetic sets.
+        fit_images: the raw in-distribution images a synthetic or corrupted set is made of.
+        seed: of synthetic and corrupted sets.
 
     Returns:
         The samples.
@@ -131,8 +132,8 @@ def open_images(spec: DatasetConfig, *, fit_images: ImageSource | None, seed: in
 
     Args:
         spec: source and selection.
-        fit_images: the raw in-distribution fit images, for synthetic sets.
-        seed: of synthetic sets.
+        fit_images: the raw in-distribution images a synthetic or corrupted set is made of.
+        seed: of synthetic and corrupted sets.
 
     Returns:
         The selected images.
@@ -143,6 +144,8 @@ def open_images(spec: DatasetConfig, *, fit_images: ImageSource | None, seed: in
     kind, _, name = spec.source.partition(":")
     if kind == "synthetic":
         source: ImageSource = synthetic_source(name, fit_images, int(spec.arguments.get("seed", seed)))
+    elif kind == "corrupted":
+        source = corrupted_source(name, fit_images, severity=spec.arguments.get("severity", 3), seed=seed)
     else:
         source = open_source(spec.source, spec.arguments)
     places = select(source, spec.select)

@@ -7,15 +7,16 @@ Task `ood`, always with `in_dist.test` as the ordinary samples:
 - `leave_one_out`: for every OOD set a model of its own that was fitted on the others.
 - `in_dist_only`: no OOD sample is fitted on, only correctly classified ones of `in_dist.fit`.
 
-Auxiliary sets join the fits of the first two and are never reported. Samples whose content is also among the reported
-ones are removed from the fit and counted.
+Auxiliary sets join the fits of the first two and are never reported. Covariate-shifted sets are reported by themselves,
+as task `shifted`, by the model of misclassification. Samples whose content is also among those reported or those that
+calibrate are removed from the fit and counted, and so are OOD samples whose content is in-distribution as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -24,11 +25,13 @@ from numpy.typing import NDArray
 
 from ..config import Protocol
 from ..store import SplitInfo
+from .duplicates import Overlap, find_overlaps
 
-Task = Literal["misclassification", "ood"]
+Task = Literal["misclassification", "ood", "shifted"]
 Rows = Mapping[str, NDArray[np.bool_]]
 
 FIT, TEST = "in_dist.fit", "in_dist.test"
+CALIBRATION = "in_dist.calibration"
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Plan:
         fit: (N,) mask of the rows that fit, by split.
         positive: (N,) mask of the rows that are wrong or OOD, by split.
         reported: the data sets reported, and of each the rows by split.
-        duplicates: rows removed from the fit because their content is reported.
+        duplicates: rows removed from the fit because their content is reported, calibrates, or is on both sides.
+        shifted: the covariate-shifted sets reported, as `reported`.
     """
 
     task: Task
@@ -67,6 +71,7 @@ class Plan:
     positive: Rows
     reported: Mapping[str, Rows]
     duplicates: int
+    shifted: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -76,10 +81,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Plans:
-    """All meta models of a run, and a sentence for each that cannot be had."""
+    """All meta models of a run, a sentence for each that cannot be had, and the splits with images in common."""
 
     plans: list[Plan] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    overlaps: list[Overlap] = field(default_factory=list)
 
 
 def make_plans(splits: Sequence[SplitRows], *, protocols: Collection[Protocol], seed: int) -> Plans:
@@ -109,9 +115,12 @@ class _Planner:
         ood = [split for split in splits.values() if split.info.kind == "ood"]
         self._targets = [split for split in ood if not split.info.auxiliary]
         self._auxiliary = [split for split in ood if split.info.auxiliary]
+        self._shifted = [name for name, split in splits.items() if split.info.kind == "shifted"]
+        self._in_dist = _content(splits, [name for name in splits if name.startswith("in_dist.")])
+        self._never = _content(splits, [name for name in (CALIBRATION, *self._shifted) if name in splits])
 
     def plans(self, protocols: Collection[Protocol]) -> Plans:
-        result = Plans()
+        result = Plans(overlaps=find_overlaps({name: split.content_hash for name, split in self._splits.items()}))
         for plan in [*self._misclassification(), *self._ood(protocols)]:
             if isinstance(plan, str):
                 result.skipped.append(plan)
@@ -120,11 +129,14 @@ class _Planner:
         return result
 
     def _misclassification(self) -> Iterator[Plan | str]:
-        known = {name: self._splits[name].correct.notna().to_numpy(dtype=bool) for name in (FIT, TEST)}
-        wrong = {name: known[name] & ~self._correct(name) for name in (FIT, TEST)}
+        names = (FIT, TEST, *self._shifted)
+        known = {name: self._splits[name].correct.notna().to_numpy(dtype=bool) for name in names}
+        wrong = {name: known[name] & ~self._correct(name) for name in names}
         plan = self._plan(
             "misclassification", "in_dist_only", "all", {FIT: known[FIT]}, {TEST: {TEST: known[TEST]}}, positive=wrong
         )
+        shifted = {name.removeprefix("shifted."): {name: known[name]} for name in self._shifted if known[name].any()}
+        plan = replace(plan, shifted=shifted)
         counts = {"misclassified": plan.fit[FIT] & wrong[FIT], "correctly classified": plan.fit[FIT] & ~wrong[FIT]}
         lacking = [what for what, rows in counts.items() if not rows.any()]
         yield f"{plan.label}: no {lacking[0]} sample among those that fit ({FIT})" if lacking else plan
@@ -179,8 +191,11 @@ class _Planner:
             for split, mask in rows.items()
             for value in self._splits[split].content_hash[mask]
         }
+        contents |= self._never
+        excluded = {split: contents | (self._in_dist if split.startswith("ood.") else set()) for split in fit}
         copies = {
-            split: mask & self._splits[split].content_hash.isin(contents).to_numpy() for split, mask in fit.items()
+            split: mask & self._splits[split].content_hash.isin(excluded[split]).to_numpy()
+            for split, mask in fit.items()
         }
         ood = {split: np.full(len(rows.content_hash), rows.info.kind == "ood") for split, rows in self._splits.items()}
         return Plan(
@@ -200,7 +215,7 @@ class _Planner:
             return plan
         return (
             f"{plan.label}: {ordinary} in-distribution and {ood} OOD samples to fit on "
-            f"({plan.duplicates} were left out as copies of reported ones); both kinds are needed"
+            f"({plan.duplicates} were left out as copies of other samples); both kinds are needed"
         )
 
     def _all(self, split: str) -> NDArray[np.bool_]:
@@ -211,6 +226,10 @@ class _Planner:
 
     def _whole(self, target: SplitRows) -> Rows:
         return {TEST: self._all(TEST), target.info.name: self._all(target.info.name)}
+
+
+def _content(splits: Mapping[str, SplitRows], names: Sequence[str]) -> set[str]:
+    return {value for name in names for value in splits[name].content_hash}
 
 
 def _ood_name(split: SplitRows) -> str:

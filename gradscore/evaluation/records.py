@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 from .bootstrap import RANKING, SELECTIVE, calibration_bounds, draw_counts, ranking_bounds
 from .calibration import brier, expected_calibration_error
@@ -37,14 +38,18 @@ AREAS = {"aurc": aurc, "eaurc": eaurc, "augrc": augrc}
 KINDS = {
     "misclassification": ("misclassified sample", "correctly classified sample"),
     "ood": ("OOD sample", "in-distribution sample"),
+    "shifted": ("misclassified sample", "correctly classified sample"),
 }
+CLASSIFIER = "classifier"
+"""Name in the place of a score for what is true of the classifier itself."""
 
 
 def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
     """Records of each data set: figures of merit of each score, and the gains of `meta` over the others.
 
     Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, from a stratified bootstrap for the rest, and
-    None where none can be estimated; values are None with one class only.
+    None where none can be estimated; values are None with one class only. Covariate-shifted sets also have
+    an accuracy, of the score `classifier`, with Wilson's interval.
 
     Args:
         table: as `read_scores` gives it.
@@ -65,6 +70,8 @@ def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
                 known[key] = list(_figures(block, name, positive, counts))
             for figures in [*known[key], *(_calibration(block, positive, counts) if name == "meta" else ())]:
                 yield common | {"score": name} | figures | _counted(positive)
+        if common["task"] == "shifted":
+            yield common | {"score": CLASSIFIER, "metric": "accuracy"} | _accuracy(positive) | _counted(positive)
         for other in rivals(block):
             gain = paired_delong(block["meta"], block[other], positive)
             yield common | {"score": "meta", "metric": GAIN + other} | _tested(gain) | _counted(positive)
@@ -126,7 +133,7 @@ def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:
 
 def _figures(block: pd.DataFrame, name: str, positive: Any, counts: Any) -> Iterator[Record]:
     values = block[name].to_numpy(dtype=np.float64)
-    wrong = block["task"].iloc[0] == "misclassification"
+    wrong = block["task"].iloc[0] != "ood"
     functions = {**METRICS, **(AREAS if wrong else {})}
     counted = {**RANKING, **(SELECTIVE if wrong else {})}
     bounds = {} if counts is None else ranking_bounds(values, positive, counts, metrics=counted)
@@ -139,13 +146,19 @@ def _figures(block: pd.DataFrame, name: str, positive: Any, counts: Any) -> Iter
 
 def _calibration(block: pd.DataFrame, positive: Any, counts: Any) -> Iterator[Record]:
     """Brier score and calibration error, for misclassification: the prevalence of OOD samples here is arbitrary."""
-    if block["task"].iloc[0] != "misclassification":
+    if block["task"].iloc[0] == "ood":
         return
     p = block["probability"].to_numpy(dtype=np.float64)
     bounds = {} if counts is None else calibration_bounds(p, positive, counts)
     for metric, function in {"brier": brier, "ece": expected_calibration_error}.items():
         value = None if counts is None else function(p, positive)
         yield {"metric": metric, "value": value} | _pair(bounds.get(metric))
+
+
+def _accuracy(wrong: Any) -> Record:
+    """Share of right predictions, with Wilson's interval."""
+    interval = binomtest(int((~wrong).sum()), len(wrong)).proportion_ci(method="wilson")
+    return {"value": float((~wrong).mean()), "low": float(interval.low), "high": float(interval.high)}
 
 
 def _placed(block: pd.DataFrame) -> dict[str, Placements]:

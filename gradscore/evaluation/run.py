@@ -14,6 +14,7 @@ from ..errors import EvaluationError, StoreError
 from ..files import only_writer, write_text
 from ..meta import MetaModel, balanced_weights, fit_distance_model, fit_meta_model
 from ..store import RunFolder, logit_columns
+from . import duplicates
 from .protocols import FIT, TEST, Plan, Plans, SplitRows, make_plans
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
@@ -104,7 +105,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             models.append(Fitted(plan, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    return FitReport(models, skipped, _class_notices(run), run.meta_path)
+    return FitReport(models, skipped, [*_class_notices(run), *duplicates.in_words(plans.overlaps)], run.meta_path)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -127,7 +128,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     plans = plans_of(run)
     scorer = Scorer(run, frame_reader(run))
     wrong = next((plan for plan in plans.plans if plan.task == "misclassification"), None)
-    notices = [*_class_notices(run), *plans.skipped]
+    notices = [*_class_notices(run), *duplicates.in_words(plans.overlaps), *plans.skipped]
     notices += [
         f"{plan.label}: no meta model in {run.meta_path / plan.label}; fit-meta could not fit it, or was not run since"
         for plan in plans.plans
@@ -173,12 +174,20 @@ def _model_notices(scorer: Scorer, run: RunFolder) -> list[str]:
 
 
 def plans_of(run: RunFolder) -> Plans:
-    """The meta models that a run's configuration asks for."""
+    """The meta models that a run's configuration asks for.
+
+    Raises:
+        EvaluationError: images in two splits, where the configuration makes that an error.
+        StoreError: the run is not finished or damaged.
+    """
     rows = []
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitRows(info, frame["content_hash"], frame["correct"]))
-    return make_plans(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+    plans = make_plans(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+    if run.config.evaluate.duplicates == "error":
+        duplicates.refuse(plans.overlaps, where=str(run.path))
+    return plans
 
 
 def _class_notices(run: RunFolder) -> list[str]:

@@ -26,8 +26,9 @@ LEADING = (
     "positive",
     "probability",
 )
-"""The columns before the scores. `positive` marks wrong predictions (task `misclassification`) or OOD samples (`ood`);
-`probability` is that of the meta model at the prevalence it was fitted on, missing for a one-class model."""
+"""The columns before the scores. `positive` marks wrong predictions (tasks `misclassification` and `shifted`) or OOD
+samples (`ood`); `probability` is that of the meta model at the prevalence it was fitted on, missing for a one-class
+model."""
 
 BLOCK = ["task", "protocol", "dataset"]
 """The columns that tell one reported data set from another."""

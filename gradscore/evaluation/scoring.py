@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ LOGIT_LR = "logit_lr"
 
 META_WRONG = "meta_wrong"
 """Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
+
+MISCLASSIFICATION = "misclassification/in_dist_only/all"
+"""Where the misclassification model lies, which also scores covariate-shifted sets."""
 
 Read = Callable[[str], pd.DataFrame]
 
@@ -92,7 +96,9 @@ class Scorer:
         """
         if fits_two_classes(plan) and self._model(self._folder(plan) / LOGIT_LR) is None:
             self.without_logit_lr.append(plan.label)
-        return pd.concat([self._block(plan, dataset, wrong) for dataset in plan.reported], ignore_index=True)
+        shifted = replace(plan, task="shifted", reported=plan.shifted)
+        blocks = [self._block(each, dataset, wrong) for each in (plan, shifted) for dataset in each.reported]
+        return pd.concat(blocks, ignore_index=True)
 
     def _block(self, plan: Plan, dataset: str, wrong: Plan | None) -> pd.DataFrame:
         model = self._existing(self._folder(plan))
@@ -138,7 +144,7 @@ class Scorer:
         return any(not fitted.isdisjoint(self._read(split)["content_hash"][mask]) for split, mask in rows.items())
 
     def _folder(self, plan: Plan) -> Path:
-        return self._run.meta_path / plan.label
+        return self._run.meta_path / (MISCLASSIFICATION if plan.task == "shifted" else plan.label)
 
     def _existing(self, folder: Path) -> MetaModel:
         return self._model(folder) or MetaModel.load(folder)
@@ -151,7 +157,7 @@ class Scorer:
 
 def fits_two_classes(plan: Plan) -> bool:
     """Whether the plan's model is fitted on positives and negatives; else it knows ordinary samples alone."""
-    return plan.task == "misclassification" or plan.protocol != "in_dist_only"
+    return plan.task != "ood" or plan.protocol != "in_dist_only"
 
 
 def _probability(model: MetaModel, decision: FloatArray) -> FloatArray:

@@ -2,16 +2,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.evaluation.protocols import FIT, TEST, SplitRows, first_half, make_plans
+from gradscore.evaluation.protocols import CALIBRATION, FIT, TEST, SplitRows, first_half, make_plans
 from gradscore.store import SplitInfo
 
 ALL = ["known", "leave_one_out", "in_dist_only"]
 
 
 def split(name, *, hashes=None, correct=None, auxiliary=False, size=20):
-    hashes = hashes or [f"{name}-{place}" for place in range(size)]
-    kind = "ood" if name.startswith("ood.") else name
-    info = SplitInfo(name, kind, name.removeprefix("ood.") if kind == "ood" else None, None, auxiliary)
+    hashes = hashes or [f"{name}-{place}" for place in range(len(correct or range(size)))]
+    group, _, rest = name.partition(".")
+    kind = name if group == "in_dist" else group
+    info = SplitInfo(name, kind, rest if kind == "ood" else None, None, auxiliary)
     truth = [None] * len(hashes) if kind == "ood" else (correct or [True, False] * (len(hashes) // 2))
     return SplitRows(info, pd.Series(hashes), pd.Series(truth, dtype="boolean"))
 
@@ -112,6 +113,53 @@ def test_copies_are_counted():
     assert COPY_PLANS["misclassification/in_dist_only/all"].duplicates == 2
     # "x" twice and "y" of in_dist.fit, "a1" of the other OOD set
     assert COPY_PLANS["ood/leave_one_out/a"].duplicates == 4
+
+
+def test_copies_of_calibrating_and_shifted_samples_are_not_fitted_on():
+    splits = [
+        *in_dist(fit=split(FIT, hashes=["c", "s", "x", "y"])),
+        split(CALIBRATION, hashes=["c", "c1"]),
+        split("shifted.blur", hashes=["s", "s1"]),
+        split("ood.a"),
+    ]
+    for_wrong = make_plans(splits, protocols=ALL, seed=0).plans[0]
+    assert for_wrong.fit[FIT].tolist() == [False, False, True, True]
+    assert for_wrong.duplicates == 2
+
+
+def test_ood_samples_that_are_in_distribution_too_are_not_fitted_on():
+    splits = [*in_dist(fit=split(FIT, hashes=["x", "y"])), split("ood.a", hashes=["x", "a"]), split("ood.b")]
+    plans = {plan.label: plan for plan in make_plans(splits, protocols=ALL, seed=0).plans}
+    assert plans["ood/leave_one_out/b"].fit["ood.a"].tolist() == [False, True]
+
+
+SHIFTED = [
+    *WHOLE,
+    split("shifted.blur", correct=[True, False, None, None]),
+    split("shifted.none", correct=[None, None]),
+]
+
+
+def test_shifted_sets_go_with_the_misclassification_model_alone():
+    plans = make_plans(SHIFTED, protocols=ALL, seed=0).plans
+    assert [list(plan.shifted) for plan in plans] == [["blur"], [], [], [], []]
+    assert plans[0].shifted["blur"]["shifted.blur"].tolist() == [True, True, False, False]
+    assert plans[0].positive["shifted.blur"].tolist() == [False, True, False, False]
+
+
+def test_shifted_sets_are_in_no_fit_and_no_ood_figure():
+    plans = make_plans(SHIFTED, protocols=ALL, seed=0).plans
+    reported = {name for plan in plans for rows in plan.reported.values() for name in rows}
+    assert not any(name.startswith("shifted.") for name in reported | {name for plan in plans for name in plan.fit})
+
+
+def test_images_in_two_splits_are_listed():
+    found = make_plans(COPIES, protocols=ALL, seed=0).overlaps
+    assert [(each.first, each.second, each.images) for each in found] == [
+        (FIT, TEST, 1),
+        (FIT, "ood.a", 1),
+        ("ood.a", "ood.b", 1),
+    ]
 
 
 UNLABELLED = SplitRows(SplitInfo(FIT, "in_dist.fit"), pd.Series(["0", "1"]), pd.Series([None, None], dtype="boolean"))

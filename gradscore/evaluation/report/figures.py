@@ -47,7 +47,7 @@ class Figures:
 
     def scores(self, task: str, protocol: str) -> list[str]:
         """The scores of a protocol, `meta` first."""
-        return _distinct(key[3] for key in self._records if key[:2] == (task, protocol))
+        return _distinct(key[3] for key in self._records if key[:2] == (task, protocol) and key[4] == "auroc")
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
         """The baseline from logits of the highest AUROC on these very samples, or None without any value."""

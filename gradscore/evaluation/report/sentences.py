@@ -22,6 +22,8 @@ EXPLAINED = {
     "in_dist_only": "In-distribution only: no OOD sample was fitted on.",
     "known": "Known: one half of each OOD set was fitted on, the other half is reported.",
     MISCLASSIFICATION: "Fitted on in_dist.fit, reported on in_dist.test.",
+    "shifted": "The same classes under covariate shift, by the model fitted on in_dist.fit. They are not out of "
+    "distribution and count in no OOD figure.",
 }
 
 

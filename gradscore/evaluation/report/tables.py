@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records import Record
+from ..records import CLASSIFIER, Record
 from .figures import MISCLASSIFICATION, Figures
 from .sentences import EXPLAINED, number
 
@@ -14,6 +14,7 @@ METRICS = {
     "fpr95_ood_positive": "FPR95, OOD or wrong as positives",
     "fpr95_id_positive": "FPR95, in-distribution or right as positives",
 }
+TITLES = {MISCLASSIFICATION: "Wrong predictions", "shifted": "Wrong predictions under covariate shift"}
 SELECTIVE = {"aurc": "AURC", "eaurc": "E-AURC", "augrc": "AUGRC", "brier": "Brier", "ece": "ECE"}
 
 
@@ -48,21 +49,23 @@ class ScoreTable:
 def area_tables(figures: Figures) -> list[ScoreTable]:
     """AUROCs by data set and score, with DeLong intervals, one table for each protocol."""
     tables = []
-    for task in (MISCLASSIFICATION, "ood"):
+    for task in (MISCLASSIFICATION, "shifted", "ood"):
         for place, protocol in enumerate(figures.protocols(task)):
             scores = figures.scores(task, protocol)
             names = [*figures.datasets(task, protocol), *(f"{each} (mean)" for each in figures.groups(protocol))]
             rows = []
             for name in names if task == "ood" else figures.datasets(task, protocol):
                 records = [figures.get(task, protocol, name, score) for score in scores]
-                rows.append((name, _counts(records), _cells(records)))
+                accuracy = figures.get(task, protocol, name, CLASSIFIER, "accuracy")
+                said = f", accuracy {number(accuracy['value'])}" if task == "shifted" and accuracy is not None else ""
+                rows.append((name, _counts(records) + said, _cells(records)))
             tables.append(
                 ScoreTable(
-                    title="Wrong predictions" if task == MISCLASSIFICATION else f"Out of distribution, {protocol}",
+                    title=TITLES.get(task, f"Out of distribution, {protocol}"),
                     caption=EXPLAINED[protocol if task == "ood" else task],
                     columns=["data set", *scores],
                     rows=rows,
-                    headline=place == 0,
+                    headline=place == 0 and task != "shifted",
                 )
             )
     return tables

@@ -1,0 +1,75 @@
+"""Images that are in more than one split, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import pandas as pd
+
+from ..errors import EvaluationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Two splits with images in common.
+
+    Attributes:
+        first: name of a split.
+        second: name of another.
+        images: distinct images in both.
+    """
+
+    first: str
+    second: str
+    images: int
+
+
+def find_overlaps(content: Mapping[str, pd.Series[str]]) -> list[Overlap]:
+    """The pairs of splits with images in common, in the order of the splits.
+
+    Args:
+        content: name of a split -> content hashes of its samples.
+    """
+    distinct = {name: set(hashes) for name, hashes in content.items()}
+    found = [
+        Overlap(first=first, second=second, images=len(distinct[first] & distinct[second]))
+        for first, second in combinations(distinct, 2)
+    ]
+    return [overlap for overlap in found if overlap.images]
+
+
+def in_words(overlaps: Sequence[Overlap]) -> list[str]:
+    """One sentence for each overlap: how many images, and what follows."""
+    return [
+        f"duplicates: {_shared(each)}; "
+        + (
+            "both are reported, so they count on both sides"
+            if _both_reported(each)
+            else "left out where they would fit"
+        )
+        for each in overlaps
+    ]
+
+
+def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
+    """Makes sure that there are none.
+
+    Raises:
+        EvaluationError: there are.
+    """
+    if overlaps:
+        raise EvaluationError(
+            f"{where}: wanted no image in two splits (evaluate.duplicates is error), got "
+            f"{'; '.join(_shared(each) for each in overlaps)}. Select other samples, or set evaluate.duplicates=remove"
+        )
+
+
+def _shared(overlap: Overlap) -> str:
+    number = "1 image is" if overlap.images == 1 else f"{overlap.images} images are"
+    return f"{number} both in {overlap.first} and in {overlap.second}"
+
+
+def _both_reported(overlap: Overlap) -> bool:
+    return overlap.first == "in_dist.test" and overlap.second.startswith(("ood.", "shifted."))
