@@ -24,7 +24,7 @@ CACHE_ELEMENTS = 1 << 20
 ACCELERATOR_ELEMENTS = 1 << 25
 """Elements of a block on an accelerator, where few large reductions are better than many small ones."""
 
-SMALL_ELEMENTS = 1 << 14
+SMALL_ELEMENTS = 1 << 16
 """Blocks up to this size are reduced in float64 at once."""
 
 SAFE = (1e-12, 1e12)

@@ -1,0 +1,193 @@
+"""Speed, memory and accuracy of the engine beside an ordinary training step and `torch.func.vmap`.
+
+    python benchmarks/engine.py --write docs/benchmarks.md
+
+Six statistics (max, min, mean, standard deviation, L1 and L2 norm) of every parameter's per-sample gradient, of 64
+random 32x32 images. A training step is forward and backward of the same model and batch. Runs of the three alternate in
+one process, and ratios are those of medians. `--clock cpu` with one thread holds on a machine that does other things,
+too. The values of one batch are compared with the exact twin in float64; memory is the peak of a process of its own.
+"""
+
+import argparse
+import functools
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from models import MODELS, build, images
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from gradscore import kernels
+from gradscore.gradients import Engine, exact
+from gradscore.statistics import reduce_gradients
+
+STATISTICS = ("max", "min", "mean", "std", "l1", "l2")
+LIMITS = {"MLP 3072-1024-1024-10": 0.65, "LeNet 32-64": 1.15, "ResNet-20": 1.2, "ResNet-18": 1.15, "ViT 192x6": 1.1}
+CHUNK = 16
+
+
+def step(model: nn.Module, batch: Tensor) -> None:
+    logits = model(batch)
+    torch.autograd.grad(F.cross_entropy(logits, logits.argmax(1)), list(model.parameters()))
+
+
+def upstream(logits: Tensor) -> Tensor:
+    """Gradient of the cross entropy against the predicted class."""
+    return torch.softmax(logits.detach(), 1) - F.one_hot(logits.argmax(1), logits.shape[1]).to(logits.dtype)
+
+
+def gradscore(
+    engine: Engine,
+    model: nn.Module,
+    batch: Tensor,
+    *,
+    names: tuple[str, ...] = STATISTICS,
+    gradient: Tensor | None = None,
+) -> dict[str, Tensor]:
+    logits = model(batch)
+    gradient = upstream(logits) if gradient is None else gradient
+    groups = {name: [name] for name in engine.parameters}
+    return reduce_gradients(engine, logits, gradient, statistics=names, groups=groups)
+
+
+def with_vmap(model: nn.Module, batch: Tensor) -> list[Tensor]:
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    buffers = dict(model.named_buffers())
+
+    def loss(weights: dict[str, Tensor], image: Tensor) -> Tensor:
+        logits = functional_call(model, (weights, buffers), (image.unsqueeze(0),))
+        return F.cross_entropy(logits, logits.detach().argmax(1))
+
+    found = []
+    for images_of_chunk in batch.split(CHUNK):
+        for gradient in vmap(grad(loss), (None, 0))(parameters, images_of_chunk).values():
+            flat = gradient.flatten(1)
+            reductions = (flat.amax(1), flat.amin(1), flat.mean(1), flat.std(1), flat.norm(1, 1), flat.norm(2, 1))
+            found.append(torch.stack(reductions))
+    return found
+
+
+def medians(runs: int, clock: Callable[[], float], *functions: Callable[[], object]) -> list[float]:
+    seconds: list[list[float]] = [[] for _ in functions]
+    for function in functions:
+        function()
+    for _ in range(runs):
+        for place, function in enumerate(functions):
+            start = clock()
+            function()
+            seconds[place].append(clock() - start)
+    return [statistics.median(each) for each in seconds]
+
+
+def error(name: str, samples: int, dtype: torch.dtype) -> float:
+    """Largest difference to the exact twin in float64, relative to the norm (L1, L2) or the largest element."""
+    truth_model, truth_batch = build(name).double(), images(samples).double()
+    parameters = dict(truth_model.named_parameters())
+    logits = truth_model(truth_batch)
+    gradient = upstream(logits)
+    model, batch = build(name).to(dtype), images(samples).to(dtype)
+    found = gradscore(Engine(dict(model.named_parameters())), model, batch, gradient=gradient.to(dtype))
+    worst = 0.0
+    for index, gradients in exact.per_sample_gradients(logits, gradient, parameters):
+        for parameter, values in gradients.items():
+            g = values.flatten().numpy()  # NumPy adds pairwise; torch's own norms are good to 1e-13
+            largest = np.abs(g).max()
+            if not largest:
+                continue
+            deviation = g.std(ddof=1) if g.size > 1 else 0.0
+            truth = {"max": g.max(), "min": g.min(), "mean": g.mean(), "std": deviation}
+            truth |= {"l1": np.abs(g).sum(), "l2": np.sqrt((g * g).sum())}
+            for statistic, value in truth.items():
+                scale = value if statistic in ("l1", "l2") else largest
+                worst = max(worst, abs(float((found[f"{parameter}/{statistic}"][index] - value) / scale)))
+    return worst
+
+
+def peak(name: str, what: str, threads: int) -> float:
+    """Peak memory in MiB above that of the loaded model and batch, in a process of its own."""
+    command = [sys.executable, __file__, "--memory-of", name, what, "--threads", str(threads)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def print_peak(name: str, what: str) -> None:
+    model, batch = build(name), images(64)
+    engine = Engine(dict(model.named_parameters()), self_check=False)
+    small = images(2)
+    work = {
+        "step": functools.partial(step, model),
+        "gradscore": functools.partial(gradscore, engine, model),
+        "one statistic": functools.partial(gradscore, engine, model, names=("l2",)),
+    }[what]
+    work(small)  # loads the libraries
+    before = high_water_mark()
+    work(batch)
+    work(batch)
+    print(high_water_mark() - before)
+
+
+def high_water_mark() -> float:
+    """Most memory this process ever held, in MiB; Linux only."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def table(options: argparse.Namespace) -> str:
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
+    compiled = "with" if kernels.row_sums(torch.ones(1, 1)) is not None else "without"
+    settings = f"Batch 64, {options.threads} thread(s), float32, {options.clock} time, {options.runs} alternating runs"
+    columns = ["model", "step ms", "gradscore ms", "ratio", "limit", "vmap ms", "times as fast as vmap"]
+    columns += ["error float32", "error float64", "peak MiB: step", "gradscore", "one statistic"]
+    lines = [
+        f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {platform.machine()}.",
+        "",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
+    ]
+    for name in options.models:
+        model, batch = build(name), images(64)
+        engine = Engine(dict(model.named_parameters()))
+        functions = [functools.partial(step, model, batch), functools.partial(gradscore, engine, model, batch)]
+        plain, ours = (1e3 * seconds for seconds in medians(options.runs, clock, *functions))
+        [peer] = medians(options.vmap_runs, clock, functools.partial(with_vmap, model, batch))
+        memory = [peak(name, what, options.threads) for what in ("step", "gradscore", "one statistic")]
+        errors = [error(name, 4, dtype) for dtype in (torch.float32, torch.float64)]
+        cells = [name, f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}", f"{LIMITS[name]}", f"{1e3 * peer:.0f}"]
+        cells += [f"{1e3 * peer / ours:.1f}", *(f"{each:.1e}" for each in errors), *(f"{each:.0f}" for each in memory)]
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--vmap-runs", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
+    parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
+    parser.add_argument("--memory-of", nargs=2, metavar=("MODEL", "WHAT"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.memory_of:
+        print_peak(*options.memory_of)
+        return
+    text = table(options)
+    print(text)
+    if options.write:
+        begin, end = "<!-- engine.py begins -->", "<!-- engine.py ends -->"
+        before, _, rest = options.write.read_text().partition(begin)
+        _, _, after = rest.partition(end)
+        options.write.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+if __name__ == "__main__":
+    main()
