@@ -1,0 +1,85 @@
+"""Norms of successive tensors and the angles between them: what three quantities share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from .quantity import Quantity
+
+SAFE = (1e-15, 1e15)
+"""Norms in this range have squares that float32 holds."""
+
+NORM, CORRELATION = "norm", "correlation"
+
+
+def precise_norm(tensor: Tensor, *, dim: int | None = None) -> Tensor:
+    """The Euclidean norm in float64, or of every row; squares neither under- nor overflow.
+
+    Args:
+        tensor: of any shape; (n, p) with `dim` 1.
+        dim: the axis that is summed over; all by default.
+    """
+    if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
+        fast: Tensor = torch.linalg.vector_norm(tensor, dim=dim)
+        if fast.numel() and SAFE[0] < float(fast.min()) and float(fast.max()) < SAFE[1]:
+            return fast.double()
+    exact: Tensor = torch.linalg.vector_norm(tensor, dim=dim, dtype=torch.float64)
+    return exact
+
+
+class Geometry:
+    """Remembers the last tensor of every name.
+
+    Args:
+        correlation: record the cosine of the angle between successive tensors.
+        normalize: divide norms by the root of the number of elements, which gives the root mean square.
+    """
+
+    def __init__(self, *, correlation: bool, normalize: bool) -> None:
+        self.correlation, self.normalize = correlation, normalize
+        self._last: dict[str, tuple[Tensor, float]] = {}
+
+    def observe(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Takes the next tensor of a name.
+
+        Args:
+            name: of a layer or parameter.
+            tensor: of any shape.
+
+        Yields:
+            Measures and values: the norm; and the correlation with the tensor before, if there was one of the same
+            shape and neither is zero or not finite (the angle is undefined otherwise, and nothing takes its place).
+        """
+        tensor = tensor.detach()
+        norm = precise_norm(tensor)
+        yield NORM, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm
+        if self.correlation:
+            size = float(norm)
+            last, last_size = self._last.get(name, (tensor[:0], 0.0))
+            if last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
+                yield CORRELATION, cosine(last, tensor, last_size, size)
+            self._last[name] = (tensor.clone(), size)
+
+    def restart(self) -> None:
+        """Forgets the last tensors."""
+        self._last = {}
+
+
+def cosine(one: Tensor, other: Tensor, one_norm: float, other_norm: float) -> Tensor:
+    """The cosine of the angle between two tensors of known norms, between -1 and 1, in float64."""
+    extremes = (one_norm, other_norm)
+    if one.dtype == torch.float32 and SAFE[0] < min(extremes) and max(extremes) < SAFE[1]:
+        product = torch.dot(one.flatten(), other.flatten()).double()
+        return (product / (one_norm * other_norm)).clamp(-1, 1)
+    product = torch.dot(one.flatten().double() / one_norm, other.flatten().double() / other_norm)
+    return product.clamp(-1, 1)
+
+
+def record_geometry(quantity: Quantity, geometry: Geometry, name: str, tensor: Tensor) -> None:
+    """Feeds a tensor to a geometry and records what comes out."""
+    for measure, value in geometry.observe(name, tensor):
+        quantity.record(measure, name, value)

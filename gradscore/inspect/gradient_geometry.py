@@ -1,0 +1,41 @@
+"""Norms of parameter gradients, and how they turn from batch to batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .geometry import Geometry, record_geometry
+from .quantity import TensorQuantity
+
+
+class GradientGeometry(TensorQuantity):
+    """Norm of the gradient of each parameter, and its correlation with that of the batch before.
+
+    See `OutputGradientGeometry` for both measures and for where no value is recorded.
+
+    Args:
+        correlation: also record correlations; keeps a copy of the last gradient of every parameter.
+        normalize: divide norms by the root of the number of elements: root mean square.
+        log_scale: draw norms on a logarithmic scale.
+        options: see `Quantity`.
+    """
+
+    name = "parameter gradient"
+
+    def __init__(
+        self, *, correlation: bool = True, normalize: bool = False, log_scale: bool = False, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.log_scale = log_scale
+        self._geometry = Geometry(correlation=correlation, normalize=normalize)
+
+    def observe(self, name: str, tensor: Tensor) -> None:
+        """See `TensorQuantity`."""
+        record_geometry(self, self._geometry, name, tensor)
+
+    def reset(self) -> None:
+        """See `Quantity`; the next batch has no batch before it."""
+        super().reset()
+        self._geometry.restart()

@@ -1,0 +1,166 @@
+"""The signal-to-noise ratio of gradients: how much the samples agree on where a parameter should go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import nan
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from ..gradients import PerSample
+from ..gradients.factored import sample_slices
+from .quantity import MODEL, Row, SampleGradientQuantity
+
+BUDGET = 1 << 18
+"""Elements of gradients held in float64 at a time."""
+
+
+@dataclass
+class EntryMoments:
+    """Mean and spread over samples of every entry of a gradient, in float64.
+
+    Attributes:
+        count: samples.
+        mean: of the shape of the parameter, flattened.
+        squares: sums of squared deviations from the mean, never negative.
+    """
+
+    count: int
+    mean: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> EntryMoments:
+        """The moments of some samples, (n, p).
+
+        Deviations from the first sample are taken in the precision the gradients have: where all samples nearly agree,
+        they are exact, and nothing cancels.
+        """
+        first = values[0]
+        deviations = (values - first).double()
+        share = deviations.mean(0)
+        squares = (deviations - share).square_().sum(0)
+        return cls(len(values), first.double() + share, squares)
+
+    def merge(self, other: EntryMoments) -> None:
+        """Takes in the moments of other samples; see `aggregate.Running` for the source."""
+        total = self.count + other.count
+        difference = other.mean - self.mean
+        self.squares += other.squares + difference**2 * (self.count * other.count / total)
+        self.mean += difference * (other.count / total)
+        self.count = total
+
+    def copy(self) -> EntryMoments:
+        """The same moments, which change on their own."""
+        return EntryMoments(self.count, self.mean.clone(), self.squares.clone())
+
+
+class MeanGSNR(SampleGradientQuantity):
+    """Squared mean over population variance of each entry's gradient over samples, averaged over entries.
+
+    Both the ratio within each batch (measure "batch") and that over all samples since the last reset (measure "data
+    set") are kept, for every parameter and for the model, in which every entry weighs the same.
+
+    Below two samples a variance says nothing: the ratio is undefined, NaN, and counted in `undefined`. An entry whose
+    gradient is zero for every sample has ratio 0. Entries with a gradient that is not finite are left out.
+
+    Args:
+        epsilon: keeps the denominator from zero.
+        relative: scale `epsilon` by the squared mean, so that the ratio does not depend on the size of gradients (and
+            never exceeds 1 / epsilon); otherwise it is added as it is, as cockpit does, and swamps small gradients.
+        options: see `Quantity`.
+
+    Attributes:
+        moments: by parameter, over all samples since the last reset.
+        undefined: batches with fewer than two samples.
+
+    Raises:
+        ConfigError: an epsilon that is not positive.
+
+    Source: Liu et al. 2020, "Understanding why neural networks generalize well through GSNR of parameters", equation 1.
+    """
+
+    name = "gradient signal-to-noise ratio"
+
+    def __init__(self, *, epsilon: float = 1e-5, relative: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        if not epsilon > 0:
+            raise ConfigError(f"epsilon must be above 0, got {epsilon}")
+        self.epsilon, self.relative = epsilon, relative
+        self.moments: dict[str, EntryMoments] = {}
+        self.undefined = 0
+        self._batch: dict[str, EntryMoments] = {}
+
+    def start(self, samples: int) -> None:
+        """See `SampleGradientQuantity`."""
+        self._batch = {}
+        self.undefined += samples < 2
+
+    def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
+        """See `SampleGradientQuantity`."""
+        for rows in sample_slices(len(gradient), parameter.numel(), BUDGET):
+            values = gradient.dense(rows).reshape(rows.stop - rows.start, -1)
+            _merge(self._batch, name, EntryMoments.of(values))
+
+    def finish(self) -> None:
+        """See `SampleGradientQuantity`."""
+        for name, ratio in self._means(self._batch).items():
+            self.record("batch", name, ratio)
+        for name, moments in self._batch.items():
+            _merge(self.moments, name, moments)
+        self._batch = {}
+
+    def ratios(self, name: str) -> Tensor:
+        """The ratio of every entry of a parameter over all samples, flattened, float64; NaN where it is undefined."""
+        return self._ratios(self.moments[name])
+
+    def over_data_set(self) -> dict[str, float]:
+        """Mean ratio over all samples since the last reset, by parameter and of the model; NaN where undefined."""
+        return self._means(self.moments)
+
+    def summary(self) -> Iterator[Row]:
+        """Ratios within batches and over the data set."""
+        yield from super().summary()
+        for name, ratio in self.over_data_set().items():
+            yield Row("data set", name, "mean", ratio)
+
+    def reset(self) -> None:
+        """See `Quantity`."""
+        super().reset()
+        self.moments = {}
+        self.undefined = 0
+
+    def merge(self, other: Self) -> None:
+        """See `Quantity`."""
+        super().merge(other)
+        self.undefined += other.undefined
+        for name, moments in other.moments.items():
+            _merge(self.moments, name, moments.copy())
+
+    def _ratios(self, moments: EntryMoments) -> Tensor:
+        if moments.count < 2:
+            return torch.full_like(moments.mean, nan)
+        signal = moments.mean**2
+        noise = moments.squares / moments.count + self.epsilon * (signal if self.relative else 1.0)
+        ratios = torch.where(noise > 0, signal / noise, 0.0)
+        return torch.where(moments.mean.isfinite() & moments.squares.isfinite(), ratios, nan)
+
+    def _means(self, moments: dict[str, EntryMoments]) -> dict[str, float]:
+        found = {name: self._ratios(each) for name, each in moments.items()}
+        means = {name: float(ratios.nanmean()) for name, ratios in found.items()}
+        if found:
+            sums = sum(float(ratios.nansum()) for ratios in found.values())
+            defined = sum(int((~ratios.isnan()).sum()) for ratios in found.values())
+            means[MODEL] = sums / defined if defined else nan
+        return means
+
+
+def _merge(moments: dict[str, EntryMoments], name: str, more: EntryMoments) -> None:
+    if name in moments:
+        moments[name].merge(more)
+    else:
+        moments[name] = more

@@ -1,0 +1,36 @@
+"""How large parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+from torch import Tensor, nn
+
+from .geometry import precise_norm
+from .quantity import ModuleQuantity
+
+
+class ParameterNorm(ModuleQuantity):
+    """Euclidean norm of named attributes of modules; a module without one, or where it is None, is left out.
+
+    Args:
+        attrs: names of attributes that are tensors.
+        normalize: divide norms by the root of the number of elements: root mean square.
+        options: see `Quantity`.
+    """
+
+    name = "parameter"
+
+    def __init__(self, *, attrs: Sequence[str] = ("weight", "bias"), normalize: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.attrs, self.normalize = tuple(attrs), normalize
+
+    def observe(self, layer: str, module: nn.Module) -> None:
+        """See `ModuleQuantity`."""
+        for name in self.attrs:
+            tensor = getattr(module, name, None)
+            if isinstance(tensor, Tensor) and tensor.numel():
+                norm = precise_norm(tensor.detach())
+                self.record(f"{name} norm", layer, norm / sqrt(tensor.numel()) if self.normalize else norm)

@@ -1,0 +1,98 @@
+"""Feeding quantities with the gradients of single samples, straight from the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..gradients import Engine, PerSample
+from ..gradients.factored import Block
+from .quantity import SampleGradientQuantity
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Per-sample gradients times one number per sample, in float64.
+
+    Attributes:
+        base: the gradients.
+        scale: (N,) float64.
+    """
+
+    base: PerSample
+    scale: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `PerSample`."""
+        return self.base.shape
+
+    @property
+    def device(self) -> torch.device:
+        """See `PerSample`."""
+        return self.base.device
+
+    @property
+    def implicit_zeros(self) -> int:
+        """See `PerSample`."""
+        return self.base.implicit_zeros
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.base)
+
+    def blocks(self, budget: int) -> Iterator[Block]:
+        """See `PerSample`."""
+        for rows, block in self.base.blocks(budget):
+            yield rows, block.double() * self.scale[rows].unsqueeze(1)
+
+    def dense(self, rows: slice) -> Tensor:
+        """See `PerSample`."""
+        values = self.base.dense(rows)
+        return values.double() * self.scale[rows].view(-1, *[1] * (values.dim() - 1))
+
+    def reshaped(self, shape: tuple[int, ...]) -> Scaled:
+        """See `PerSample`."""
+        return Scaled(self.base.reshaped(shape), self.scale)
+
+
+def observe_samples(
+    engine: Engine,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    quantities: Sequence[SampleGradientQuantity],
+    *,
+    scale: Tensor | None = None,
+    retain_graph: bool = False,
+) -> None:
+    """Runs one backward pass and feeds quantities with the per-sample gradients of a batch.
+
+    A parameter that the outputs do not depend on, or that is frozen, is not looked at.
+
+    Args:
+        engine: knows the parameters.
+        outputs: (N, ...) with a graph; sample n must depend on nothing but input n and the parameters.
+        grad_outputs: gradient of the losses at the outputs, of their shape.
+        quantities: what is fed.
+        scale: (N,) float64, by which the gradients are multiplied afterwards, in float64.
+        retain_graph: keep the graph for another pass.
+
+    Raises:
+        CoupledSamplesError: the losses of the samples depend on one another.
+        EngineError: gradients that cannot be computed.
+    """
+    parameters: Mapping[str, Tensor] = engine.parameters
+
+    def sink(name: str, rows: slice, gradient: PerSample) -> None:
+        scaled = gradient if scale is None else Scaled(gradient, scale[rows].to(gradient.device))
+        for quantity in quantities:
+            quantity.observe(name, parameters[name], scaled)
+
+    for quantity in quantities:
+        quantity.start(len(outputs))
+    engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
+    for quantity in quantities:
+        quantity.finish()

@@ -1,0 +1,304 @@
+"""Quantities that hooks feed, against NumPy and numbers worked by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradscore.errors import ConfigError
+from gradscore.inspect import (
+    ExplicitCall,
+    GradientActivation,
+    GradientGeometry,
+    LossModule,
+    OutputActivation,
+    OutputGradientGeometry,
+    OutputNorm,
+    ParameterDifferenceGeometry,
+    ParameterNorm,
+    Running,
+    Series,
+)
+
+LAYER = nn.Linear(1, 1)
+VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
+
+
+def filled(kind, values):
+    aggregate = kind()
+    for value in values:
+        aggregate.add(value)
+    return aggregate
+
+
+def listed(quantity, measure, layer="layer"):
+    return quantity.value[measure][layer].values
+
+
+EXPECTED = {
+    "mean": np.mean(VALUES), "std": np.std(VALUES), "min": -5.0, "max": 9.0,
+    "median": 2.0, "Q1": np.quantile(VALUES, 0.25), "Q3": np.quantile(VALUES, 0.75),
+    "IQR": np.quantile(VALUES, 0.75) - np.quantile(VALUES, 0.25),
+}  # fmt: skip
+BANDS = {
+    "std": (np.mean(VALUES) - np.std(VALUES), np.mean(VALUES) + np.std(VALUES)),
+    "min-max": (-5.0, 9.0),
+    "Q1-Q3": (np.quantile(VALUES, 0.25), np.quantile(VALUES, 0.75)),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_points_in_memory(name):
+    assert filled(Series, VALUES).point(name) == pytest.approx(EXPECTED[name])
+
+
+@pytest.mark.parametrize("name", ["mean", "std", "min", "max"])
+def test_points_in_place(name):
+    assert filled(Running, VALUES).point(name) == pytest.approx(EXPECTED[name])
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_bands_in_memory(name):
+    assert filled(Series, VALUES).band(name) == pytest.approx(BANDS[name])
+
+
+@pytest.mark.parametrize("name", ["std", "min-max"])
+def test_bands_in_place(name):
+    assert filled(Running, VALUES).band(name) == pytest.approx(BANDS[name])
+
+
+@pytest.mark.parametrize("kind", [Running, Series])
+@pytest.mark.parametrize("cut", range(len(VALUES) + 1))
+def test_merged_aggregates(kind, cut):
+    one, other = filled(kind, VALUES[:cut]), filled(kind, VALUES[cut:])
+    one.merge(other)
+    assert [one.count, *map(one.point, ("mean", "std", "min", "max"))] == pytest.approx(
+        [7, *(EXPECTED[name] for name in ("mean", "std", "min", "max"))]
+    )
+
+
+@pytest.mark.parametrize("kind", [Running, Series])
+def test_values_that_are_not_finite_are_counted_apart(kind):
+    aggregate = filled(kind, [np.nan, 1.0, np.inf, 3.0])
+    assert (aggregate.count, aggregate.non_finite, aggregate.point("mean")) == (2, 2, 2.0)
+
+
+@pytest.mark.parametrize("kind", [Running, Series])
+def test_nothing_was_observed(kind):
+    assert np.isnan([kind().point("mean"), *kind().band("min-max")]).all()
+
+
+def test_variance_of_large_values_that_nearly_agree():
+    assert filled(Running, [1e9, 1e9 + 1, 1e9 + 2]).point("std") == pytest.approx(np.sqrt(2 / 3))
+
+
+REFUSED = {
+    "unknown statistic": ({"line_aggregation": "mode"}, "no statistic 'mode'; there are mean, std"),
+    "unknown range": ({"range_aggregation": "all"}, "no range 'all'; there are std"),
+    "median in place": ({"line_aggregation": ["mean", "median"]}, "'median' needs the values themselves"),
+    "quartiles in place": ({"range_aggregation": "Q1-Q3"}, "set inplace=False"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_aggregations_are_checked_when_a_quantity_is_made(options, message):
+    with pytest.raises(ConfigError, match=message):
+        OutputNorm(**options)
+
+
+def test_merging_other_settings():
+    with pytest.raises(ConfigError, match="only a OutputNorm of the same settings"):
+        OutputNorm().merge(OutputNorm(inplace=False))
+
+
+GRADIENTS = [torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[0.0, 4.0], [3.0, 0.0]]), torch.ones(1, 2)]
+
+
+def test_norms_of_whole_batches_and_turns_between_them():
+    quantity = OutputGradientGeometry(inplace=False)
+    for gradient in (*GRADIENTS, -GRADIENTS[2]):
+        quantity.observe("layer", LAYER, gradient)
+    assert listed(quantity, "norm") == pytest.approx([5.0, 5.0, np.sqrt(2), np.sqrt(2)])
+    assert listed(quantity, "correlation") == pytest.approx([0.0, -1.0])
+
+
+def test_tiny_gradients_have_their_true_turn():
+    quantity = GradientGeometry(inplace=False)
+    for scale in (1e-5, 1e-5, 1e-25, -1e-25):
+        quantity.observe("p", scale * torch.tensor([1.0, 2.0, 2.0]))
+    assert listed(quantity, "norm", "p") == pytest.approx([3e-5, 3e-5, 3e-25, 3e-25])
+    assert listed(quantity, "correlation", "p") == pytest.approx([1.0, 1.0, -1.0])
+
+
+def test_no_turn_from_or_to_nothing():
+    quantity = GradientGeometry(inplace=False)
+    for gradient in (torch.ones(2), torch.zeros(2), torch.ones(2), torch.full((2,), torch.nan)):
+        quantity.observe("p", gradient)
+    assert "correlation" not in quantity.value
+    assert quantity.value["norm"]["p"].non_finite == 1
+
+
+def test_root_mean_square():
+    quantity = GradientGeometry(normalize=True, correlation=False, inplace=False)
+    quantity.observe("p", torch.full((5, 5), -3.0))
+    assert listed(quantity, "norm", "p") == [3.0]
+    assert list(quantity.value) == ["norm"]
+
+
+REDUCTIONS = {"mean": (6.0, 8.0), "sum": (3.0, 4.0)}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_norms_per_sample(reduction):
+    quantity = OutputGradientGeometry(inplace=False, per_sample=True, reduction=reduction)
+    quantity.observe("layer", LAYER, GRADIENTS[0])
+    assert listed(quantity, "norm per sample") == pytest.approx(REDUCTIONS[reduction])
+
+
+def test_reset_begins_a_new_history():
+    quantity = GradientGeometry()
+    quantity.observe("p", torch.ones(2))
+    quantity.reset()
+    quantity.observe("p", torch.ones(2))
+    assert list(quantity.value) == ["norm"]
+    assert quantity.value["norm"]["p"].count == 1
+
+
+def test_steps_of_parameters():
+    quantity = ParameterDifferenceGeometry(inplace=False)
+    for value in ([0.0, 0.0], [3.0, 4.0], [6.0, 8.0], [6.0, 0.0]):
+        quantity.observe("p", torch.tensor(value))
+    assert listed(quantity, "norm", "p") == pytest.approx([5.0, 5.0, 8.0])
+    assert listed(quantity, "correlation", "p") == pytest.approx([1.0, -0.8])
+
+
+def test_a_step_does_not_span_a_reset():
+    quantity = ParameterDifferenceGeometry()
+    quantity.observe("p", torch.zeros(2))
+    quantity.reset()
+    quantity.observe("p", torch.ones(2))
+    assert quantity.value == {}
+
+
+def test_steps_are_of_copies():
+    quantity = ParameterDifferenceGeometry(inplace=False)
+    parameter = torch.zeros(4)
+    quantity.observe("p", parameter)
+    quantity.observe("p", parameter.add_(2.0))
+    assert listed(quantity, "norm", "p") == [4.0]
+
+
+def test_activation_and_death_of_gradients():
+    quantity = GradientActivation(inplace=False)
+    quantity.observe("weight", torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 1e-9]]))
+    quantity.observe("bias", torch.tensor([0.0, 2.0, 1e-9, -1.0]))
+    assert listed(quantity, "activation rate", "weight") == pytest.approx([1 / 3])
+    assert listed(quantity, "death rate", "weight") == pytest.approx([1 / 3])
+    assert listed(quantity, "activation rate", "bias") == listed(quantity, "death rate", "bias") == [0.5]
+
+
+def test_example_of_the_documentation():
+    quantity = GradientActivation(inplace=False)
+    quantity.observe("weight", torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]))
+    assert listed(quantity, "activation rate", "weight") == [0.5]
+    assert listed(quantity, "death rate", "weight") == pytest.approx([1 / 3])
+
+
+def test_units_that_are_dead_in_every_batch():
+    one, other = GradientActivation(), GradientActivation()
+    one.observe("bias", torch.tensor([0.0, 1.0, 0.0]))
+    other.observe("bias", torch.tensor([0.0, 0.0, 1.0]))
+    assert one.never_active() == {"bias": (2, 3)}
+    one.merge(other)
+    assert one.never_active() == {"bias": (1, 3)}
+
+
+OUTPUTS = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]]])
+ACTIVITY = {
+    "channels first": (False, (0 + 3 / 4 + 1 / 4) / 3, 1 / 3),
+    "channels last": (True, (2 / 6 + 2 / 6) / 2, 0.0),
+}
+
+
+@pytest.mark.parametrize(("channel_last", "rate", "death"), ACTIVITY.values(), ids=ACTIVITY)
+def test_activation_and_death_of_outputs(channel_last, rate, death):
+    quantity = OutputActivation(channel_last=channel_last, inplace=False)
+    quantity.observe("layer", LAYER, OUTPUTS)
+    assert listed(quantity, "activation rate") == pytest.approx([rate])
+    assert listed(quantity, "death rate") == pytest.approx([death])
+
+
+def test_norms_of_outputs():
+    quantity = OutputNorm(inplace=False)
+    quantity.observe("layer", LAYER, torch.tensor([[[3.0], [4.0]], [[0.0], [1.0]]]))
+    quantity.observe("flat", LAYER, torch.tensor([1.0, -2.0]))
+    assert (listed(quantity, "norm"), listed(quantity, "norm", "flat")) == ([3.0], [1.5])
+    rms = OutputNorm(inplace=False, normalize=True)
+    rms.observe("layer", LAYER, torch.full((2, 9), 2.0))
+    assert listed(rms, "norm") == [2.0]
+
+
+def evaluated(**options):
+    quantity = OutputNorm(**options)
+    module = nn.Linear(1, 1).eval()
+    quantity.observe("training mode", nn.Linear(1, 1), torch.ones(2, 1))
+    quantity.observe("eval mode", module, torch.ones(2, 1))
+    with torch.no_grad():
+        quantity.observe("no gradients", nn.Linear(1, 1), torch.ones(2, 1))
+    return sorted(quantity.value.get("norm", {}))
+
+
+PASSES = {
+    "told from gradients": ({}, ["eval mode", "training mode"]),
+    "told from the module": ({"evaluation_from_grad": False}, ["no gradients", "training mode"]),
+    "all passes": ({"record_eval": True}, ["eval mode", "no gradients", "training mode"]),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), PASSES.values(), ids=PASSES)
+def test_which_passes_count(options, expected):
+    assert evaluated(**options) == expected
+
+
+def test_norms_of_parameters():
+    quantity = ParameterNorm(inplace=False)
+    layer = nn.Linear(2, 2, bias=False)
+    nn.init.constant_(layer.weight, 2.0)
+    quantity.observe("layer", layer)
+    quantity.observe("nothing", nn.ReLU())
+    assert quantity.value.keys() == {"weight norm"}
+    assert listed(quantity, "weight norm") == [4.0]
+
+
+def test_losses_of_a_module():
+    quantity = LossModule(evaluation_from_grad=True, inplace=False)
+    quantity.observe("loss", nn.MSELoss(), torch.tensor(3.0))
+    with torch.no_grad():
+        quantity.observe("loss", nn.MSELoss(), torch.tensor([5.0]))
+    assert listed(quantity, "training loss", "(model)") == [3.0]
+    assert listed(quantity, "validation loss", "(model)") == [5.0]
+    with pytest.raises(ConfigError, match=r"MSELoss returned a tensor of shape \(2,\), wanted a single loss"):
+        quantity.observe("loss", nn.MSELoss(), torch.zeros(2))
+
+
+def test_figures_pushed_by_hand():
+    quantity = ExplicitCall()
+    quantity.push_loss(1.0, train=True)
+    quantity.push_loss(3.0, train=True)
+    quantity.push_loss(2.0, train=False, running=False)
+    quantity.push_memory("accuracy", 0.5)
+    assert quantity.value["training loss"]["(model)"].mean == 2.0
+    assert listed(quantity, "validation loss", "(model)") == [2.0]
+    assert [row.value for row in quantity.summary() if row.statistic == "median"] == [2.0, 0.5]
+    with pytest.raises(ConfigError, match="'accuracy' is kept in memory"):
+        quantity.push_running("accuracy", 0.5)
+
+
+def test_the_same_whether_in_place_or_in_memory():
+    one, other = GradientGeometry(inplace=True), GradientGeometry(inplace=False)
+    for gradient in torch.randn(20, 6, generator=torch.Generator().manual_seed(0)):
+        one.observe("p", gradient)
+        other.observe("p", gradient)
+    found = {(row.measure, row.statistic): row.value for row in one.summary()}
+    kept = {(row.measure, row.statistic): row.value for row in other.summary()}
+    assert found == pytest.approx({key: kept[key] for key in found}, rel=1e-12)

@@ -1,0 +1,260 @@
+"""Quantities over per-sample gradients, against NumPy on gradients from the exact twin."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from gradscore import Engine
+from gradscore.errors import ConfigError
+from gradscore.gradients import exact
+from gradscore.gradients.factored import Dense, Rows
+from gradscore.inspect import GradAbsMax, GradHist1d, GradHist2d, MeanGSNR, ParamAbsMax, observe_samples
+
+MODELS = {
+    "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.Tanh(), nn.Linear(9, 4)),
+    "dead units": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.ReLU(), nn.Linear(9, 4)),
+    "convolution": lambda: nn.Sequential(nn.Conv2d(3, 5, 3), nn.Tanh(), nn.Flatten(), nn.Linear(20, 4)),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    torch.manual_seed(0)
+    return MODELS[request.param]().double()
+
+
+def losses_of(model, start, stop):
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(24, 3, 4, 4, dtype=torch.float64, generator=generator)[start:stop]
+    return F.cross_entropy(model(images), torch.arange(24)[start:stop] % 4, reduction="none")
+
+
+def feed(model, *quantities, batches=((0, 24),)):
+    engine = Engine(dict(model.named_parameters()))
+    for batch in batches:
+        losses = losses_of(model, *batch)
+        observe_samples(engine, losses, torch.ones_like(losses), quantities)
+    return quantities[0]
+
+
+def truth(model, start=0, stop=24):
+    """Exact per-sample gradients, (N, elements) by parameter."""
+    losses = losses_of(model, start, stop)
+    found = exact.per_sample_gradients(losses, torch.ones_like(losses), dict(model.named_parameters()))
+    rows = [{name: gradient.flatten().numpy() for name, gradient in gradients.items()} for _, gradients in found]
+    return {name: np.stack([row[name] for row in rows]) for name, _ in model.named_parameters()}
+
+
+def binned(values, bins, low, high):
+    """Indices as documented: floor((v - low) / (high - low) * bins), the outermost bins take what lies beyond."""
+    return np.clip(np.floor((np.asarray(values) - low) / (high - low) * bins), 0, bins - 1).astype(int)
+
+
+def counted(values, bins, low, high):
+    return np.bincount(binned(values, bins, low, high).ravel(), minlength=bins)
+
+
+BATCHES = {
+    "one batch": [(0, 24)],
+    "ragged batches": [(0, 10), (10, 20), (20, 24)],
+    "one by one": [(i, i + 1) for i in range(24)],
+}
+
+
+@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
+def test_histogram_of_every_parameter(model, batches):
+    quantity = feed(model, GradHist1d(bins=21, span=(-0.3, 0.2)), batches=batches)
+    expected = {name: counted(values, 21, -0.3, 0.2).tolist() for name, values in truth(model).items()}
+    assert {name: each.counts.tolist() for name, each in quantity.histograms.items()} == expected
+    assert quantity.model.counts.tolist() == np.sum(list(expected.values()), axis=0).tolist()
+    assert quantity.model.counts.dtype == torch.int64
+
+
+def test_interior_counts_are_those_of_numpy(model):
+    quantity = feed(model, GradHist1d(bins=30, span=(-0.31, 0.29)))
+    gradients = np.concatenate([values.ravel() for values in truth(model).values()])
+    expected, edges = np.histogram(np.clip(gradients, -0.31, 0.29), 30, (-0.31, 0.29))
+    assert quantity.model.counts.tolist() == expected.tolist()
+    np.testing.assert_allclose(quantity.model.edges[0], edges)
+
+
+@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
+def test_histogram_against_parameters(model, batches):
+    quantity = feed(
+        model, GradHist2d(bins=(8, 6), spans=((-0.3, 0.2), (-0.2, 0.1)), keep_individual=True), batches=batches
+    )
+    parameters = {name: each.detach().numpy().ravel() for name, each in model.named_parameters()}
+    expected = {}
+    for name, values in truth(model).items():
+        places = binned(values, 8, -0.3, 0.2) * 6 + binned(parameters[name], 6, -0.2, 0.1)
+        expected[name] = np.bincount(places.ravel(), minlength=48).reshape(8, 6).tolist()
+    assert {name: each.counts.tolist() for name, each in quantity.histograms.items()} == expected
+    assert quantity.model.counts.tolist() == np.sum(list(expected.values()), axis=0).tolist()
+
+
+def test_individual_histograms_only_on_request(model):
+    assert feed(model, GradHist2d()).histograms == {}
+
+
+def test_range_follows_the_gradients_in_the_next_period(model):
+    quantity = feed(model, GradHist1d(bins=10, adapt=GradAbsMax(padding=0.25)))
+    assert quantity.span == (-2.0, 2.0)
+    quantity.reset()
+    largest = max(np.abs(values).max() for values in truth(model).values())
+    assert quantity.span == pytest.approx((-1.25 * largest, 1.25 * largest))
+    assert quantity.histograms == {}
+
+
+def test_range_of_every_parameter(model):
+    quantity = feed(model, GradHist1d(bins=10, adapt=GradAbsMax(), per_parameter=True))
+    quantity.reset()
+    feed(model, quantity)
+    largest = {name: np.abs(values).max() for name, values in truth(model).items()}
+    assert {name: each.ranges[0][1] for name, each in quantity.histograms.items()} == pytest.approx(largest)
+    with pytest.raises(ConfigError, match="different bins cannot be merged"):
+        _ = quantity.model
+
+
+def test_each_axis_adapts_on_its_own(model):
+    quantity = feed(model, GradHist2d(adapt=(None, ParamAbsMax())))
+    quantity.reset()
+    largest = max(float(parameter.detach().abs().max()) for parameter in model.parameters())
+    assert quantity.spans[0] == (-1.0, 1.0)
+    assert quantity.spans[1] == pytest.approx((-largest, largest))
+
+
+def test_range_has_a_smallest_size():
+    assert GradAbsMax(min_size=0.5).new_range(0.0) == (-0.25, 0.25)
+
+
+def test_values_that_are_not_finite_are_counted_apart():
+    quantity = GradHist1d(bins=4, span=(-1.0, 1.0), adapt=GradAbsMax())
+    values = torch.tensor([[np.nan, np.inf, -np.inf, 0.5], [0.0, -5.0, 5.0, 1.0]])
+    quantity.observe("p", torch.zeros(4), Dense(values))
+    assert quantity.model.counts.tolist() == [1, 0, 1, 3]
+    assert quantity.model.non_finite == 3
+    quantity.reset()
+    assert quantity.span == (-5.0, 5.0)
+
+
+def test_a_gradient_that_is_nowhere_finite():
+    quantity = GradHist2d(bins=(2, 2))
+    quantity.observe("p", torch.zeros(3), Dense(torch.full((2, 3), torch.nan)))
+    assert (quantity.model.total, quantity.model.non_finite) == (0, 6)
+
+
+def test_rows_of_a_table_that_no_sample_uses_are_zeros():
+    quantity = GradHist1d(bins=2, span=(-1.0, 1.0))
+    table = Rows(torch.tensor([[1], [4]]), torch.tensor([[[-0.5, 0.5]], [[-0.5, -0.5]]]), 6, (6, 2))
+    quantity.observe("embedding", torch.zeros(6, 2), table)
+    assert quantity.model.counts.tolist() == [3, 21]
+
+
+def test_counts_beyond_what_single_precision_holds():
+    quantity = GradHist1d(bins=3, span=(-1.0, 1.0))
+    quantity.observe("p", torch.zeros(1), Rows(torch.tensor([[0]]), torch.zeros(1, 1, 1), 50_331_649, (50_331_649, 1)))
+    assert quantity.model.counts.tolist() == [0, 50_331_649, 0]
+
+
+UNUSABLE = {
+    "no bins": (lambda: GradHist1d(bins=0), "at least one bin"),
+    "empty range": (lambda: GradHist1d(span=(1.0, 1.0)), "from low to high"),
+    "range that is not finite": (lambda: GradHist1d(span=(0.0, np.nan)), "finite range"),
+    "one axis of two": (lambda: GradHist2d(bins=(4,)), "wanted one for the gradient axis and one for the parameter"),
+    "padding": (lambda: GradAbsMax(padding=-1.0), "padding of at least 0"),
+    "smallest size": (lambda: GradAbsMax(min_size=0.0), "min_size above 0"),
+    "epsilon": (lambda: MeanGSNR(epsilon=0.0), "epsilon must be above 0"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_unusable_settings(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def ratios(values, epsilon, relative):
+    signal = values.mean(0) ** 2
+    noise = values.var(0) + epsilon * (signal if relative else 1)
+    return np.divide(signal, noise, out=np.zeros_like(signal), where=noise > 0)
+
+
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "absolute"])
+@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
+def test_signal_to_noise_over_a_data_set(model, batches, relative):
+    quantity = feed(model, MeanGSNR(epsilon=1e-3, relative=relative), batches=batches)
+    expected = {name: ratios(values, 1e-3, relative) for name, values in truth(model).items()}
+    found = {name: quantity.ratios(name).numpy() for name in expected}
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-15)
+    means = {name: each.mean() for name, each in expected.items()}
+    assert quantity.over_data_set() == pytest.approx(
+        {**means, "(model)": np.concatenate(list(expected.values())).mean()}
+    )
+
+
+def test_signal_to_noise_of_batches(model):
+    quantity = feed(model, MeanGSNR(inplace=False), batches=[(0, 10), (10, 24)])
+    expected = [
+        np.concatenate([ratios(values, 1e-5, True) for values in truth(model, *batch).values()]).mean()
+        for batch in [(0, 10), (10, 24)]
+    ]
+    assert quantity.value["batch"]["(model)"].values == pytest.approx(expected)
+
+
+def test_one_sample_has_no_signal_to_noise(model):
+    quantity = feed(model, MeanGSNR(), batches=[(0, 1)])
+    assert np.isnan(list(quantity.over_data_set().values())).all()
+    assert quantity.undefined == 1
+    assert quantity.value["batch"]["(model)"].non_finite == 1
+
+
+def test_signal_to_noise_of_tiny_gradients_does_not_depend_on_their_size():
+    values = torch.tensor([[1e-4, 3.0], [3e-4, 5.0]])
+    quantity = MeanGSNR(epsilon=1e-9)
+    quantity.start(2)
+    quantity.observe("p", torch.zeros(2), Dense(values))
+    quantity.finish()
+    assert quantity.ratios("p").tolist() == pytest.approx([4.0, 16.0], rel=1e-5)
+
+
+def test_signal_to_noise_of_gradients_that_nearly_agree_is_not_negative():
+    values = 900 + 3e-4 * torch.randn(64, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    quantity = MeanGSNR(epsilon=1e-20)
+    for rows in (slice(0, 30), slice(30, 64)):
+        quantity.start(34)
+        quantity.observe("p", torch.zeros(500), Dense(values[rows]))
+        quantity.finish()
+    found = quantity.ratios("p").numpy()
+    np.testing.assert_allclose(found, values.mean(0) ** 2 / values.var(0, correction=0), rtol=1e-4)
+    single = MeanGSNR(epsilon=1e-20)
+    single.start(64)
+    single.observe("p", torch.zeros(500), Dense(values.float()))
+    assert (single._batch["p"].squares >= 0).all()
+
+
+QUANTITIES = {
+    "histogram": lambda: GradHist1d(bins=7, span=(-0.1, 0.1)),
+    "against parameters": lambda: GradHist2d(bins=(4, 3), keep_individual=True),
+    "signal to noise": MeanGSNR,
+}
+
+
+@pytest.mark.parametrize("make", QUANTITIES.values(), ids=QUANTITIES)
+def test_merging_is_the_same_as_seeing_everything(model, make):
+    whole = feed(model, make(), batches=[(0, 10), (10, 24)])
+    one, other = feed(model, make(), batches=[(0, 10)]), feed(model, make(), batches=[(10, 24)])
+    one.merge(other)
+    rows = {(row.measure, row.layer, row.statistic): row.value for row in whole.summary()}
+    merged = {(row.measure, row.layer, row.statistic): row.value for row in one.summary()}
+    assert merged == pytest.approx(rows, nan_ok=True)
+
+
+def test_merging_different_bins():
+    one, other = GradHist1d(bins=7), GradHist1d(bins=8)
+    for quantity in (one, other):
+        quantity.observe("p", torch.zeros(2), Dense(torch.zeros(1, 2)))
+    with pytest.raises(ConfigError, match="histograms over different bins cannot be merged"):
+        one.merge(other)
