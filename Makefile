@@ -9,7 +9,7 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,report]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[baselines,dev,fast,report]'
 	touch $(STAMP)
 
 demo: install
@@ -20,8 +20,9 @@ demo: install
 	@echo 'weights: runs/digits/model.safetensors; features, meta models, evaluation: runs/digits/run'
 
 # Is the digits model still as good as its baseline? Written with --update; see docs/ci.md.
+# Weights trained on another processor are like those of another seed, and 523 samples may not tell them apart (exit 3).
 gate: demo
-	$(BIN)/gradscore check runs/digits/run --baseline configs/digits_baseline.json
+	$(BIN)/gradscore check runs/digits/run --baseline configs/digits_baseline.json || [ $$? -eq 3 ]
 
 test: install
 	$(BIN)/python -m pytest -q

@@ -32,16 +32,44 @@ def own_model(tmp_path_factory):
     return folder
 
 
-def test_steps_for_your_own_model(own_model, monkeypatch):
-    monkeypatch.chdir(own_model)
-    lines = [line.split("#")[0].split()[1:] for line in blocks("sh")[0].splitlines()]
-    assert [line[0] for line in lines] == ["extract", "fit-meta", "evaluate"]
+def run_lines(block):
+    lines = [line.split("#")[0].split()[1:] for line in block.splitlines()]
     results = [CliRunner().invoke(app, line) for line in lines]
-    assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
+    assert [result.exit_code for result in results] == [0] * len(lines), [result.output for result in results]
+    return [line[0] for line in lines], results
+
+
+@pytest.fixture(scope="module")
+def finished(own_model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(own_model)
+        return run_lines(blocks("sh")[0])
+
+
+def test_steps_for_your_own_model(own_model, finished):
+    commands, results = finished
+    assert commands == ["extract", "fit-meta", "evaluate"]
     assert "leave_one_out" in results[-1].output
     run = RunFolder(own_model / "my_model" / "run")
-    assert (run.evaluation_path / "metrics.json").is_file()
+    assert (run.evaluation_path / "report.html").is_file()
     assert run.read("in_dist.test")["correct"].mean() > 0.9
+
+
+@pytest.mark.usefixtures("finished")
+def test_steps_for_new_samples(own_model, monkeypatch):
+    monkeypatch.chdir(own_model)
+    commands, results = run_lines(blocks("sh")[1])
+    assert commands == ["bundle", "score", "score"]
+    assert "decision" in results[1].output
+    assert len((own_model / "scores.csv").read_text().splitlines()) == 355
+
+
+@pytest.mark.usefixtures("finished")
+def test_steps_for_a_gate(own_model, monkeypatch):
+    monkeypatch.chdir(own_model)
+    commands, results = run_lines(blocks("sh")[2])
+    assert commands == ["check", "check"]
+    assert "passed" in results[1].output
 
 
 def test_python_example():
@@ -51,6 +79,6 @@ def test_python_example():
 
 
 def test_files_that_are_mentioned_are_there():
-    mentioned = re.findall(r"(?:data_scripts|configs|docs)/[\w./]+\w|\b[A-Z]+\.md", README)
+    mentioned = re.findall(r"(?:data_scripts|configs|docs)/[\w./-]+\w|\b[A-Z]+\.md", README)
     assert len(mentioned) > 5
     assert [name for name in mentioned if not (ROOT / name).is_file()] == []
