@@ -205,7 +205,8 @@ class FeaturesConfig(_Section):
 
     `parameters` are shell patterns on parameter names, or `@last` for the last layer; `granularity` pools their
     gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
-    lee_alregib) chooses what is not given here.
+    lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
+    layer it names, for baselines; they are no inputs of meta models.
     """
 
     preset: str | None = None
@@ -213,6 +214,7 @@ class FeaturesConfig(_Section):
     statistics: Names = ["max", "min", "mean", "std", "l1", "l2"]
     parameters: Names = ["*"]
     granularity: Literal["parameter", "module", "model"] = "parameter"
+    penultimate: bool | str = False
 
     @model_validator(mode="before")
     @classmethod

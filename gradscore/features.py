@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from .baselines.head import write_head
 from .batches import count_parts, load_batches, plan_batches
 from .config import Config
 from .data import Batch, SampleDataset, collate, open_split
@@ -20,6 +21,7 @@ from .gradients import Engine, GradientWarning
 from .groups import check_names, group_parameters
 from .manifest import describe_inputs
 from .models import build_model
+from .penultimate import find_last_layer
 from .rows import Computed, Extractor, joined_rows
 from .store import RunWriter, check_target, is_complete
 
@@ -118,9 +120,21 @@ def extract(
     groups = group_parameters(model, config.features)
     datasets = open_splits(config)
     fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
-    inputs = describe_inputs(config, model=model, device=device.type, groups=groups, fingerprints=fingerprints)
+    layer = find_last_layer(model, config.features.penultimate)
+    inputs = describe_inputs(
+        config,
+        model=model,
+        device=device.type,
+        groups=groups,
+        fingerprints=fingerprints,
+        penultimate=None if layer is None else layer.name,
+    )
     extractor = Extractor(
-        model.to(device), num_classes=config.model.num_classes, features=config.features, groups=groups
+        model.to(device),
+        num_classes=config.model.num_classes,
+        features=config.features,
+        groups=groups,
+        last_layer=layer,
     )
     was_complete = is_complete(config.run, check_target(config.run, inputs))
     with warnings.catch_warnings(), torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False):
@@ -128,6 +142,8 @@ def extract(
         if not was_complete:
             _warm_up(extractor, datasets["in_dist.fit"], config=config)
         with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+            if layer is not None and not was_complete:
+                write_head(config.run, layer.head)
             task = _Task(config, extractor, writer, _Counter(sum(map(len, datasets.values())), progress))
             splits = [_completed(task, name, dataset) for name, dataset in datasets.items()]
             if not was_complete:

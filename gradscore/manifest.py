@@ -35,6 +35,7 @@ def describe_inputs(
     device: str,
     groups: Mapping[str, Sequence[str]],
     fingerprints: Mapping[str, str],
+    penultimate: str | None = None,
 ) -> dict[str, Any]:
     """Everything that influences a value of the feature tables, as plain JSON values.
 
@@ -46,6 +47,7 @@ def describe_inputs(
         device: the kind of device that computes.
         groups: the parameters of each feature group.
         fingerprints: of the samples of each split, by the name of the split.
+        penultimate: name of the layer whose inputs are stored.
     """
     entries = {"in_dist.fit": config.data.in_dist.fit, "in_dist.test": config.data.in_dist.test}
     if config.data.in_dist.calibration is not None:
@@ -67,6 +69,7 @@ def describe_inputs(
             "losses": config.features.losses,
             "statistics": config.features.statistics,
             "groups": {name: list(parameters) for name, parameters in groups.items()},
+            **({"penultimate": penultimate} if penultimate else {}),
         },
         "extract": {**extract, "device": device},
     }

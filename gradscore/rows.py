@@ -17,6 +17,7 @@ from .gradients import Engine
 from .gradients.check import prepare
 from .losses import loss_terms
 from .parts import Rows, Skipped
+from .penultimate import LastLayer
 from .statistics import reduce_gradients
 
 
@@ -28,10 +29,17 @@ class Extractor:
         num_classes: K, the number of its outputs.
         features: losses and statistics.
         groups: parameter names by group.
+        last_layer: the layer whose inputs are stored, if any.
     """
 
     def __init__(
-        self, model: nn.Module, *, num_classes: int, features: FeaturesConfig, groups: Mapping[str, Sequence[str]]
+        self,
+        model: nn.Module,
+        *,
+        num_classes: int,
+        features: FeaturesConfig,
+        groups: Mapping[str, Sequence[str]],
+        last_layer: LastLayer | None = None,
     ) -> None:
         """Sets up the engine for the parameters of the groups."""
         parameters = dict(model.named_parameters())
@@ -45,7 +53,9 @@ class Extractor:
             for group in groups
             for statistic in features.statistics
         ]
-        self.names = [f"logit_{k}" for k in range(num_classes)] + self.feature_names
+        penultimate = [] if last_layer is None else last_layer.columns
+        self.names = [f"logit_{k}" for k in range(num_classes)] + penultimate + self.feature_names
+        self._last_layer = last_layer
         self._num_classes = num_classes
         self._features = features
         self._groups = groups
@@ -57,7 +67,7 @@ class Extractor:
             ModelError: as `values`.
             CoupledSamplesError: the output for an image depends on the others of its batch.
         """
-        self._outputs(images)
+        self._with_penultimate(images)
         loss = self._features.losses[0]
         prepare(
             self.engine, self.model, images.to(self.device), lambda logits: next(loss_terms(loss, logits)).direction
@@ -73,20 +83,21 @@ class Extractor:
             (N, len(names)) float64.
 
         Raises:
-            ModelError: the model cannot take the images, its outputs are not (N, K), or memory runs out.
+            ModelError: the model cannot take the images, its outputs are not (N, K) or do not come from the last layer,
+                or memory runs out.
             EngineError: gradients that cannot be computed.
         """
         if not len(images):
             return np.empty((0, len(self.names)))
         try:
-            outputs = self._outputs(images)
+            outputs, penultimate = self._with_penultimate(images)
             logits = outputs.detach().double()
             blocks = [self._block(loss, outputs, logits) for loss in self._features.losses]
         except torch.OutOfMemoryError as error:
             raise ModelError(
                 f"the device ran out of memory with a batch of {len(images)}; use a smaller --batch-size ({error})"
             ) from None
-        return np.concatenate([logits.cpu().numpy(), *blocks], axis=1)
+        return np.concatenate([logits.cpu().numpy(), *penultimate, *blocks], axis=1)
 
     def _block(self, loss: str, outputs: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
         found = torch.zeros(len(logits), len(self._groups) * len(self._features.statistics), dtype=torch.float64)
@@ -102,6 +113,12 @@ class Extractor:
             )
             found += torch.stack(list(columns.values()), dim=1) * gradient.scale.cpu().unsqueeze(1)
         return found.numpy()
+
+    def _with_penultimate(self, images: Tensor) -> tuple[Tensor, list[npt.NDArray[np.float64]]]:
+        if self._last_layer is None:
+            return self._outputs(images), []
+        outputs, features = self._last_layer.catch(lambda: self._outputs(images))
+        return outputs, [features.double().cpu().numpy()]
 
     def _outputs(self, images: Tensor) -> Tensor:
         try:

@@ -23,7 +23,16 @@ from .files import is_temporary, only_writer, remove_temporaries, write_text
 from .manifest import FORMAT, NAME, check_same_inputs, package_versions, read_manifest, write_manifest
 from .parts import META_COLUMNS, PartNote, Rows, part_columns, part_path, read_note, read_part, write_part
 
-__all__ = ["META_COLUMNS", "RunFolder", "RunWriter", "SplitInfo", "feature_columns", "logit_columns", "planned_splits"]
+__all__ = [
+    "META_COLUMNS",
+    "RunFolder",
+    "RunWriter",
+    "SplitInfo",
+    "feature_columns",
+    "logit_columns",
+    "penultimate_columns",
+    "planned_splits",
+]
 
 SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood", "shifted"]
 
@@ -56,6 +65,11 @@ def feature_columns(frame: pd.DataFrame) -> list[str]:
 def logit_columns(frame: pd.DataFrame) -> list[str]:
     """The names of the logits in a feature table, by class."""
     return [name for name in frame.columns if name.startswith("logit_") and "/" not in name]
+
+
+def penultimate_columns(frame: pd.DataFrame) -> list[str]:
+    """The names of the penultimate features in a feature table, in order; none unless they were asked for."""
+    return [name for name in frame.columns if name.startswith("penultimate_") and "/" not in name]
 
 
 class RunFolder:
@@ -102,8 +116,9 @@ class RunFolder:
             columns: only these columns, in this order.
 
         Returns:
-            `META_COLUMNS`, `logit_0` ..., then the features. `sample_id`, `split` and `content_hash` are text, `label`
-            (-1 for none) and `prediction` int64, `correct` nullable boolean, everything else float64.
+            `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, then the features. `sample_id`, `split` and
+            `content_hash` are text, `label` (-1 for none) and `prediction` int64, `correct` nullable boolean, all
+            others float64.
 
         Raises:
             StoreError: no such split or column, the run is not finished, or a part is missing or damaged.

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
+from ..baselines import FEATURE_BASELINES
 from .bootstrap import RANKING, SELECTIVE, calibration_bounds, draw_counts, ranking_bounds
 from .calibration import brier, expected_calibration_error
 from .delong import (
@@ -99,8 +100,8 @@ def group_records(table: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> I
 
 
 def rivals(block: pd.DataFrame) -> list[str]:
-    """The scores `meta` is compared with: what logits alone give."""
-    return [name for name in scores_of(block) if name in (*BASELINES, LOGIT_LR)]
+    """The scores `meta` is compared with: what logits and penultimate features give without gradients."""
+    return [name for name in scores_of(block) if name in (*BASELINES, LOGIT_LR, *FEATURE_BASELINES)]
 
 
 def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:

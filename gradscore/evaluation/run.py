@@ -159,7 +159,7 @@ def ood_groups(run: RunFolder) -> dict[str, list[str]]:
 
 
 def _model_notices(scorer: Scorer, run: RunFolder) -> list[str]:
-    lines = []
+    lines = [scorer.feature_baselines.notice] if scorer.feature_baselines.notice else []
     if scorer.without_logit_lr:
         lines.append(
             f"no score logit_lr (a logistic regression on the logit baselines alone) for "

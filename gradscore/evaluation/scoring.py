@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..scaling import FloatArray
 from ..scores import SCORES
 from ..store import META_COLUMNS, RunFolder, logit_columns
 from .calibration import at_prevalence
+from .feature_baselines import FeatureBaselines, fit_feature_baselines
 from .protocols import FIT, Plan, Rows
 from .score_table import LEADING
 
@@ -76,6 +78,11 @@ class Scorer:
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
+    @cached_property
+    def feature_baselines(self) -> FeatureBaselines:
+        """Scores of penultimate features, where the run has them."""
+        return fit_feature_baselines(self._run, self._read)
+
     def has_model(self, plan: Plan) -> bool:
         """Whether there is a meta model for the plan."""
         return self._folder(plan).is_dir()
@@ -118,7 +125,7 @@ class Scorer:
                     np.full(len(frame), np.nan) if fitted is None else self._decision(fitted, name, plan, split)[mask]
                 )
                 scores.setdefault(name, []).append(values)
-            for name in BASELINES:
+            for name in (*BASELINES, *self.feature_baselines.scores):
                 scores.setdefault(name, []).append(self._baseline(name, split)[mask])
         table = pd.concat(frames, ignore_index=True).assign(task=plan.task, protocol=plan.protocol, dataset=dataset)
         joined = {name: np.concatenate(parts) for name, parts in scores.items()}
@@ -135,7 +142,11 @@ class Scorer:
     def _baseline(self, name: str, split: str) -> FloatArray:
         if (name, split) not in self._cache:
             frame = self._read(split)
-            self._cache[name, split] = SCORES[name](frame[logit_columns(frame)].to_numpy(dtype=np.float64))
+            self._cache[name, split] = (
+                SCORES[name](frame[logit_columns(frame)].to_numpy(dtype=np.float64))
+                if name in SCORES
+                else self.feature_baselines.of(name, frame)
+            )
         return self._cache[name, split]
 
     def _seen(self, plan: Plan, dataset: str, wrong: Plan) -> bool:
