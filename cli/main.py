@@ -18,6 +18,7 @@ from .doctor import doctor
 from .evaluate import evaluate
 from .extract import extract
 from .fit_meta import fit_meta
+from .inspect import inspect
 from .options import INTERRUPTED
 from .score import score
 
@@ -53,6 +54,7 @@ app.command("compare")(compare)
 app.command("bundle")(bundle)
 app.command("score")(score)
 app.command("check")(check)
+app.command("inspect")(inspect)
 app.add_typer(config_app, name="config")
 
 

@@ -82,7 +82,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     Raises:
         ModelError: the file cannot be read or its weights do not fit the model.
     """
-    state = _unwrapped(_read(path), path)
+    state = read_weights(path)
     wanted = model.state_dict()
     problems = {
         "missing": [name for name in wanted if name not in state and not name.endswith(COUNTER)],
@@ -100,6 +100,18 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
             "Check model.source, model.arguments and the number of classes"
         )
     model.load_state_dict(state, strict=False)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by name, on the CPU; formats as for `load_checkpoint`.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelError: the file cannot be read or holds something else.
+    """
+    return _unwrapped(_read(path), path)
 
 
 def file_sha256(path: Path) -> str:

@@ -1,0 +1,183 @@
+"""`gradscore inspect`: the health of gradients, layer by layer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from gradscore.errors import ConfigError
+
+from .options import SetOption, TrustOption
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gradscore.config import Config
+    from gradscore.inspect.report import InspectionFiles
+    from gradscore.inspect.run import Inspection
+
+SHOWN = {
+    ("output gradient", "norm per sample", "median"): "gradient at\nthe output",
+    ("parameter gradient", "norm", "median"): "parameter\ngradient",
+    ("gradient signal-to-noise ratio", "data set", "mean"): "GSNR",
+    ("gradient activation", "activation rate", "mean"): "gradient\nnot zero",
+    ("output activation", "activation rate", "mean"): "output\nnot zero",
+}
+"""Figures of the tables on the terminal; all are in figures.parquet."""
+
+
+class By(StrEnum):
+    """What makes a group of samples."""
+
+    SPLIT = "split"
+    CORRECT = "correct"
+    CLASS = "class"
+
+
+def inspect(
+    source: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="CONFIG|RUN",
+            help="A YAML configuration file or a run folder; with --checkpoints, further checkpoints too.",
+            show_default=False,
+        ),
+    ],
+    quantities: Annotated[
+        str | None,
+        typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
+    ] = None,
+    by: Annotated[By, typer.Option("--by", help="What makes a group of samples.")] = By.SPLIT,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoints",
+            metavar="FILE...",
+            help="Show how a model moved: two or more checkpoints, in order; nothing else is looked at.",
+        ),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, help="At most so many samples of each split, drawn at random.")
+    ] = 256,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples in a batch.")] = 32,
+    loss: Annotated[
+        str | None, typer.Option("--loss", help="Whose gradients; the first loss of the configuration by default.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where the files go; RUN/inspect, or inspect beside the run folder."),
+    ] = None,
+    settings: SetOption = None,
+    trust_code: TrustOption = False,
+) -> None:
+    """Look at the gradients of a saved model, layer by layer: in-distribution beside OOD, right beside wrong.
+
+    Tables here; Parquet files, plots and a page report.html in the folder inspect.
+
+    Example: gradscore inspect runs/digits/run --by correct --trust-code
+
+    How a model moved: gradscore inspect --checkpoints epoch1.pt epoch2.pt epoch3.pt
+    """
+    console = Console()
+    if checkpoint is not None:
+        _inspect_checkpoints(console, source, checkpoint, out)
+        return
+    if len(source) > 1:
+        raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
+    from gradscore.inspect.report import write_inspection  # these import PyTorch, which help need not wait for
+    from gradscore.inspect.run import inspect_config
+
+    config, folder = _opened(source[0], settings or [])
+    names = None if quantities is None else [name.strip() for name in quantities.split(",")]
+    with Console(stderr=True).status("inspecting") as status:
+        found = inspect_config(
+            config,
+            quantities=names,
+            by=by.value,
+            samples=samples,
+            batch_size=batch_size,
+            loss=loss,
+            trust_code=trust_code,
+            progress=lambda group, done, total: status.update(f"{group}: {done} of {total} samples"),
+        )
+    _print(console, found)
+    name = f"{config.run.parent.name}, by {by.value}"
+    _say_files(console, write_inspection(found, out or folder, name=name))
+
+
+def _opened(source: Path, settings: list[str]) -> tuple[Config, Path]:
+    """The configuration, and where the files go."""
+    from gradscore.config import load_config
+    from gradscore.store import RunFolder
+
+    if not source.is_dir():
+        config = load_config(source, settings)
+        return config, config.run.parent / "inspect"
+    if settings:
+        raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
+    return RunFolder(source).config, source / "inspect"
+
+
+def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out: Path | None) -> None:
+    from gradscore.inspect.checkpoints import moves
+    from gradscore.inspect.report import write_moves
+
+    files = [first, *source]
+    found = moves(files)
+    _print_moves(console, found)
+    _say_files(
+        console, write_moves(found, out or first.parent / "inspect", name=f"{files[0].name} to {files[-1].name}")
+    )
+
+
+def _print(console: Console, found: Inspection) -> None:
+    for group, samples in found.samples.items():
+        table = found.table()
+        table = table[table["group"] == group]
+        headings = {
+            key: heading
+            for key, heading in SHOWN.items()
+            if ((table["quantity"] == key[0]) & (table["measure"] == key[1])).any()
+        }
+        values = {
+            (row["layer"], (row["quantity"], row["measure"], row["statistic"])): float(row["value"])
+            for row in table.to_dict("records")
+        }
+        shown = Table("layer", title=f"{group} ({samples} samples)", title_justify="left", box=SIMPLE_HEAD)
+        for heading in headings.values():
+            shown.add_column(heading, justify="right")
+        for layer in found.layers:
+            cells = [values.get((layer, key)) for key in headings]
+            if any(cell is not None for cell in cells):
+                shown.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
+        console.print(shown)
+    for line in found.findings or ["nothing stands out"]:
+        _say(console, line)
+    for line in found.notices:
+        _say(console, f"note: {line}")
+
+
+def _print_moves(console: Console, found: pd.DataFrame) -> None:
+    table = Table("layer", "from", "to", title="steps", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("size", "relative", "correlation"):
+        table.add_column(heading, justify="right")
+    for _, row in found.iterrows():
+        figures = [row["norm"], row["relative"], row["correlation"]]
+        cells = ["" if value != value else f"{value:.3g}" for value in figures]
+        table.add_row(row["layer"], row["from"], row["to"], *cells)
+    console.print(table)
+
+
+def _say_files(console: Console, files: InspectionFiles) -> None:
+    _say(console, f"figures: {files.tables[0]}")
+    _say(console, f"note: {files.notice}" if files.html is None else f"report: {files.html}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)

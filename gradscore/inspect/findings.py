@@ -1,0 +1,103 @@
+"""What is not well with gradients, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from .aggregate import Aggregate
+from .grad_hist_1d import GradHist1d
+from .gradient_activation import GradientActivation
+from .gradient_geometry import GradientGeometry
+from .mean_gsnr import MeanGSNR
+from .output_activation import OutputActivation
+from .output_gradient_geometry import PER_SAMPLE, OutputGradientGeometry
+from .quantity import Quantity
+
+MANY_DEAD = 0.25
+"""Share of units without gradient or output from which on a layer is named."""
+
+FAR = 1e3
+"""A gradient this many times as large, or as small, as the median over all parameters is named."""
+
+GROWTH = 1e3
+"""Gradients that grow or shrink by this factor from the last layer to the first are named."""
+
+
+def findings(groups: Mapping[str, Sequence[Quantity]], samples: Mapping[str, int]) -> list[str]:
+    """Names layers with gradients that are not finite, dead, exploding or vanishing.
+
+    Args:
+        groups: quantities by group of samples.
+        samples: number of samples by group.
+
+    Returns:
+        Sentences, the gravest first; a sentence that holds for all groups is said once.
+    """
+    said: dict[tuple[int, str], list[str]] = {}
+    for group, quantities in groups.items():
+        for quantity in quantities:
+            for weight, sentence in _about(quantity, samples[group]):
+                said.setdefault((weight, sentence), []).append(group)
+    ordered = sorted(said.items(), key=lambda item: item[0][0])
+    return [f"{sentence} ({_where(found, groups)})." for (_, sentence), found in ordered]
+
+
+def _where(found: Sequence[str], groups: Mapping[str, object]) -> str:
+    return "all groups" if len(found) == len(groups) > 1 else ", ".join(found)
+
+
+def _about(quantity: Quantity, samples: int) -> Iterator[tuple[int, str]]:
+    match quantity:
+        case GradHist1d():
+            for name, histogram in quantity.histograms.items():
+                if histogram.non_finite:
+                    yield 0, f"{name}: gradients are NaN or infinite"
+        case GradientActivation():
+            yield from _dead(quantity.never_active(), "get no gradient from any sample", "gradient reaches none of")
+        case OutputActivation():
+            yield from _dead(quantity.never_active(), "are zero for every sample", "the output is zero for all of")
+        case GradientGeometry():
+            yield from _outliers(quantity.value.get("norm", {}))
+        case OutputGradientGeometry():
+            yield from _growth(quantity.value.get(PER_SAMPLE, {}))
+        case MeanGSNR():
+            if samples < 2:
+                yield 4, "The gradient signal-to-noise ratio is undefined: it needs at least two samples"
+        case _:
+            pass
+
+
+def _dead(units: Mapping[str, tuple[int, int]], some: str, every: str) -> Iterator[tuple[int, str]]:
+    for name, (dead, count) in units.items():
+        if dead == count:
+            yield 1, f"{name} is dead: {every} its {count} units"
+        elif dead >= MANY_DEAD * count:
+            yield 2, f"{name} is partly dead: {dead} of {count} units {some}"
+
+
+def _outliers(norms: Mapping[str, Aggregate]) -> Iterator[tuple[int, str]]:
+    sizes = {name: norm.point("mean") for name, norm in norms.items() if norm.count}
+    positive = [size for size in sizes.values() if size > 0]
+    if not positive:
+        return
+    middle = median(positive)
+    for name, size in sizes.items():
+        if norms[name].non_finite:
+            yield 0, f"{name}: the gradient of {norms[name].non_finite} batches is NaN or infinite"
+        if size > FAR * middle:
+            yield 1, f"{name} explodes: its gradient is {size / middle:.2g} times that of the median parameter"
+        elif 0 < size < middle / FAR:
+            yield 2, f"{name} vanishes: its gradient is {size / middle:.2g} times that of the median parameter"
+
+
+def _growth(norms: Mapping[str, Aggregate]) -> Iterator[tuple[int, str]]:
+    sizes = [(name, norm.point("mean")) for name, norm in norms.items() if norm.count]
+    if len(sizes) < 2 or not sizes[-1][1] > 0:
+        return
+    (last, at_last), (first, at_first) = sizes[0], sizes[-1]
+    factor = at_last / at_first
+    if factor > GROWTH:
+        yield 1, f"Gradients explode on their way back: {factor:.2g} times as large at {last} as at {first}"
+    elif factor < 1 / GROWTH:
+        yield 1, f"Gradients vanish on their way back: {factor:.2g} times as large at {last} as at {first}"

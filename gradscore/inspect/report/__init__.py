@@ -1,0 +1,86 @@
+"""The report of an inspection: tables as Parquet, plots as PNG and SVG, and one page that needs nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import MissingExtraError
+from ...files import replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..run import Inspection
+
+__all__ = ["InspectionFiles", "write_inspection", "write_moves"]
+
+PACKAGES = ("jinja2", "matplotlib", "plotly")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionFiles:
+    """What was written.
+
+    Attributes:
+        tables: Parquet files.
+        html: the page; None if a package that it needs is missing.
+        plots: PNG and SVG of every plot.
+        notice: what is missing, and how to get it; empty if nothing is.
+    """
+
+    tables: list[Path]
+    html: Path | None
+    plots: list[Path]
+    notice: str = ""
+
+
+def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> InspectionFiles:
+    """Writes the tables of an inspection, its plots and its page.
+
+    Args:
+        inspection: what was found.
+        folder: where the files go.
+        name: of the model, for the heading.
+
+    Returns:
+        The files.
+    """
+    from ..tables import write_tables
+
+    tables = write_tables(inspection, folder)
+    try:
+        _check_extra()
+    except MissingExtraError as error:
+        return InspectionFiles(tables=tables, html=None, plots=[], notice=str(error))
+    from .contents import inspection_sections  # imports those packages
+    from .page import write_page
+
+    html, plots = write_page(inspection_sections(inspection), folder, name=name, inspection=inspection)
+    return InspectionFiles(tables=tables, html=html, plots=plots)
+
+
+def write_moves(moves: pd.DataFrame, folder: Path, *, name: str) -> InspectionFiles:
+    """Writes the table of how a model moved between checkpoints, its plots and its page; see `write_inspection`."""
+    table = folder / "checkpoints.parquet"
+    with replacing(table) as temporary:
+        moves.to_parquet(temporary, index=False)
+    try:
+        _check_extra()
+    except MissingExtraError as error:
+        return InspectionFiles(tables=[table], html=None, plots=[], notice=str(error))
+    from .contents import moves_sections
+    from .page import write_page
+
+    html, plots = write_page(moves_sections(moves), folder, name=name, inspection=None)
+    return InspectionFiles(tables=[table], html=html, plots=plots)
+
+
+def _check_extra() -> None:
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"no page: it needs {', '.join(missing)}; run `pip install 'gradscore[report]'` and inspect again"
+        )

@@ -1,0 +1,213 @@
+"""Which plots a report of an inspection has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import pandas as pd
+
+from ...evaluation.report.plots import PALETTE
+from ..aggregate import Aggregate, Running
+from ..grad_hist_1d import GradHist1d
+from ..grad_hist_2d import GradHist2d
+from ..histogram import Histogram
+from ..mean_gsnr import MeanGSNR
+from ..quantity import MODEL, Quantity
+from ..run import Inspection
+from .plots import Heat, Line, Plot, Profile
+
+EXPLAINED = {
+    ("output gradient", "norm"): "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
+    ("output gradient", "norm per sample"): "The same for every sample alone: where samples differ in size, their "
+    "scores differ.",
+    ("output gradient", "correlation"): "Cosine of the angle between the gradients of two batches in a row: 1 is the "
+    "same direction, 0 no relation.",
+    ("parameter gradient", "norm"): "Root mean square of the gradient of each parameter, one value a batch.",
+    ("parameter gradient", "correlation"): "Whether batches pull a parameter in the same direction (1) or not (0).",
+    ("gradient activation", "activation rate"): "Share of the elements of a gradient that are not zero.",
+    ("gradient activation", "death rate"): "Share of the units of a layer that no gradient of the batch reaches.",
+    ("output activation", "activation rate"): "Share of samples and positions at which a unit is not zero.",
+    ("output activation", "death rate"): "Share of the units that are zero for the whole batch.",
+    ("output", "norm"): "Root mean square of what a layer returns, mean over the batch.",
+    ("parameter", "weight norm"): "Root mean square of the weights; the same for all groups.",
+    ("parameter", "bias norm"): "Root mean square of the biases; the same for all groups.",
+}
+
+BAND = "Point: median; band: quartiles."
+
+SECTIONS = {
+    "output gradient": "Gradients at layer outputs",
+    "parameter gradient": "Gradients of parameters",
+    "gradient activation": "What gradients reach",
+    "output activation": "Active units",
+    "output": "Outputs",
+    "parameter": "Parameters",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Plots under a heading."""
+
+    title: str
+    plots: list[Plot]
+
+
+def inspection_sections(inspection: Inspection) -> list[Section]:
+    """The plots of an inspection, by what they show."""
+    found: list[Section] = []
+    for place, template in enumerate(next(iter(inspection.groups.values()))):
+        groups = {name: quantities[place] for name, quantities in inspection.groups.items()}
+        match template:
+            case GradHist1d():
+                found.append(Section("Histograms of gradients", list(_heats(groups, inspection.layers))))
+            case GradHist2d():
+                found.append(Section("Gradients and parameters", list(_heats_2d(groups))))
+            case MeanGSNR():
+                found.append(Section("Do samples agree?", [_signal(groups, inspection.layers)]))
+            case _:
+                title = SECTIONS.get(template.name, template.name.capitalize())
+                found.append(Section(title, list(_profiles(groups, inspection.layers))))
+    return [section for section in found if section.plots]
+
+
+def moves_sections(moves: pd.DataFrame) -> list[Section]:
+    """The plots of how a model moved between checkpoints."""
+    layers = [name for name in dict.fromkeys(moves["layer"]) if name != MODEL]
+    steps = list(dict.fromkeys(zip(moves["from"], moves["to"], strict=True)))
+    captions = {
+        "relative": ("How far", "Size of the step relative to the parameter's own size.", "relative step"),
+        "correlation": ("Which way", "Cosine with the step before: 1 goes on, -1 turns back.", "correlation"),
+    }
+    plots: list[Plot] = []
+    for column, (title, caption, label) in captions.items():
+        lines = []
+        for number, (start, stop) in enumerate(steps):
+            part = moves[(moves["from"] == start) & (moves["to"] == stop)].set_index("layer")[column]
+            values = part.reindex(layers).to_numpy(dtype=np.float64)
+            if np.isfinite(values).any():
+                lines.append(Line(name=f"{start} to {stop}", colour=_colour(number), middle=values))
+        if lines:
+            log = column == "relative" and all((line.middle[np.isfinite(line.middle)] > 0).all() for line in lines)
+            plots.append(
+                Profile(
+                    name=f"checkpoints-{column}",
+                    title=title,
+                    caption=caption,
+                    x_label=label,
+                    layers=layers,
+                    lines=lines,
+                    log=log,
+                )
+            )
+    return [Section("From checkpoint to checkpoint", plots)]
+
+
+def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plot]:
+    first = next(iter(groups.values()))
+    measures = dict.fromkeys(measure for quantity in groups.values() for measure in quantity.value)
+    for measure in measures:
+        found = {name: quantity.value.get(measure, {}) for name, quantity in groups.items()}
+        layers = [layer for layer in order if any(layer in layers for layers in found.values())]
+        lines = [_line(name, found[name], layers, number) for number, name in enumerate(groups)]
+        log = first.log_scale and "norm" in measure and all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines)
+        yield Profile(
+            name=_file_name(f"{first.name}-{measure}"),
+            title=measure.capitalize(),
+            caption=" ".join([EXPLAINED.get((first.name, measure), ""), BAND]).strip(),
+            x_label=measure,
+            layers=layers,
+            lines=lines,
+            log=log,
+        )
+
+
+def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int) -> Line:
+    """Medians and quartiles, or mean and extremes where the values were not kept."""
+    middle, band = [], []
+    for layer in layers:
+        aggregate = aggregates.get(layer)
+        if aggregate is None:
+            middle.append(nan)
+            band.append((nan, nan))
+        else:
+            running = isinstance(aggregate, Running)
+            middle.append(aggregate.point("mean" if running else "median"))
+            band.append(aggregate.band("min-max" if running else "Q1-Q3"))
+    low, high = np.array(band, dtype=np.float64).reshape(-1, 2).T
+    return Line(name=name, colour=_colour(number), middle=np.array(middle, dtype=np.float64), low=low, high=high)
+
+
+def _signal(groups: Mapping[str, Quantity], order: Sequence[str]) -> Profile:
+    ratios = {name: quantity.over_data_set() for name, quantity in groups.items() if isinstance(quantity, MeanGSNR)}
+    layers = [layer for layer in order if any(layer in found for found in ratios.values())]
+    lines = [
+        Line(name=name, colour=_colour(number), middle=np.array([found.get(layer, nan) for layer in layers]))
+        for number, (name, found) in enumerate(ratios.items())
+    ]
+    whole = ", ".join(f"{name} {found.get(MODEL, nan):.3g}" for name, found in ratios.items())
+    return Profile(
+        name="gsnr",
+        title="Gradient signal-to-noise ratio",
+        caption="Squared mean over variance of each entry's gradient over all samples of a group, mean over entries. "
+        f"Large where samples want the same change of a parameter. Whole model: {whole}.",
+        x_label="mean GSNR",
+        layers=layers,
+        lines=lines,
+        log=all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines),
+    )
+
+
+def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plot]:
+    for name, quantity in groups.items():
+        if not isinstance(quantity, GradHist1d) or not quantity.histograms:
+            continue
+        layers = [layer for layer in order if layer in quantity.histograms]
+        histograms = [quantity.histograms[layer] for layer in layers]
+        yield Heat(
+            name=_file_name(f"histogram-{name}"),
+            title=name,
+            caption="Each row is a parameter; colour is the share of its gradient elements, over all samples. The "
+            "width of a row is the largest gradient seen of that parameter when the bins were made (point at it).",
+            x_label="gradient, in shares of the row's range",
+            y_label="",
+            x=(np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
+            rows=layers,
+            values=np.stack([_log_shares(histogram) for histogram in histograms]),
+            hover=[f"range ±{histogram.ranges[0][1]:.2g}" for histogram in histograms],
+        )
+
+
+def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Plot]:
+    for name, quantity in groups.items():
+        if isinstance(quantity, GradHist2d) and quantity.model.total:
+            gradient, parameter = quantity.model.edges
+            yield Heat(
+                name=_file_name(f"histogram-2d-{name}"),
+                title=name,
+                caption="Every element of every sample's gradient against the value of its parameter entry, over the "
+                "whole model; colour is the share. What lies beyond an axis is counted at its end.",
+                x_label="gradient",
+                y_label="parameter",
+                x=(gradient[:-1] + gradient[1:]) / 2,
+                rows=(parameter[:-1] + parameter[1:]) / 2,
+                values=_log_shares(quantity.model).T,
+            )
+
+
+def _log_shares(histogram: Histogram) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    counts = histogram.counts.numpy().astype(np.float64)
+    shares = np.where(counts > 0, counts / max(1.0, counts.sum()), np.nan)
+    logs: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.log10(shares)
+    return logs
+
+
+def _colour(number: int) -> str:
+    return PALETTE[number % len(PALETTE)]
+
+
+def _file_name(text: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in text.lower())

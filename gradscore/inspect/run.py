@@ -1,0 +1,194 @@
+"""Inspecting a saved model with its own data: the same quantities for every group of samples."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from ..config import Config
+from ..config_source import closest
+from ..device import resolve_device
+from ..errors import ConfigError
+from ..features import open_splits
+from ..gradients import Engine, GradientWarning
+from ..gradients.check import prepare
+from ..losses import LOSSES, LossHead
+from ..models import build_model
+from .catalogue import make_quantities
+from .findings import findings
+from .groups import Grouping, choose, grouped, parts
+from .inspector import Inspector
+from .quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
+from .samples import observe_samples
+
+COLUMNS = ["group", "quantity", "measure", "layer", "statistic", "value"]
+
+SHOWN_TO_ENGINE = 4
+"""Samples with which the engine is compared with the exact twin."""
+
+Progress = Callable[[str, int, int], None]
+"""Is told the group, and how many of how many samples are done."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found.
+
+    Attributes:
+        groups: quantities by group of samples; those of one class hold the same bins in every group.
+        samples: number of samples by group.
+        layers: layers and parameters in the order of the model.
+        findings: what is not well, in plain words.
+        notices: what a reader of the figures should know.
+    """
+
+    groups: dict[str, list[Quantity]]
+    samples: dict[str, int]
+    layers: list[str]
+    findings: list[str]
+    notices: list[str]
+
+    def table(self) -> pd.DataFrame:
+        """All figures, with columns group, quantity, measure, layer, statistic, value."""
+        rows = [
+            (group, quantity.name, row.measure, row.layer, row.statistic, row.value)
+            for group, quantities in self.groups.items()
+            for quantity in quantities
+            for row in quantity.summary()
+        ]
+        return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def inspect_config(
+    config: Config,
+    *,
+    quantities: Sequence[str] | None = None,
+    by: Grouping = "split",
+    samples: int = 256,
+    batch_size: int = 32,
+    loss: str | None = None,
+    trust_code: bool = False,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Inspects the classifier of a configuration with samples of its test split and OOD sets.
+
+    Args:
+        config: the settings.
+        quantities: names in `catalogue.CATALOGUE`; all by default.
+        by: what makes a group of samples.
+        samples: at most so many of each split, drawn at random with the seed of the configuration.
+        batch_size: samples in a batch; what is measured per batch depends on it.
+        loss: whose gradients are looked at; the first loss of the configuration by default.
+        trust_code: allow a `python:` model, whose code is run.
+        progress: told after every batch.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ConfigError: an unknown quantity or loss, or a device that is not there.
+        ModelError: a model that cannot be built.
+        DataError: data that cannot be used.
+        EngineError: gradients that cannot be computed.
+    """
+    loss = loss or config.features.losses[0]
+    if loss not in LOSSES:
+        raise ConfigError(f"no loss '{loss}'; {closest(loss, LOSSES)}")
+    templates = make_quantities(quantities)
+    device = resolve_device(config.extract.device)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.extract.seed)
+        model = build_model(config.model, trust_code=trust_code).to(device)
+    chosen, notices = choose(config, model, open_splits(config), samples=samples, batch_size=batch_size)
+    if config.model.checkpoint is None:
+        notices.append("model.checkpoint is null: these are the gradients of random weights")
+    found = inspect_groups(
+        model, grouped(chosen, by), templates, loss=LOSSES[loss], batch_size=batch_size, progress=progress
+    )
+    return Inspection(found.groups, found.samples, found.layers, found.findings, [*notices, *found.notices])
+
+
+def inspect_groups(
+    model: nn.Module,
+    images: Mapping[str, Tensor],
+    templates: Sequence[Quantity],
+    *,
+    loss: LossHead,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Looks at the gradients of groups of samples, each with copies of the same quantities.
+
+    Quantities that adapt their bins first see a batch of every group, and then have the same bins for all.
+
+    Args:
+        model: the classifier, in eval mode.
+        images: (N, ...) by group.
+        templates: quantities that have seen nothing; they are used up.
+        loss: from logits to the loss whose gradients are looked at.
+        batch_size: samples in a batch.
+        progress: told after every batch.
+
+    Returns:
+        What was found.
+
+    Raises:
+        EngineError: gradients that cannot be computed.
+    """
+    device = next(iter(model.parameters())).device
+    engine = Engine(dict(model.named_parameters()))
+    task = _Task(model, engine, loss)
+    sampled = [quantity for quantity in templates if isinstance(quantity, SampleGradientQuantity)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)  # the notices say it
+        for group in images.values() if sampled else ():
+            first = group[:batch_size].to(device)
+            prepare(engine, model, first[:SHOWN_TO_ENGINE], lambda logits: loss(logits).direction)
+            task.observe_samples(model(first), sampled)
+        for quantity in sampled:
+            quantity.reset()
+        groups: dict[str, list[Quantity]] = {}
+        done, total = 0, sum(map(len, images.values()))
+        for name, group in images.items():
+            groups[name] = copy.deepcopy(list(templates))
+            with Inspector(model, groups[name]) as inspector:
+                for batch in parts(group, batch_size):
+                    task.observe(inspector, batch.to(device))
+                    done += len(batch)
+                    if progress is not None:
+                        progress(name, done, total)
+                inspector.observe_modules()
+    counts = {name: len(group) for name, group in images.items()}
+    layers = [*inspector.layers, *inspector.parameters]
+    return Inspection(groups, counts, layers, findings(groups, counts), list(engine.notices))
+
+
+@dataclass(frozen=True)
+class _Task:
+    model: nn.Module
+    engine: Engine
+    loss: LossHead
+
+    def observe(self, inspector: Inspector, batch: Tensor) -> None:
+        """Feeds all quantities with a batch, samples first: those need no hooks, the rest needs nothing else."""
+        sampled = [quantity for quantity in inspector.quantities if isinstance(quantity, SampleGradientQuantity)]
+        logits = self.model(batch)
+        if sampled:
+            with inspector.paused():
+                self.observe_samples(logits, sampled)
+        if any(isinstance(quantity, OutputGradientQuantity | TensorQuantity) for quantity in inspector.quantities):
+            gradient = self.loss(logits.detach())
+            wanted = [parameter for parameter in inspector.parameters.values() if parameter.requires_grad]
+            at_logits = (gradient.direction * gradient.scale.unsqueeze(1)).to(logits.dtype)
+            torch.autograd.grad(logits, wanted, at_logits, allow_unused=True)
+
+    def observe_samples(self, logits: Tensor, quantities: Sequence[SampleGradientQuantity]) -> None:
+        gradient = self.loss(logits.detach())
+        direction = gradient.direction.to(logits.dtype)
+        observe_samples(self.engine, logits, direction, quantities, scale=gradient.scale, retain_graph=True)
