@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from models import MODELS, build, images
+from pages import put_table
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -180,13 +181,7 @@ def main() -> None:
     if options.memory_of:
         print_peak(*options.memory_of)
         return
-    text = table(options)
-    print(text)
-    if options.write:
-        begin, end = "<!-- engine.py begins -->", "<!-- engine.py ends -->"
-        before, _, rest = options.write.read_text().partition(begin)
-        _, _, after = rest.partition(end)
-        options.write.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    put_table(Path(__file__).name, table(options), options.write)
 
 
 if __name__ == "__main__":
