@@ -51,13 +51,16 @@ def plan_batches(samples: int, *, parts: Iterable[int], part_size: int, batch_si
     return planned
 
 
-def load_batches(dataset: SampleDataset, planned: list[PlannedBatch], *, workers: int) -> Iterator[Batch]:
+def load_batches(
+    dataset: SampleDataset, planned: list[PlannedBatch], *, workers: int, pin: bool = False
+) -> Iterator[Batch]:
     """Loads batches in order.
 
     Args:
         dataset: the samples.
         planned: which batches.
         workers: processes that load ahead; 0 loads in this one.
+        pin: load into memory from which an accelerator copies while it computes.
 
     Yields:
         One batch for each planned one.
@@ -67,6 +70,7 @@ def load_batches(dataset: SampleDataset, planned: list[PlannedBatch], *, workers
         batch_sampler=[list(range(batch.start, batch.stop)) for batch in planned],
         num_workers=workers,
         collate_fn=collate,
+        pin_memory=pin,
         worker_init_fn=_leave_interrupts_to_the_parent,
         generator=torch.Generator(),
     )

@@ -215,6 +215,7 @@ class FeaturesConfig(_Section):
     parameters: Names = ["*"]
     granularity: Literal["parameter", "module", "model"] = "parameter"
     penultimate: bool | str = False
+    autocast: Literal["bf16", "fp16"] | None = None
 
     @model_validator(mode="before")
     @classmethod

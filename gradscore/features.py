@@ -242,7 +242,11 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     computed = sum(batch.stop - batch.start for batch in planned)
     task.counter.add(split, len(dataset) - computed)
     rows: list[Computed] = []
-    for plan, batch in zip(planned, load_batches(dataset, planned, workers=options.workers), strict=True):
+    for plan, batch in zip(
+        planned,
+        load_batches(dataset, planned, workers=options.workers, pin=task.extractor.device.type == "cuda"),
+        strict=True,
+    ):
         _check_samples(batch, split=split, on_error=options.on_error)
         rows.append(Computed(batch, task.extractor.values(batch.images)))
         task.counter.add(split, plan.stop - plan.start)
@@ -280,4 +284,6 @@ def _notices(config: Config, engine: Engine) -> list[str]:
     notices = list(engine.notices)
     if config.model.checkpoint is None:
         notices.append(f"model.checkpoint is null: random weights, made with seed {config.extract.seed}")
+    if config.features.autocast is not None:
+        notices.append(f"features.autocast: the network ran in {config.features.autocast}, which all features show")
     return notices

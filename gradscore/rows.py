@@ -20,6 +20,9 @@ from .parts import Rows, Skipped
 from .penultimate import LastLayer
 from .statistics import reduce_gradients
 
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision of the network by its name in the settings; gradients and statistics keep float32 and float64."""
+
 
 class Extractor:
     """Turns batches into logits and features.
@@ -59,6 +62,8 @@ class Extractor:
         self._num_classes = num_classes
         self._features = features
         self._groups = groups
+        self._autocast = AUTOCAST.get(features.autocast or "")
+        self._fitting: int | None = None
 
     def prepare(self, images: Tensor) -> None:
         """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
@@ -87,16 +92,39 @@ class Extractor:
                 or memory runs out.
             EngineError: gradients that cannot be computed.
         """
-        if not len(images):
-            return np.empty((0, len(self.names)))
+        parts = [np.empty((0, len(self.names)))]
+        start = 0
+        while start < len(images):
+            part = images[start : start + (self._fitting or len(images))]
+            rows = self._if_memory_allows(part)
+            if rows is None:
+                self._halve(len(part))
+            else:
+                parts.append(rows)
+                start += len(part)
+        return np.concatenate(parts)
+
+    def _if_memory_allows(self, images: Tensor) -> npt.NDArray[np.float64] | None:
         try:
-            outputs, penultimate = self._with_penultimate(images)
-            logits = outputs.detach().double()
-            blocks = [self._block(loss, outputs, logits) for loss in self._features.losses]
+            return self._values_at_once(images)
         except torch.OutOfMemoryError as error:
-            raise ModelError(
-                f"the device ran out of memory with a batch of {len(images)}; use a smaller --batch-size ({error})"
-            ) from None
+            if len(images) == 1:
+                raise ModelError(f"the device has too little memory for a single sample: {error}") from None
+        return None
+
+    def _halve(self, samples: int) -> None:
+        """Takes half as many samples at a time from now on, and says so."""
+        torch.cuda.empty_cache()
+        self._fitting = samples // 2
+        self.engine.notices.append(
+            f"memory ran out with {samples} samples at a time; went on with {self._fitting} "
+            f"(--batch-size {self._fitting} does so from the start)"
+        )
+
+    def _values_at_once(self, images: Tensor) -> npt.NDArray[np.float64]:
+        outputs, penultimate = self._with_penultimate(images)
+        logits = outputs.detach().double()
+        blocks = [self._block(loss, outputs, logits) for loss in self._features.losses]
         return np.concatenate([logits.cpu().numpy(), *penultimate, *blocks], axis=1)
 
     def _block(self, loss: str, outputs: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
@@ -122,7 +150,8 @@ class Extractor:
 
     def _outputs(self, images: Tensor) -> Tensor:
         try:
-            outputs = self.model(images.to(self.device))
+            with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
+                outputs = self.model(images.to(self.device, non_blocking=True))
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, TypeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -58,6 +58,10 @@ class Batch:
     labels: Tensor
     content_hashes: list[str]
     bad: list[BadSample]
+
+    def pin_memory(self) -> Batch:
+        """The same batch with its images where an accelerator can copy them from by itself."""
+        return replace(self, images=self.images.pin_memory())
 
 
 def collate(samples: Sequence[Sample | BadSample]) -> Batch:
