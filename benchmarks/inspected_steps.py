@@ -1,4 +1,4 @@
-"""The training steps that both sides of the comparison look at; plain torch, so that a peer's environment can run it."""
+"""The training steps that both sides look at; plain torch, so that the environment of the peers can run it."""
 
 from collections.abc import Iterator
 

@@ -24,7 +24,7 @@ Values = dict[str, list[float]]
 
 def with_cockpit() -> Values:
     model, criterion = extend(lenet()), extend(nn.CrossEntropyLoss())
-    always = {"track_schedule": lambda step: True}
+    always = {"track_schedule": (0).__le__}
     quantities = {
         "GradHist1d": GradHist1d(**always, bins=BINS, range=SPAN),
         "GradHist2d": GradHist2d(**always, bins=BINS_2D, range=SPANS_2D),
@@ -38,13 +38,12 @@ def with_cockpit() -> Values:
         info = {"batch_size": BATCH, "loss": loss, "individual_losses": loss.detach().expand(BATCH), "optimizer": None}
         with cockpit(step, info=info):
             loss.backward()
-        cockpit.track(step)
         optimizer.step()
     found: Values = {}
     for name, quantity in quantities.items():
         values = [quantity.output[step] for step in sorted(quantity.output)]
         values = [each["hist"] if isinstance(each, dict) else torch.tensor(each) for each in values]
-        found[f"cockpit {name}"] = torch.stack(values).double().flatten().tolist()
+        found[f"cockpit {name}"] = torch.stack(list(map(torch.as_tensor, values))).double().flatten().tolist()
     return found
 
 
@@ -66,7 +65,7 @@ def with_monitorch() -> Values:
         )
         if not isinstance(layer, nn.ReLU):
             layer.register_full_backward_hook(
-                lambda module, ins, outs, name=name: output_gradients.process_bw(name, module, ins, outs[0])
+                lambda module, ins, outs, name=name: output_gradients.process_bw(name, module, ins, outs)
             )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for inputs, labels in batches():

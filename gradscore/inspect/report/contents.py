@@ -36,6 +36,17 @@ EXPLAINED = {
     ("parameter", "bias norm"): "Root mean square of the biases; the same for all groups.",
 }
 
+HISTOGRAMS = (
+    "Elements of single samples' gradients. Each row is a parameter, colour the share of its elements. Every row has "
+    "a range of its own, the same in all groups: the largest gradient of that parameter in a first batch of each group "
+    "(point at a row to see it). What lies beyond is counted at the ends."
+)
+
+HISTOGRAMS_2D = (
+    "Every element of every sample's gradient against the value of the parameter entry it belongs to, over the whole "
+    "model; colour is the share. What lies beyond an axis is counted at its end."
+)
+
 BAND = "Point: median; band: quartiles."
 
 SECTIONS = {
@@ -50,10 +61,11 @@ SECTIONS = {
 
 @dataclass(frozen=True)
 class Section:
-    """Plots under a heading."""
+    """Plots under a heading, and what holds for all of them."""
 
     title: str
     plots: list[Plot]
+    remark: str = ""
 
 
 def inspection_sections(inspection: Inspection) -> list[Section]:
@@ -63,9 +75,9 @@ def inspection_sections(inspection: Inspection) -> list[Section]:
         groups = {name: quantities[place] for name, quantities in inspection.groups.items()}
         match template:
             case GradHist1d():
-                found.append(Section("Histograms of gradients", list(_heats(groups, inspection.layers))))
+                found.append(Section("Histograms of gradients", list(_heats(groups, inspection.layers)), HISTOGRAMS))
             case GradHist2d():
-                found.append(Section("Gradients and parameters", list(_heats_2d(groups))))
+                found.append(Section("Gradients and parameters", list(_heats_2d(groups)), HISTOGRAMS_2D))
             case MeanGSNR():
                 found.append(Section("Do samples agree?", [_signal(groups, inspection.layers)]))
             case _:
@@ -170,8 +182,7 @@ def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plo
         yield Heat(
             name=_file_name(f"histogram-{name}"),
             title=name,
-            caption="Each row is a parameter; colour is the share of its gradient elements, over all samples. The "
-            "width of a row is the largest gradient seen of that parameter when the bins were made (point at it).",
+            caption="",
             x_label="gradient, in shares of the row's range",
             y_label="",
             x=(np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
@@ -188,8 +199,7 @@ def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Plot]:
             yield Heat(
                 name=_file_name(f"histogram-2d-{name}"),
                 title=name,
-                caption="Every element of every sample's gradient against the value of its parameter entry, over the "
-                "whole model; colour is the share. What lies beyond an axis is counted at its end.",
+                caption="",
                 x_label="gradient",
                 y_label="parameter",
                 x=(gradient[:-1] + gradient[1:]) / 2,

@@ -63,7 +63,9 @@ def _profile(plot: Profile) -> go.Figure:
     made.update_yaxes(tickfont={"size": 11})
     made.update_xaxes(title={"text": plot.x_label, "font": {"size": 13}}, automargin=True, zeroline=False)
     if plot.log:
-        made.update_xaxes(type="log", exponentformat="power", dtick=1 if _decades(plot) < 7 else 2)
+        spread = _decades(plot)
+        step = "D2" if spread < 2 else 1 if spread < 7 else 2
+        made.update_xaxes(type="log", exponentformat="e" if spread < 2 else "power", dtick=step, tickfont={"size": 11})
     made.update_layout(legend=LEGEND, showlegend=True)
     return made
 
@@ -98,7 +100,12 @@ def _heat(plot: Heat) -> go.Figure:
             colorscale="Viridis",
             zmax=0,
             zmin=min(-1.0, float(np.nanmin(plot.values, initial=-1.0))),
-            colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": "share, log10", "side": "right"}},
+            colorbar={
+                "thickness": 10,
+                "outlinewidth": 0,
+                "tickfont": {"size": 11},
+                "title": {"text": "share, log10", "side": "right", "font": {"size": 11}},
+            },
             text=[[label] * len(plot.x) for label in labels] if plot.hover else None,
             hovertemplate="%{y}: %{x:.3g}<br>share 10^%{z}" + ("<br>%{text}" if plot.hover else "") + "<extra></extra>",
             hoverongaps=False,
