@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from gradscore.inspect.run import Inspection
 
 SHOWN = {
-    ("output gradient", "norm per sample", "median"): "gradient at\nthe output",
-    ("parameter gradient", "norm", "median"): "parameter\ngradient",
-    ("gradient signal-to-noise ratio", "data set", "mean"): "GSNR",
-    ("gradient activation", "activation rate", "mean"): "gradient\nnot zero",
-    ("output activation", "activation rate", "mean"): "output\nnot zero",
+    ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
+    ("parameter gradient", "norm", "median"): "root mean square of parameter gradients, median over batches",
+    ("gradient signal-to-noise ratio", "data set", "mean"): "gradient signal-to-noise ratio over all samples",
 }
-"""Figures of the tables on the terminal; all are in figures.parquet."""
+"""Figures on the terminal; all are in figures.parquet."""
 
 
 class By(StrEnum):
@@ -137,34 +135,32 @@ def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out:
 
 
 def _print(console: Console, found: Inspection) -> None:
-    for group, samples in found.samples.items():
-        table = found.table()
-        table = table[table["group"] == group]
-        headings = {
-            key: heading
-            for key, heading in SHOWN.items()
-            if ((table["quantity"] == key[0]) & (table["measure"] == key[1])).any()
-        }
-        values = {
-            (row["layer"], (row["quantity"], row["measure"], row["statistic"])): float(row["value"])
-            for row in table.to_dict("records")
-        }
-        shown = Table("layer", title=f"{group} ({samples} samples)", title_justify="left", box=SIMPLE_HEAD)
-        for heading in headings.values():
-            shown.add_column(heading, justify="right")
+    figures = found.table()
+    for (quantity, measure, statistic), title in SHOWN.items():
+        chosen = (figures["quantity"] == quantity) & (figures["measure"] == measure)
+        part = figures[chosen & (figures["statistic"] == statistic)]
+        values = {(row["layer"], row["group"]): float(row["value"]) for row in part.to_dict("records")}
+        if not values:
+            continue
+        table = Table("layer", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for group in found.samples:
+            table.add_column(group, justify="right")
         for layer in found.layers:
-            cells = [values.get((layer, key)) for key in headings]
+            cells = [values.get((layer, group)) for group in found.samples]
             if any(cell is not None for cell in cells):
-                shown.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
-        console.print(shown)
-    for line in found.findings or ["nothing stands out"]:
+                table.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
+        _say(console, title)
+        console.print(table)
+    for line in found.findings or ["nothing stands out: no layer is dead, explodes or vanishes"]:
+        _say(console, line)
+    for line in [f"{group}: {count} samples" for group, count in found.samples.items()]:
         _say(console, line)
     for line in found.notices:
         _say(console, f"note: {line}")
 
 
 def _print_moves(console: Console, found: pd.DataFrame) -> None:
-    table = Table("layer", "from", "to", title="steps", title_justify="left", box=SIMPLE_HEAD)
+    table = Table("layer", "from", "to", title="steps", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("size", "relative", "correlation"):
         table.add_column(heading, justify="right")
     for _, row in found.iterrows():

@@ -93,11 +93,11 @@ def _outliers(norms: Mapping[str, Aggregate]) -> Iterator[tuple[int, str]]:
 
 def _growth(norms: Mapping[str, Aggregate]) -> Iterator[tuple[int, str]]:
     sizes = [(name, norm.point("mean")) for name, norm in norms.items() if norm.count]
-    if len(sizes) < 2 or not sizes[-1][1] > 0:
+    if len(sizes) < 2 or not sizes[0][1] > 0:
         return
-    (last, at_last), (first, at_first) = sizes[0], sizes[-1]
-    factor = at_last / at_first
+    (last, at_last), (first, at_first) = sizes[0], sizes[-1]  # in the order of the backward pass
+    factor = at_first / at_last
     if factor > GROWTH:
-        yield 1, f"Gradients explode on their way back: {factor:.2g} times as large at {last} as at {first}"
+        yield 1, f"Gradients explode on their way back: {factor:.2g} times as large at {first} as at {last}"
     elif factor < 1 / GROWTH:
-        yield 1, f"Gradients vanish on their way back: {factor:.2g} times as large at {last} as at {first}"
+        yield 1, f"Gradients vanish on their way back: {factor:.2g} times as large at {first} as at {last}"

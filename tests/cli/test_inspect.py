@@ -1,0 +1,182 @@
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from gradscore_cli.main import app
+
+NET = """
+import torch
+from torch import nn
+
+
+def net(dead=False, growing=False):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+    with torch.no_grad():
+        if dead:
+            model[0].bias.fill_(-100.0)
+        if growing:
+            model[3].weight.mul_(1e7)
+    return model
+
+
+def coupled():
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10))
+"""
+CONFIG = """
+model: {source: "python:net.py:net", checkpoint: null, num_classes: 10}
+preprocessing: {mean: [0.5], std: [0.5]}
+data:
+  in_dist:
+    fit: {source: "sklearn:digits", select: {stop: 20}}
+    test: {source: "sklearn:digits", select: {start: 20, stop: 90}}
+  ood:
+    - {name: noise, source: "synthetic:gaussian_noise", select: {stop: 12}}
+    - {name: mixup, source: "synthetic:mixup", auxiliary: true}
+extract: {device: cpu}
+run: runs/run
+"""
+FAST = ("--samples", "12", "--quantities", "gradient_activation,gradient_geometry,output_gradient_geometry")
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+def inspect(*arguments: object):
+    return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+
+
+def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> None:
+    result = inspect(config_file, "--trust-code", "--samples", 12)
+    assert result.exit_code == 0, result.output
+    assert "nothing stands out" in result.stdout
+    assert "note: model.checkpoint is null: these are the gradients of random weights" in result.stdout
+    folder = tmp_path / "runs" / "inspect"
+    figures = pd.read_parquet(folder / "figures.parquet")
+    assert figures.columns.tolist() == ["group", "quantity", "measure", "layer", "statistic", "value"]
+    assert set(figures["group"]) == {"in_dist.test", "noise"}
+    assert figures["quantity"].nunique() == 9
+    bins = pd.read_parquet(folder / "histograms.parquet").groupby(["group", "layer"])["count"].sum()
+    assert bins.to_dict() == {
+        (group, layer): 12 * entries
+        for group in ("in_dist.test", "noise")
+        for layer, entries in {"0.weight": 36, "0.bias": 4, "3.weight": 360, "3.bias": 10}.items()
+    }
+    assert pd.read_parquet(folder / "histograms_2d.parquet")["count"].sum() == 2 * 12 * 410
+    assert len(pd.read_parquet(folder / "gsnr.parquet")) == 2 * 410
+
+
+def test_page_holds_everything_it_needs(config_file: Path, tmp_path: Path) -> None:
+    inspect(config_file, "--trust-code", *FAST, "--out", tmp_path / "page")
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "Nothing stands out" in page
+    assert (
+        re.search(r"<(link|img|iframe)\b|<script[^>]+src=", re.sub(r"<script.*?</script>", "", page, flags=re.S))
+        is None
+    )
+    found = re.search(r'id="figures">(.*?)</script>', page, re.S)
+    assert found is not None
+    figures = json.loads(found.group(1))
+    plots = {path.stem for path in (tmp_path / "page" / "plots").glob("*.png")}
+    assert set(figures) == plots == {path.stem for path in (tmp_path / "page" / "plots").glob("*.svg")}
+    assert {line["name"] for line in figures["parameter-gradient-norm"]["data"] if "name" in line} == {
+        "in_dist.test",
+        "noise",
+    }
+
+
+def test_run_folder(small_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(small_run, tmp_path / "run")
+    result = inspect(run, "--trust-code", "--by", "correct", *FAST)
+    assert result.exit_code == 0, result.output
+    groups = set(pd.read_parquet(run / "inspect" / "figures.parquet")["group"])
+    assert groups == {"right", "wrong", "noise"}
+
+
+def test_classes_beside_each_other(config_file: Path, tmp_path: Path) -> None:
+    result = inspect(config_file, "--trust-code", "--by", "class", *FAST, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    groups = list(pd.read_parquet(tmp_path / "figures.parquet")["group"].unique())
+    assert groups == [f"class {label}" for label in sorted({int(group.split()[1]) for group in groups})]
+    assert not (tmp_path / "histograms.parquet").exists()
+
+
+SICK = {
+    "dead layer": ("model.arguments={dead: true}", "0.weight is dead: gradient reaches none of its 4 units"),
+    "exploding gradients": (
+        "model.arguments={growing: true}",
+        "Gradients explode on their way back: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("setting", "expected"), SICK.values(), ids=SICK)
+def test_what_is_not_well_is_named(config_file: Path, tmp_path: Path, setting: str, expected: str) -> None:
+    result = inspect(
+        config_file, "--trust-code", "--set", setting, *FAST, "--loss", "uniform", "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.output
+    assert expected in result.stdout
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.index("Not well") < page.index(expected) < page.index("<nav>")
+
+
+UNUSABLE = {
+    "quantity": (["--quantities", "grad_hist"], "error: no quantity 'grad_hist'; did you mean"),
+    "loss": (["--loss", "hinge"], "error: no loss 'hinge'"),
+    "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
+    "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),
+    "code that is not trusted": ([], "error: model.source"),
+    "one checkpoint": (["--checkpoints", "a.pt"], "error: "),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), UNUSABLE.values(), ids=UNUSABLE)
+def test_unusable_input(config_file: Path, options: list[str], expected: str) -> None:
+    trusted = [] if not options else ["--trust-code"]
+    result = inspect(config_file, *trusted, *options)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(expected)
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> list[Path]:
+    steps = [[0.0, 3.0], [3.0, 7.0], [6.0, 11.0]]
+    paths = [tmp_path / f"{name}.safetensors" for name in "abc"]
+    for path, step in zip(paths, steps, strict=True):
+        save_file({"weight": torch.tensor(step), "bias": torch.tensor([1.0]), "count": torch.tensor(3)}, path)
+    return paths
+
+
+def test_how_a_model_moved(checkpoints: list[Path], tmp_path: Path) -> None:
+    result = inspect("--checkpoints", *checkpoints)
+    assert result.exit_code == 0, result.output
+    moves = pd.read_parquet(tmp_path / "inspect" / "checkpoints.parquet").set_index(["from", "layer"])
+    step = moves.loc[("b.safetensors", "weight")]
+    assert step[["norm", "relative", "correlation"]].tolist() == pytest.approx([5.0, 5 / np.sqrt(58), 1.0])
+    assert moves.loc[("a.safetensors", "weight"), "relative"] == pytest.approx(5 / 3)
+    assert moves.loc[("a.safetensors", "bias"), "norm"] == 0
+    assert moves.loc[("a.safetensors", "(model)"), "norm"] == 5
+    assert np.isnan(moves.loc[("a.safetensors", "weight"), "correlation"])
+    assert (tmp_path / "inspect" / "report.html").is_file()
+    assert "5" in result.stdout
+
+
+def test_checkpoints_of_another_model(checkpoints: list[Path], tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(3), "bias": torch.zeros(1)}, tmp_path / "other.safetensors")
+    result = inspect("--checkpoints", checkpoints[0], tmp_path / "other.safetensors")
+    assert result.exit_code == 2
+    assert "weight has shape (3,) there and (2,) before" in result.stderr
