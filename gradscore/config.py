@@ -235,8 +235,12 @@ class ExtractConfig(_Section):
 
 
 class MetaConfig(_Section):
-    """How the meta models are fitted; cross-validation tries each of the inverse regularisation `strengths`."""
+    """How the meta models are fitted; cross-validation tries each of the inverse regularisation `strengths`.
 
+    `ood: combined` adds a one-class distance and the energy to the log-odds of models fitted on OOD samples.
+    """
+
+    ood: Literal["logistic", "combined"] = "logistic"
     cv_folds: Annotated[int, Field(ge=2)] = 5
     seed: int = 0
     strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [

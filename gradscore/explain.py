@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .meta import MetaModel
-from .scaling import LIMIT, SCORE_PREFIX, RobustLogScaler, logarithmic, meta_inputs
+from .meta import ENERGY, MetaModel
+from .scaling import SCORE_PREFIX
 
 FloatArray = NDArray[np.float64]
 
@@ -36,7 +36,8 @@ def contributions(model: MetaModel, frame: pd.DataFrame) -> FloatArray:
 
     For log-odds that is coefficient x scaled value, so a row sums to `model.decision` less the intercept; a scaled
     value of zero is that of the median ordinary sample. For a distance d = z P z it is z_i (P z)_i, and a row sums to
-    the distance.
+    the distance. A combined model has the first, the excess of the distance shared out by the second, and the excess of
+    the energy at the input of that name; a row sums to `model.decision` less the intercept.
 
     Args:
         model: the meta model.
@@ -48,14 +49,17 @@ def contributions(model: MetaModel, frame: pd.DataFrame) -> FloatArray:
     Raises:
         EvaluationError: a value that is not finite.
     """
-    scaler = RobustLogScaler(logarithmic(model.inputs), LIMIT)
-    scaler.n_features_in_ = len(model.inputs)
-    scaler.floor_, scaler.centre_, scaler.spread_ = (model.arrays[name] for name in ("floor", "centre", "spread"))
-    scaled = scaler.transform(meta_inputs(frame)[model.inputs])
+    scaled, energy = model.scaled(frame)
     if model.kind == "logistic":
         return np.asarray(scaled * model.arrays["coefficients"])
     offsets = scaled - model.arrays["location"]
-    return np.asarray((offsets @ model.arrays["precision"]) * offsets)
+    terms = np.asarray((offsets @ model.arrays["precision"]) * offsets)
+    if model.kind == "distance":
+        return terms
+    excess = model.excess(scaled, energy)
+    found = scaled * model.arrays["coefficients"] + terms * (excess[:, 0] / terms.sum(axis=1))[:, None]
+    found[:, model.inputs.index(ENERGY)] += excess[:, 1]
+    return np.asarray(found)
 
 
 def drivers(model: MetaModel, frame: pd.DataFrame, *, k: int) -> list[list[Driver]]:

@@ -23,10 +23,12 @@ from sklearn.pipeline import Pipeline
 from .config import MetaConfig
 from .errors import EvaluationError, StoreError
 from .meta_store import read_model, write_model
-from .scaling import LIMIT, FloatArray, RobustLogScaler, logarithmic, meta_inputs
+from .scaling import LIMIT, SCORE_PREFIX, FloatArray, RobustLogScaler, logarithmic, meta_inputs
 from .store import feature_columns, logit_columns
 
-Kind = Literal["logistic", "distance"]
+Kind = Literal["logistic", "distance", "combined"]
+
+ENERGY = f"{SCORE_PREFIX}energy"
 
 KEPT_VARIANCE = 0.999
 """Share of the variance of the scaled inputs that logistic regressions see."""
@@ -35,6 +37,9 @@ _MAX_ITERATIONS = 100
 _ARRAYS: Mapping[Kind, set[str]] = {
     "logistic": {"floor", "centre", "spread", "coefficients", "intercept"},
     "distance": {"floor", "centre", "spread", "location", "precision"},
+    "combined": {
+        *("floor", "centre", "spread", "coefficients", "intercept", "location", "precision", "means", "scales")
+    },
 }
 
 
@@ -43,7 +48,8 @@ class MetaModel:
     """A fitted meta model.
 
     Attributes:
-        kind: `logistic` (log-odds from a linear model) or `distance` (from the ordinary samples).
+        kind: `logistic` (log-odds from a linear model), `distance` (from the ordinary samples), or `combined` (both
+            and the energy; see `gradscore.combined`).
         columns: the columns of a feature table it was fitted on.
         inputs: the names of what it makes of them.
         arrays: everything that was fitted.
@@ -57,7 +63,10 @@ class MetaModel:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def decision(self, frame: pd.DataFrame) -> FloatArray:
-        """Scores that never tie by rounding: log-odds (`logistic`) or squared Mahalanobis distance (`distance`).
+        """Scores that never tie by rounding.
+
+        They are log-odds (`logistic`), a squared Mahalanobis distance (`distance`), or a sum of standardised log-odds
+        and what logarithmic distance and energy exceed their means by, in standard deviations (`combined`).
 
         Args:
             frame: a feature table with the columns the model was fitted on, others are ignored.
@@ -68,25 +77,43 @@ class MetaModel:
         Raises:
             EvaluationError: the feature or logit columns differ, or a value is not finite.
         """
+        scaled, energy = self.scaled(frame)
+        if self.kind == "distance":
+            return self.distance(scaled)
+        # A sum per row, not a matrix product: the same sample gets the same bits in any company.
+        odds = np.asarray((scaled * self.arrays["coefficients"]).sum(axis=1) + self.arrays["intercept"][0])
+        return odds if self.kind == "logistic" else odds + self.excess(scaled, energy).sum(axis=1)
+
+    def scaled(self, frame: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+        """The scaled inputs (N, D) of a feature table, and the energy (N,), zero without logits; as `decision`."""
         self._check_columns(frame)
-        scaled = self._scaler().transform(meta_inputs(frame)[self.inputs])
-        if self.kind == "logistic":
-            # A sum per row, not a matrix product: the same sample gets the same bits in any company.
-            return np.asarray((scaled * self.arrays["coefficients"]).sum(axis=1) + self.arrays["intercept"][0])
+        table = meta_inputs(frame)
+        energy = table[ENERGY].to_numpy(dtype=np.float64) if ENERGY in table else np.zeros(len(table))
+        return self._scaler().transform(table[self.inputs]), energy
+
+    def distance(self, scaled: FloatArray) -> FloatArray:
+        """Squared Mahalanobis distances (N,) of scaled inputs (N, D); for models that have them."""
         offsets = scaled - self.arrays["location"]
         return np.asarray(((offsets @ self.arrays["precision"]) * offsets).sum(axis=1))
 
-    def score(self, frame: pd.DataFrame) -> FloatArray:
-        """Probability (`logistic`), or distance turned into d / (D + d) for D inputs (`distance`), as (N,) in [0, 1].
+    def excess(self, scaled: FloatArray, energy: FloatArray) -> FloatArray:
+        """What logarithmic distance and energy exceed their means by, (N, 2), not negative; for combined models."""
+        distance = np.log(np.maximum(self.distance(scaled), np.finfo(np.float64).tiny))
+        standard = (np.column_stack([distance, energy]) - self.arrays["means"]) / self.arrays["scales"]
+        return np.asarray(np.maximum(standard, 0.0))
 
+    def score(self, frame: pd.DataFrame) -> FloatArray:
+        """The decision squeezed into [0, 1], as (N,).
+
+        A probability (`logistic`), the same function of the sum (`combined`), or distance as d / (D + d) for D inputs.
         Same order, arguments and errors as `decision`.
         """
         decision = self.decision(frame)
-        return np.asarray(expit(decision)) if self.kind == "logistic" else decision / (len(self.inputs) + decision)
+        return decision / (len(self.inputs) + decision) if self.kind == "distance" else np.asarray(expit(decision))
 
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:
         """The `k` inputs with the largest coefficients by magnitude, strongest first; none for a distance."""
-        if self.kind != "logistic":
+        if self.kind == "distance":
             return []
         coefficients = self.arrays["coefficients"]
         order = np.argsort(-np.abs(coefficients), kind="stable")[:k]
@@ -110,7 +137,12 @@ class MetaModel:
         if kind is None or not lists or set(arrays) != _ARRAYS[kind]:
             raise StoreError(f"{folder}: the meta model is incomplete or of an unknown kind; run fit-meta again")
         width = len(description["inputs"])
-        wanted = dict.fromkeys(arrays, (width,)) | {"intercept": (1,), "precision": (width, width)}
+        wanted = dict.fromkeys(arrays, (width,)) | {
+            "intercept": (1,),
+            "precision": (width, width),
+            "means": (2,),
+            "scales": (2,),
+        }
         wrong = [name for name, values in arrays.items() if values.shape != wanted[name]]
         if wrong:
             raise StoreError(f"{folder}: array '{wrong[0]}' does not fit {width} inputs; run fit-meta again")

@@ -31,6 +31,7 @@ def run_config(
     shifted: Sequence[dict[str, object]] = (),
     features: dict[str, object] | None = None,
     evaluation: dict[str, object] | None = None,
+    meta: dict[str, object] | None = None,
     **extract_options: object,
 ) -> Config:
     """Settings of a run on scikit-learn's digits with a model that is right about half the time."""
@@ -52,7 +53,7 @@ def run_config(
         },
         "features": {"statistics": ["max", "l1", "l2"], "losses": ["uniform"], **(features or {})},
         "extract": {"batch_size": 50, "device": "cpu", **extract_options},
-        "meta": {"strengths": [0.01], "cv_folds": 2},
+        "meta": {"strengths": [0.01], "cv_folds": 2, **(meta or {})},
         "evaluate": {"protocols": ["known"], **(evaluation or {})},
         "run": folder / "run",
     }

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gradscore.combined import fit_combined_model
+from gradscore.config import MetaConfig
 from gradscore.explain import Driver, contributions, drivers
 from gradscore.meta import MetaModel, fit_distance_model
 from gradscore.store import RunFolder
@@ -16,11 +18,12 @@ def frame(small_run: Path) -> pd.DataFrame:
     return RunFolder(small_run).read("in_dist.test").iloc[:40].reset_index(drop=True)
 
 
-@pytest.fixture(scope="module", params=["logistic", "distance"])
+@pytest.fixture(scope="module", params=["logistic", "distance", "combined"])
 def model(request: pytest.FixtureRequest, small_run: Path, frame: pd.DataFrame) -> MetaModel:
     fitted = {
         "logistic": lambda: MetaModel.load(small_run / "meta" / "ood" / "known" / "all"),
         "distance": lambda: fit_distance_model(frame),
+        "combined": lambda: fit_combined_model(frame, np.arange(40) < 9, None, MetaConfig(cv_folds=2)),
     }
     return fitted[request.param]()
 

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gradscore.combined import fit_combined_model
 from gradscore.config import MetaConfig
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.metrics import auroc
@@ -32,7 +33,8 @@ FRAME = table(seed=0, positive=TRUTH)
 OTHER = table(seed=1, positive=TRUTH)
 LOGISTIC = fit_meta_model(FRAME, TRUTH, None, CONFIG)
 DISTANCE = fit_distance_model(FRAME[~TRUTH])
-MODELS = {"logistic": LOGISTIC, "distance": DISTANCE}
+COMBINED = fit_combined_model(FRAME, TRUTH, None, CONFIG)
+MODELS = {"logistic": LOGISTIC, "distance": DISTANCE, "combined": COMBINED}
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -53,6 +55,45 @@ def test_a_loaded_model_scores_the_same_bits(model, tmp_path):
     loaded = MetaModel.load(tmp_path / "model")
     assert loaded.score(OTHER).tobytes() == model.score(OTHER).tobytes()
     assert (loaded.notes, loaded.strongest(3)) == (model.notes, model.strongest(3))
+
+
+def test_the_combined_score_is_log_odds_and_excesses_of_distance_and_energy():
+    scaled, energy = COMBINED.scaled(OTHER)
+    offsets = scaled - COMBINED.arrays["location"]
+    squared = np.einsum("nd,de,ne->n", offsets, COMBINED.arrays["precision"], offsets)
+    means, scales = COMBINED.arrays["means"], COMBINED.arrays["scales"]
+    wanted = scaled @ COMBINED.arrays["coefficients"] + COMBINED.arrays["intercept"]
+    wanted += np.maximum((np.log(squared) - means[0]) / scales[0], 0)
+    wanted += np.maximum((energy - means[1]) / scales[1], 0)
+    np.testing.assert_allclose(COMBINED.decision(OTHER), wanted)
+    np.testing.assert_allclose(energy, -np.logaddexp(OTHER["logit_0"], OTHER["logit_1"]))
+
+
+def test_the_linear_part_is_standardised_on_ordinary_samples():
+    ordinary = FRAME[~TRUTH]
+    scaled, energy = COMBINED.scaled(ordinary)
+    odds = COMBINED.decision(ordinary) - COMBINED.excess(scaled, energy).sum(axis=1)
+    assert (odds.mean(), odds.std()) == pytest.approx((0, 1), abs=1e-9)
+    assert np.corrcoef(odds, LOGISTIC.decision(ordinary))[0, 1] == pytest.approx(1)
+
+
+def test_far_from_everything_seen_only_the_combined_model_is_sure():
+    """Values that no sample had, in a direction that the linear model takes for ordinary."""
+    strange = OTHER.assign(**{"u/head/l1": OTHER["u/head/l1"] * 1e-6, "u/head/mean": OTHER["u/head/l1"] * 9e-7})
+    assert auroc(np.r_[LOGISTIC.decision(strange), LOGISTIC.decision(FRAME[~TRUTH])], np.arange(210) < 120) < 0.5
+    assert auroc(np.r_[COMBINED.decision(strange), COMBINED.decision(FRAME[~TRUTH])], np.arange(210) < 120) > 0.9
+
+
+UNFIT = {
+    "no logits": (FRAME.drop(columns=["logit_0", "logit_1"]), "needs the logits"),
+    "three ordinary samples": (FRAME[TRUTH | (np.arange(120) < 5)], "at least 4 ordinary samples, got 3"),
+}
+
+
+@pytest.mark.parametrize(("frame", "message"), UNFIT.values(), ids=UNFIT)
+def test_a_combined_model_that_cannot_be_fitted(frame, message):
+    with pytest.raises(EvaluationError, match=message):
+        fit_combined_model(frame, TRUTH[frame.index], None, CONFIG)
 
 
 def test_what_separates_the_classes_is_strongest():

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import EvaluationError
-from ..meta import balanced_weights, fit_meta_model
+from ..meta import balanced_weights
 from ..store import RunFolder
 from .delong import Interval, auroc_interval
-from .run import plans_of
+from .run import fitter, plans_of
 from .scoring import fits_two_classes, frame_reader, positive_rows, selected_rows
 
 LEVEL = 0.999
@@ -63,7 +63,7 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
             progress(plan.label)
         frame = selected_rows(plan.fit, read)
         target = generator.permutation(positive_rows(plan, plan.fit))
-        model = fit_meta_model(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+        model = fitter(plan, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
         for dataset, rows in plan.reported.items():
             sought = generator.permutation(positive_rows(plan, rows))
             area = auroc_interval(model.decision(selected_rows(rows, read)), sought, level=LEVEL)

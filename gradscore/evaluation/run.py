@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..combined import fit_combined_model
+from ..config import MetaConfig
 from ..errors import EvaluationError, StoreError
 from ..files import only_writer, write_text
 from ..meta import MetaModel, balanced_weights, fit_distance_model, fit_meta_model
@@ -207,7 +209,12 @@ def _fitted(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
     if not fits_two_classes(plan):
         return fit_distance_model(frame)
     target = positive_rows(plan, plan.fit)
-    return fit_meta_model(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+    return fitter(plan, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+
+
+def fitter(plan: Plan, config: MetaConfig) -> Callable[..., MetaModel]:
+    """What fits the meta model of a plan of two classes."""
+    return fit_combined_model if plan.task == "ood" and config.ood == "combined" else fit_meta_model
 
 
 def _fitted_on_logits(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:

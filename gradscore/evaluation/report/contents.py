@@ -114,7 +114,7 @@ def ood_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
 
 def weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Iterator[Plot]:
     """Heat maps layer x statistic of the magnitudes of coefficients, one for each loss; the mean over the models."""
-    linear = [model for model in models if model.kind == "logistic"]
+    linear = [model for model in models if "coefficients" in model.arrays]
     if not linear:
         return
     weights = pd.Series(mean_weights(linear))
@@ -140,7 +140,7 @@ def weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Itera
 
 def share_of_logits(models: Sequence[MetaModel]) -> float | None:
     """Share of the magnitude of all coefficients that lies on scores of the logits; None without a linear model."""
-    linear = [model for model in models if model.kind == "logistic"]
+    linear = [model for model in models if "coefficients" in model.arrays]
     weights = mean_weights(linear) if linear else {}
     total = sum(weights.values())
     return sum(weight for name, weight in weights.items() if name.startswith("score/")) / total if total else None
