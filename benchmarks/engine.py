@@ -28,6 +28,7 @@ from torch.func import functional_call, grad, vmap
 
 from gradscore import kernels
 from gradscore.gradients import Engine, exact
+from gradscore.gradients.check import prepare
 from gradscore.statistics import reduce_gradients
 
 STATISTICS = ("max", "min", "mean", "std", "l1", "l2")
@@ -88,6 +89,15 @@ def medians(runs: int, clock: Callable[[], float], *functions: Callable[[], obje
     return [statistics.median(each) for each in seconds]
 
 
+def last_parameters(model: nn.Module) -> dict[str, Tensor]:
+    return dict(list(model.named_parameters())[-2:])
+
+
+def self_check(model: nn.Module, batch: Tensor) -> None:
+    """What a run does once: learn the layout, and compare with the exact twin."""
+    prepare(Engine(dict(model.named_parameters())), model, batch[:3], upstream)
+
+
 def error(name: str, samples: int, dtype: torch.dtype) -> float:
     """Largest difference to the exact twin in float64, relative to the norm (L1, L2) or the largest element."""
     truth_model, truth_batch = build(name).double(), images(samples).double()
@@ -145,6 +155,7 @@ def table(options: argparse.Namespace) -> str:
     compiled = "with" if kernels.row_sums(torch.ones(1, 1)) is not None else "without"
     settings = f"Batch 64, {options.threads} thread(s), float32, {options.clock} time, {options.runs} alternating runs"
     columns = ["model", "step ms", "gradscore ms", "ratio", "limit", "vmap ms", "times as fast as vmap"]
+    columns += ["last layer only, ratio to a forward pass", "self-check, share of 1,000 samples"]
     columns += ["error float32", "error float64", "peak MiB: step", "gradscore", "one statistic"]
     lines = [
         f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {platform.machine()}.",
@@ -155,13 +166,26 @@ def table(options: argparse.Namespace) -> str:
     for name in options.models:
         model, batch = build(name), images(64)
         engine = Engine(dict(model.named_parameters()))
-        functions = [functools.partial(step, model, batch), functools.partial(gradscore, engine, model, batch)]
-        plain, ours = (1e3 * seconds for seconds in medians(options.runs, clock, *functions))
+        last = Engine(last_parameters(model))
+        functions = [
+            functools.partial(step, model, batch),
+            functools.partial(gradscore, engine, model, batch),
+            functools.partial(model, batch),
+            functools.partial(gradscore, last, model, batch),
+            functools.partial(self_check, model, batch),
+        ]
+        found = medians(options.runs, clock, *functions)
+        plain, ours, forward, last_layer, check = (1e3 * seconds for seconds in found)
         [peer] = medians(options.vmap_runs, clock, functools.partial(with_vmap, model, batch))
         memory = [peak(name, what, options.threads) for what in ("step", "gradscore", "one statistic")]
         errors = [error(name, 4, dtype) for dtype in (torch.float32, torch.float64)]
         cells = [name, f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}", f"{LIMITS[name]}", f"{1e3 * peer:.0f}"]
-        cells += [f"{1e3 * peer / ours:.1f}", *(f"{each:.1e}" for each in errors), *(f"{each:.0f}" for each in memory)]
+        cells += [
+            f"{1e3 * peer / ours:.1f}",
+            f"{last_layer / forward:.2f}",
+            f"{check / (check + 1000 / 64 * ours):.1%}",
+        ]
+        cells += [*(f"{each:.1e}" for each in errors), *(f"{each:.0f}" for each in memory)]
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], file=sys.stderr, flush=True)
     return "\n".join(lines)

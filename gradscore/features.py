@@ -25,7 +25,7 @@ from .penultimate import find_last_layer
 from .rows import Computed, Extractor, joined_rows
 from .store import RunWriter, check_target, is_complete
 
-WARM_UP = 4
+WARM_UP = 3
 """Samples shown to the engine before a run."""
 
 

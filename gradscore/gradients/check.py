@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..errors import CoupledSamplesError, EngineError
 from .engine import Engine
-from .factored import PerSample
 
 INDEPENDENCE_TOLERANCE = 1e-2
 """Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit."""
@@ -51,8 +50,4 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
                 f"(by {float((alone - together).abs().max()):.3g}); per-sample gradients are not defined for it. "
                 "Put batch norm and dropout in eval mode, and remove operations that run across the batch"
             )
-
-    def ignore(name: str, rows: slice, gradient: PerSample) -> None:
-        del name, rows, gradient
-
-    engine.stream(logits, gradient_at(logits.detach()).to(logits.dtype), ignore)
+    engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))

@@ -65,6 +65,22 @@ class Engine:
             EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
                 or recomputes its activations.
         """
+        self._run(outputs, grad_outputs, sink, retain_graph=retain_graph)
+
+    def learn(self, outputs: Tensor, grad_outputs: Tensor) -> None:
+        """Probes and self-checks what `stream` would on a first batch, and computes nothing else.
+
+        Args:
+            outputs: as for `stream`; their graph is kept.
+            grad_outputs: as for `stream`.
+
+        Raises:
+            CoupledSamplesError: as `stream`.
+            EngineError: as `stream`.
+        """
+        self._run(outputs, grad_outputs, None, retain_graph=True)
+
+    def _run(self, outputs: Tensor, grad_outputs: Tensor, sink: Sink | None, *, retain_graph: bool) -> None:
         if outputs.dim() < 1 or outputs.shape != grad_outputs.shape:
             raise EngineError(
                 f"outputs have shape {tuple(outputs.shape)} and their gradient {tuple(grad_outputs.shape)}; "
@@ -86,12 +102,16 @@ class Engine:
                 "for example by model.gradient_checkpointing_disable()"
             ) from error
 
-    def _stream(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph, sink: Sink, *, retain_graph: bool) -> None:
+    def _stream(
+        self, outputs: Tensor, grad_outputs: Tensor, graph: Graph, sink: Sink | None, *, retain_graph: bool
+    ) -> None:
         blueprint = self._blueprints.get(graph.signature)
         plan = blueprint.build(graph, len(outputs)) if blueprint else None
         if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
             plan = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, plan)
+        if sink is None:
+            return
         self._twins(outputs, grad_outputs, plan.twins, sink)
         collection = Collection(self.parameters, graph, plan, sink, len(outputs))
         collection.run(outputs, grad_outputs, retain_graph=retain_graph)

@@ -66,12 +66,17 @@ def try_plan(
     floor = HALF_NEGLIGIBLE if half else NEGLIGIBLE
     for index in chosen:
         for _, truth in exact.per_sample_gradients(outputs, grad_outputs, covered, samples=range(index, index + 1)):
-            norms = {name: float(torch.linalg.vector_norm(gradient.double())) for name, gradient in truth.items()}
+            norms = {name: _norm(gradient) for name, gradient in truth.items()}
             whole = sum(norm**2 for norm in norms.values()) ** 0.5
             for name, gradient in truth.items():
                 mine = found.get((index, name), torch.zeros_like(gradient))
-                difference = float(torch.linalg.vector_norm(mine.double() - gradient.double()))
+                difference = _norm(mine - gradient)
                 allowed = tolerance * max(norms[name], floor * whole)
                 if isfinite(norms[name]) and not difference <= allowed:
                     doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
     return doubts
+
+
+def _norm(gradient: Tensor) -> float:
+    """Euclidean norm, added up in float64."""
+    return float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
