@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..gradients import PerSample
+from ..gradients.factored import Factored
 from .bin_adaptation import BinAdaptation
 from .histogram import Histogram, Range
 from .quantity import MODEL, Row, SampleGradientQuantity
@@ -60,6 +61,12 @@ class GradHist1d(SampleGradientQuantity):
         if name not in self.histograms:
             self.histograms[name] = Histogram((self.bins,), (self._spans.get(name, self.span),))
         histogram = self.histograms[name]
+        if (
+            isinstance(gradient, Factored)
+            and gradient.is_outer_product
+            and histogram.add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0])
+        ):
+            return
         for _, block in gradient.blocks(BUDGET):
             histogram.add(block)
         histogram.add_zeros(gradient.implicit_zeros * len(gradient))

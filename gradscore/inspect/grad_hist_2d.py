@@ -8,7 +8,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from ..gradients import PerSample
-from ..gradients.factored import sample_slices
+from ..gradients.factored import Factored
+from .aligned import aligned_blocks
 from .bin_adaptation import BinAdaptation
 from .grad_hist_1d import BUDGET, check_axes, histogram_rows, merge_histograms
 from .histogram import Histogram, Range
@@ -60,8 +61,12 @@ class GradHist2d(SampleGradientQuantity):
         """See `SampleGradientQuantity`."""
         found = Histogram(self.bins, self.spans)
         values = parameter.detach().flatten()
-        for rows in sample_slices(len(gradient), values.numel(), BUDGET):
-            found.add(gradient.dense(rows).reshape(rows.stop - rows.start, -1), values)
+        if isinstance(gradient, Factored) and gradient.is_outer_product:
+            fast = found.add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0], values)
+        else:
+            fast = False
+        for block in () if fast else aligned_blocks(gradient, BUDGET):
+            found.add(block.values, values if block.entries is None else values[block.entries])
         self.model.merge(found)
         if self.keep_individual:
             merge_histograms(self.histograms, {name: found})

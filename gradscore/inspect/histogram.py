@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import ConfigError
+from .kernels import count_bins, count_products
 
 Range = tuple[float, float]
 
@@ -61,7 +62,12 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, *values: Tensor) -> None:
-        """Counts entries: for each axis a tensor; all broadcast to the shape of the first."""
+        """Counts entries.
+
+        Args:
+            values: (n, p) for the first axis and, if there is a second one, (p,) for that, with the same value for all
+                n of a column.
+        """
         if not values[0].numel():
             return
         extremes = [torch.stack(torch.aminmax(value)).double().tolist() for value in values]
@@ -94,13 +100,42 @@ class Histogram:
         self.non_finite += other.non_finite
         self.largest = [max(pair) for pair in zip(self.largest, other.largest, strict=True)]
 
-    def _counted(self, *values: Tensor) -> Tensor:
-        place: Tensor | None = None
-        for value, bins, span in zip(values, self.bins, self.ranges, strict=True):
-            index = bin_index(value, bins, span)
-            place = index if place is None else place.mul_(bins).add_(index)
-        assert place is not None
-        return torch.bincount(place.flatten(), minlength=prod(self.bins)).cpu().view(self.bins)
+    def add_products(self, left: Tensor, right: Tensor, columns: Tensor | None = None) -> bool:
+        """Counts the elements of outer products, (n, o) and (n, i), without writing them out.
+
+        Args:
+            left: (n, o).
+            right: (n, i).
+            columns: (o * i,) values on the second axis, if there is one.
+
+        Returns:
+            False, with nothing counted, where there is no compiled loop for it or a value is not finite.
+        """
+        if not left.numel() or not right.numel():
+            return False
+        largest = float((left.abs().amax(1) * right.abs().amax(1)).max())
+        sizes = [largest] if columns is None else [largest, float(columns.abs().max())]
+        if not all(map(isfinite, sizes)):
+            return False
+        places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
+        counts = count_products(left, right, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
+        if counts is None:
+            return False
+        self.largest = [max(pair) for pair in zip(self.largest, sizes, strict=True)]
+        self.counts += counts.view(self.bins)
+        return True
+
+    def _counted(self, values: Tensor, columns: Tensor | None = None) -> Tensor:
+        places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
+        if columns is None or columns.dim() == 1:
+            flat = values.reshape(-1, values.shape[-1])
+            fast = count_bins(flat, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
+            if fast is not None:
+                return fast.view(self.bins)
+        found = bin_index(values, self.bins[0], self.ranges[0])
+        if places is not None:
+            found = found.mul_(self.bins[1]).add_(places)
+        return torch.bincount(found.flatten(), minlength=prod(self.bins)).cpu().view(self.bins)
 
     def _finite(self, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The entries that are finite on all axes; the others are counted."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import nan
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..errors import ConfigError
 from ..gradients import PerSample
-from ..gradients.factored import sample_slices
+from ..gradients.factored import Factored
+from .aligned import aligned_blocks
+from .kernels import add_deviations
 from .quantity import MODEL, Row, SampleGradientQuantity
+
+Key = TypeVar("Key")
 
 BUDGET = 1 << 18
 """Elements of gradients held in float64 at a time."""
@@ -40,11 +44,22 @@ class EntryMoments:
         Deviations from the first sample are taken in the precision the gradients have: where all samples nearly agree,
         they are exact, and nothing cancels.
         """
-        first = values[0]
-        deviations = (values - first).double()
-        share = deviations.mean(0)
-        squares = (deviations - share).square_().sum(0)
-        return cls(len(values), first.double() + share, squares)
+        first = values[0].clone()
+        sums, squares = (torch.zeros_like(first, dtype=torch.float64) for _ in range(2))
+        if not add_deviations(values, first, sums, squares):
+            deviations = (values - first).double()
+            sums, squares = deviations.sum(0), deviations.square_().sum(0)
+        share = sums / len(values)
+        return cls(len(values), first.double() + share, (squares - sums * share).clamp_(min=0))
+
+    @classmethod
+    def of_products(cls, gradient: Factored) -> EntryMoments:
+        """The moments of plain outer products, in float64 and without writing one of them out."""
+        left, right = gradient.left[:, 0, :, 0].double(), gradient.right[:, 0, :, 0].double()
+        count = len(gradient)
+        mean = left.T @ right / count
+        squares = left.square().T @ right.square() - count * mean.square()
+        return cls(count, mean.flatten(), squares.clamp_(min=0).flatten())
 
     def merge(self, other: EntryMoments) -> None:
         """Takes in the moments of other samples; see `aggregate.Running` for the source."""
@@ -102,9 +117,16 @@ class MeanGSNR(SampleGradientQuantity):
 
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
         """See `SampleGradientQuantity`."""
-        for rows in sample_slices(len(gradient), parameter.numel(), BUDGET):
-            values = gradient.dense(rows).reshape(rows.stop - rows.start, -1)
-            _merge(self._batch, name, EntryMoments.of(values))
+        if isinstance(gradient, Factored) and gradient.is_outer_product:
+            _merge(self._batch, name, EntryMoments.of_products(gradient))
+            return
+        parts: dict[int, EntryMoments] = {}
+        entries: dict[int, Tensor | None] = {}
+        for block in aligned_blocks(gradient, BUDGET):
+            _merge(parts, block.part, EntryMoments.of(block.values))
+            entries[block.part] = block.entries
+        if parts:
+            _merge(self._batch, name, _joined(parts, entries, parameter.numel()))
 
     def finish(self) -> None:
         """See `SampleGradientQuantity`."""
@@ -159,7 +181,18 @@ class MeanGSNR(SampleGradientQuantity):
         return means
 
 
-def _merge(moments: dict[str, EntryMoments], name: str, more: EntryMoments) -> None:
+def _joined(parts: Mapping[int, EntryMoments], entries: Mapping[int, Tensor | None], size: int) -> EntryMoments:
+    """Puts moments of some entries each together to those of all entries."""
+    if entries[0] is None:
+        return parts[0]
+    whole = EntryMoments(parts[0].count, parts[0].mean.new_zeros(size), parts[0].mean.new_zeros(size))
+    for part, moments in parts.items():
+        whole.mean[entries[part]] = moments.mean
+        whole.squares[entries[part]] = moments.squares
+    return whole
+
+
+def _merge(moments: dict[Key, EntryMoments], name: Key, more: EntryMoments) -> None:
     if name in moments:
         moments[name].merge(more)
     else:

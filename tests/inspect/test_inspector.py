@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 
 from gradscore.errors import ConfigError, CoupledSamplesError

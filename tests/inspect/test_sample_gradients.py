@@ -3,14 +3,25 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 
 from gradscore import Engine
 from gradscore.errors import ConfigError
 from gradscore.gradients import exact
 from gradscore.gradients.factored import Dense, Rows
-from gradscore.inspect import GradAbsMax, GradHist1d, GradHist2d, MeanGSNR, ParamAbsMax, observe_samples
+from gradscore.inspect import (
+    GradAbsMax,
+    GradHist1d,
+    GradHist2d,
+    Histogram,
+    MeanGSNR,
+    ParamAbsMax,
+    kernels,
+    observe_samples,
+)
+from gradscore.inspect.aligned import aligned_blocks
+from gradscore.inspect.mean_gsnr import EntryMoments
 
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.Tanh(), nn.Linear(9, 4)),
@@ -258,3 +269,87 @@ def test_merging_different_bins():
         quantity.observe("p", torch.zeros(2), Dense(torch.zeros(1, 2)))
     with pytest.raises(ConfigError, match="histograms over different bins cannot be merged"):
         one.merge(other)
+
+
+CONVOLUTIONS = {
+    "many positions": lambda: nn.Conv2d(3, 4, 3, padding=1),
+    "few positions": lambda: nn.Conv2d(3, 4, (3, 2), stride=3),
+    "groups": lambda: nn.Conv2d(4, 6, 3, groups=2),
+    "one axis": lambda: nn.Conv1d(3, 4, 3),
+    "dilated": lambda: nn.Conv2d(3, 4, 3, dilation=2, padding=2),
+}
+
+
+@pytest.fixture(params=CONVOLUTIONS)
+def convolved(request):
+    """A single-precision gradient of a convolution's weights as the engine gives it, and the same written out."""
+    torch.manual_seed(0)
+    layer = CONVOLUTIONS[request.param]()
+    images = torch.randn(5, layer.in_channels, *[12] * len(layer.kernel_size))
+    outputs = layer(images).square().flatten(1).sum(1)
+    found = []
+    engine = Engine({"weight": layer.weight})
+    engine.stream(outputs, torch.ones(5), lambda name, rows, gradient: found.append(gradient), retain_graph=True)
+    written = exact.per_sample_gradients(outputs, torch.ones(5), {"weight": layer.weight})
+    return layer.weight, found[0], torch.stack([each["weight"].flatten() for _, each in written]).numpy()
+
+
+@pytest.mark.parametrize("budget", [1, 100, 1 << 20])
+def test_blocks_are_aligned_with_the_parameter(convolved, budget):
+    _, gradient, expected = convolved
+    parts = {}
+    for block in aligned_blocks(gradient, budget):
+        parts.setdefault(block.part, []).append((block.entries, block.values.clone()))
+    columns = [(entries[0][0], torch.cat([values for _, values in entries])) for entries in parts.values()]
+    found = np.zeros_like(expected)
+    for entries, values in columns:
+        found[:, slice(None) if entries is None else entries.numpy()] = values.numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_signal_to_noise_of_convolutions(convolved):
+    weight, gradient, expected = convolved
+    quantity = MeanGSNR()
+    quantity.start(5)
+    quantity.observe("weight", weight, gradient)
+    quantity.finish()
+    np.testing.assert_allclose(
+        quantity.ratios("weight"), ratios(expected.astype(float), 1e-5, True), rtol=1e-3, atol=1e-4
+    )
+
+
+VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]], dtype=torch.float64)
+
+
+def found_without_and_with(make, monkeypatch):
+    compiled = make()
+    monkeypatch.setattr(kernels, "_kernels", lambda: None)
+    return make(), compiled
+
+
+def histogram_of(*columns):
+    histogram = Histogram((8, 4)[: 1 + len(columns)], ((-1.0, 1.0), (-2.0, 2.0))[: 1 + len(columns)])
+    histogram.add(VALUES, *columns)
+    return histogram.counts.tolist(), histogram.non_finite, histogram.largest
+
+
+PARAMETERS = {
+    "one axis": (),
+    "two axes": (torch.tensor([0.5, -3.0, 1.0]),),
+    "a parameter that is not finite": (torch.tensor([0.5, np.nan, 1.0]),),
+}
+
+
+@pytest.mark.parametrize("columns", PARAMETERS.values(), ids=PARAMETERS)
+def test_histograms_with_and_without_compiled_loops(columns, monkeypatch):
+    plain, compiled = found_without_and_with(lambda: histogram_of(*columns), monkeypatch)
+    assert plain == compiled
+    assert compiled[1] == (4 if columns and not columns[0].isfinite().all() else 2)
+
+
+def test_moments_with_and_without_compiled_loops(monkeypatch):
+    values = torch.randn(7, 5000, generator=torch.Generator().manual_seed(0))
+    plain, compiled = found_without_and_with(lambda: EntryMoments.of(values), monkeypatch)
+    for moments in (plain, compiled):
+        np.testing.assert_allclose(moments.mean, values.double().mean(0), atol=1e-7)
+        np.testing.assert_allclose(moments.squares, 7 * values.double().var(0, correction=0), rtol=1e-5)
