@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from environments import python_with
 from inspected_steps import BINS, BINS_2D, EPSILON, SPAN, SPANS_2D, batches, lenet
 

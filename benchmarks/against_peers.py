@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from environments import python_with
 from models import MODELS, build, images
 from pages import put_table

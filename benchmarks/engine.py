@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from models import MODELS, build, images
 from pages import put_table
 from torch import Tensor, nn

@@ -1,7 +1,7 @@
 """The models that are measured; plain torch, so that a peer's environment can build them too."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 

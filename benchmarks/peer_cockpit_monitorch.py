@@ -3,7 +3,7 @@
 import sys
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from backpack import extend
 from cockpit import Cockpit
 from cockpit.quantities import GradHist1d, GradHist2d, MeanGSNR

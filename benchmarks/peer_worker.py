@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from models import build, images
 from torch import Tensor, nn
 

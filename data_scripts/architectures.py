@@ -1,6 +1,6 @@
 """The classifiers of the example configurations, as factories for `model.source: python:<file>:<factory>`."""
 
-import torch.nn.functional as F  # noqa: N812 - the usual name
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 

@@ -21,7 +21,7 @@ from digits import CLASSES, TRAINED, trained_model
 from PIL import Image
 from sklearn.datasets import load_digits
 
-NET = '''from torch import nn
+NET = """from torch import nn
 
 
 def build(num_classes):
@@ -36,7 +36,7 @@ def build(num_classes):
         nn.ReLU(),
         nn.Linear(64, num_classes),
     )
-'''
+"""
 FITTING = 520
 
 

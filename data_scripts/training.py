@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the usual name
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 

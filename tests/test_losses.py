@@ -3,7 +3,7 @@
 import mpmath
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - the usual name
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from gradscore.errors import EngineError

@@ -1,7 +1,6 @@
 """Penultimate features against the model itself, and their way to the figures."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +90,6 @@ def test_unusable_names(model, setting, message):
 
 @pytest.fixture(scope="module")
 def run(make_run: Callable[..., Path]) -> RunFolder:
-    if find_spec("pytorch_ood") is None:
-        pytest.skip("needs the extra baselines")
     return RunFolder(make_run(features={"penultimate": True}, evaluate=False))
 
 

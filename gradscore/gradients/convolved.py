@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the usual name
+import torch.nn.functional as F
 from torch import Tensor
 
 from .factored import Block, Factored, sample_slices

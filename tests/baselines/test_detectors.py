@@ -1,15 +1,11 @@
 """Detectors against their formulas in NumPy, float64."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
 from gradscore.baselines import FEATURE_BASELINES, Head, detectors, fit_detectors
 from gradscore.errors import EvaluationError, MissingExtraError
-
-pytestmark = pytest.mark.skipif(find_spec("pytorch_ood") is None, reason="needs the extra baselines")
 
 GENERATOR = np.random.default_rng(0)
 N, D, K = 90, 6, 3
