@@ -1,0 +1,51 @@
+"""What docs/inspect.md tells its readers to do, done."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gradscore.inspect.catalogue import CATALOGUE
+
+TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def names():
+    found = {}
+    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "docs/inspect.md", "exec"), found)
+    return found
+
+
+def test_training_loop(names):
+    figures = names["figures"].set_index(["epoch", "quantity", "measure", "layer", "statistic"])["value"]
+    assert figures[(1, "output gradient", "norm", "2", "count")] == 10
+    assert figures[(0, "gradient histogram", "gradients", "(model)", "count")] == 2 * 32 * 195
+    assert figures[(1, "gradient signal-to-noise ratio", "batch", "(model)", "count")] == 2
+
+
+EXPECTED = {
+    "saturation": {"0", "1", "2"},
+    "largest output gradient": {"0", "1", "2"},
+    "sparsity": {"0.weight", "0.bias", "2.weight", "2.bias"},
+    "rank": {"0", "2"},
+    "spread of sample norms": {"0.weight", "0.bias", "2.weight", "2.bias"},
+    "explicit": {"(model)"},
+}
+
+
+@pytest.mark.parametrize("quantity", EXPECTED)
+def test_own_quantities(names, quantity):
+    assert {entry.row.layer for entry in names["found"] if entry.quantity == quantity} == EXPECTED[quantity]
+
+
+def test_values_of_own_quantities(names):
+    means = {
+        (entry.quantity, entry.row.layer): entry.row.value for entry in names["found"] if entry.row.statistic == "mean"
+    }
+    assert means["rank", "0"] == 8
+    assert names["by_hand"].value["share of zeros"]["anything"].mean == 0.5
+
+
+def test_all_quantities_are_listed():
+    assert re.findall(r"^\| `(\w+)` \| `\w+` \|", TEXT, re.MULTILINE) == list(CATALOGUE)
