@@ -10,14 +10,12 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from .config import MetaConfig
@@ -25,15 +23,12 @@ from .errors import EvaluationError, StoreError
 from .meta_store import read_model, write_model
 from .scaling import LIMIT, SCORE_PREFIX, FloatArray, RobustLogScaler, logarithmic, meta_inputs
 from .store import feature_columns, logit_columns
+from .strength import MAX_ITERATIONS, cross_validated, regression, rotation
 
 Kind = Literal["logistic", "distance", "combined"]
 
 ENERGY = f"{SCORE_PREFIX}energy"
 
-KEPT_VARIANCE = 0.999
-"""Share of the variance of the scaled inputs that logistic regressions see."""
-
-_MAX_ITERATIONS = 100
 _ARRAYS: Mapping[Kind, set[str]] = {
     "logistic": {"floor", "centre", "spread", "coefficients", "intercept"},
     "distance": {"floor", "centre", "spread", "location", "precision"},
@@ -197,20 +192,20 @@ def fit_meta_model(frame: pd.DataFrame, target: ArrayLike, weights: ArrayLike | 
     weight = weight / weight.mean()
     table = meta_inputs(frame)
     strengths = sorted(config.strengths)
-    losses = _cross_validated(table, truth, weight, strengths=strengths, config=config)
+    losses = cross_validated(table, truth, weight, strengths=strengths, config=config)
     strength = strengths[int(np.argmin(losses))] if losses else strengths[0]
     scaler = RobustLogScaler(logarithmic(list(table.columns)))
     if not scaler.fit(table, truth).spread_.any():
         raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
-    pipeline = Pipeline([("scale", scaler), ("rotate", _rotation()), ("regress", _regression(strength))])
+    pipeline = Pipeline([("scale", scaler), ("rotate", rotation()), ("regress", regression(strength))])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say it
         pipeline.fit(table, truth, regress__sample_weight=weight)
-    regression: LogisticRegression = pipeline.named_steps["regress"]
-    rotation: PCA = pipeline.named_steps["rotate"]
+    fitted: LogisticRegression = pipeline.named_steps["regress"]
+    axes: PCA = pipeline.named_steps["rotate"]
     # Both steps are linear, so one vector of coefficients of the scaled inputs says the same.
-    coefficients = np.asarray(regression.coef_[0] @ rotation.components_, dtype=np.float64)
-    intercept = np.asarray(regression.intercept_ - coefficients @ rotation.mean_, dtype=np.float64)
+    coefficients = np.asarray(fitted.coef_[0] @ axes.components_, dtype=np.float64)
+    intercept = np.asarray(fitted.intercept_ - coefficients @ axes.mean_, dtype=np.float64)
     return MetaModel(
         kind="logistic",
         columns=_columns(frame),
@@ -223,7 +218,7 @@ def fit_meta_model(frame: pd.DataFrame, target: ArrayLike, weights: ArrayLike | 
         notes={
             "strength": strength,
             "log_loss": dict(zip(map(str, strengths), losses, strict=True)) if losses else None,
-            "converged": int(np.max(regression.n_iter_)) < _MAX_ITERATIONS,
+            "converged": int(np.max(fitted.n_iter_)) < MAX_ITERATIONS,
             "n": len(truth),
             "n_positive": int(truth.sum()),
         },
@@ -278,53 +273,6 @@ def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
     sets_of_class = pairs.groupby("target")["set"].transform("nunique")
     classes = pairs["target"].nunique()
     return np.asarray(len(pairs) / (members * sets_of_class * classes), dtype=np.float64)
-
-
-def _cross_validated(
-    table: pd.DataFrame,
-    truth: NDArray[np.bool_],
-    weight: FloatArray,
-    *,
-    strengths: list[float],
-    config: MetaConfig,
-) -> list[float]:
-    """Weighted log loss on held-out folds of each strength; empty where there is nothing to choose or hold out."""
-    folds = min(config.cv_folds, int(truth.sum()), int((~truth).sum()))
-    if folds < 2 or len(strengths) < 2:
-        return []
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=config.seed)
-    losses = np.zeros((folds, len(strengths)))
-    shares = np.zeros(folds)
-    for fold, (fit, held_out) in enumerate(splitter.split(table, truth)):
-        scaler = RobustLogScaler(logarithmic(list(table.columns)))
-        x = scaler.fit(table.iloc[fit], truth[fit]).transform(table.iloc[fit])
-        if not x.any():
-            continue  # nothing varies in this fold, so it tells nothing
-        rotation = _rotation()
-        x = rotation.fit_transform(x)
-        x_held_out = rotation.transform(scaler.transform(table.iloc[held_out]))
-        regression = _regression(strengths[0]).set_params(warm_start=True)
-        shares[fold] = weight[held_out].sum()
-        for place, strength in enumerate(strengths):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # an unfinished fit is judged as it is
-                regression.set_params(C=strength).fit(x, truth[fit], sample_weight=weight[fit])
-            p = regression.predict_proba(x_held_out)[:, 1]
-            losses[fold, place] = log_loss(truth[held_out], p, sample_weight=weight[held_out], labels=[False, True])
-    return [float(loss) for loss in np.average(losses, axis=0, weights=shares)] if shares.any() else []
-
-
-def _regression(strength: float) -> LogisticRegression:
-    return LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS, solver="newton-cholesky")
-
-
-def _rotation() -> PCA:
-    """Principal axes but for the last, which hold next to no variance.
-
-    The penalty is the same in every rotated frame, and gradient features are so collinear that half the axes go: fits
-    take a quarter of the time and give the same scores.
-    """
-    return PCA(KEPT_VARIANCE, svd_solver="covariance_eigh")
 
 
 def _scaling_arrays(scaler: RobustLogScaler) -> dict[str, FloatArray]:
