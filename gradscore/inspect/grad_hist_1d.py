@@ -14,8 +14,8 @@ from .bin_adaptation import BinAdaptation
 from .histogram import Histogram, Range
 from .quantity import MODEL, Row, SampleGradientQuantity
 
-BUDGET = 1 << 18
-"""Elements that are binned together: few enough to stay in the cache."""
+BUDGET = 1 << 20
+"""Elements that are binned together: few enough to stay in the cache, enough for convolutions to be fast."""
 
 
 class GradHist1d(SampleGradientQuantity):

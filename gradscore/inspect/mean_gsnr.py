@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import nan
+from math import isfinite, nan
 from typing import Any, Self, TypeVar
 
 import torch
@@ -19,7 +19,9 @@ from .quantity import MODEL, Row, SampleGradientQuantity
 
 Key = TypeVar("Key")
 
-BUDGET = 1 << 18
+TINY = torch.finfo(torch.float64).tiny
+
+BUDGET = 1 << 20
 """Elements of gradients held in float64 at a time."""
 
 
@@ -57,16 +59,17 @@ class EntryMoments:
         """The moments of plain outer products, in float64 and without writing one of them out."""
         left, right = gradient.left[:, 0, :, 0].double(), gradient.right[:, 0, :, 0].double()
         count = len(gradient)
-        mean = left.T @ right / count
-        squares = left.square().T @ right.square() - count * mean.square()
+        mean = (left.T @ right).div_(count)
+        squares = (left.square().T @ right.square()).addcmul_(mean, mean, value=-count)
         return cls(count, mean.flatten(), squares.clamp_(min=0).flatten())
 
     def merge(self, other: EntryMoments) -> None:
         """Takes in the moments of other samples; see `aggregate.Running` for the source."""
         total = self.count + other.count
         difference = other.mean - self.mean
-        self.squares += other.squares + difference**2 * (self.count * other.count / total)
-        self.mean += difference * (other.count / total)
+        self.squares.add_(other.squares)
+        self.squares.addcmul_(difference, difference, value=self.count * other.count / total)
+        self.mean.add_(difference, alpha=other.count / total)
         self.count = total
 
     def copy(self) -> EntryMoments:
@@ -166,19 +169,26 @@ class MeanGSNR(SampleGradientQuantity):
     def _ratios(self, moments: EntryMoments) -> Tensor:
         if moments.count < 2:
             return torch.full_like(moments.mean, nan)
-        signal = moments.mean**2
-        noise = moments.squares / moments.count + self.epsilon * (signal if self.relative else 1.0)
-        ratios = torch.where(noise > 0, signal / noise, 0.0)
-        return torch.where(moments.mean.isfinite() & moments.squares.isfinite(), ratios, nan)
+        signal = moments.mean.square()
+        noise = moments.squares / moments.count
+        noise = noise.add_(signal, alpha=self.epsilon) if self.relative else noise.add_(self.epsilon)
+        return signal.div_(noise.clamp_(min=TINY))  # 0 where all gradients are; NaN where one is not finite
 
     def _means(self, moments: dict[str, EntryMoments]) -> dict[str, float]:
-        found = {name: self._ratios(each) for name, each in moments.items()}
-        means = {name: float(ratios.nanmean()) for name, ratios in found.items()}
-        if found:
-            sums = sum(float(ratios.nansum()) for ratios in found.values())
-            defined = sum(int((~ratios.isnan()).sum()) for ratios in found.values())
-            means[MODEL] = sums / defined if defined else nan
+        sums = {name: _sum(self._ratios(each)) for name, each in moments.items()}
+        means = {name: total / defined if defined else nan for name, (total, defined) in sums.items()}
+        if sums:
+            total, defined = (sum(parts) for parts in zip(*sums.values(), strict=True))
+            means[MODEL] = total / defined if defined else nan
         return means
+
+
+def _sum(ratios: Tensor) -> tuple[float, int]:
+    """The sum of what is defined, and how many entries are."""
+    total = float(ratios.sum())
+    if isfinite(total):
+        return total, ratios.numel()
+    return float(ratios.nansum()), int((~ratios.isnan()).sum())
 
 
 def _joined(parts: Mapping[int, EntryMoments], entries: Mapping[int, Tensor | None], size: int) -> EntryMoments:
