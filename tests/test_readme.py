@@ -72,10 +72,26 @@ def test_steps_for_a_gate(own_model, monkeypatch):
     assert "passed" in results[1].output
 
 
-def test_python_example():
+@pytest.mark.usefixtures("finished")
+def test_step_to_look_inside(own_model, monkeypatch):
+    monkeypatch.chdir(own_model)
+    commands, _ = run_lines(blocks("sh")[3])
+    assert commands == ["inspect"]
+    assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
+
+
+def example(place):
     names = {}
-    exec(compile(blocks("python")[0], "README.md", "exec"), names)
-    assert names["features"].shape == (16, 4)
+    exec(compile(blocks("python")[place], "README.md", "exec"), names)
+    return names
+
+
+def test_example_of_a_training_loop():
+    assert not example(0)["model"][0]._forward_hooks
+
+
+def test_example_of_the_collector():
+    assert example(1)["features"].shape == (16, 4)
 
 
 def test_files_that_are_mentioned_are_there():
