@@ -291,7 +291,7 @@ REFUSED = {
     "number of classes": (
         {"model": {"arguments": {"outputs": 7}}},
         ModelError,
-        r"wanted logits of shape \(4, 10\) .*got shape \(4, 7\)",
+        r"wanted logits of shape \(3, 10\) .*got shape \(3, 7\)",
     ),
 }
 FACTORIES = {
