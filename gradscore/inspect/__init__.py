@@ -30,6 +30,7 @@ from .quantity import (
     every,
 )
 from .samples import observe_samples
+from .tensorboard import to_tensorboard
 
 __all__ = [
     "BinAdaptation",
@@ -59,4 +60,5 @@ __all__ = [
     "TensorQuantity",
     "every",
     "observe_samples",
+    "to_tensorboard",
 ]

@@ -20,6 +20,7 @@ from gradscore.inspect import (
     ParameterDifferenceGeometry,
     ParameterNorm,
     every,
+    to_tensorboard,
 )
 
 
@@ -273,6 +274,26 @@ def test_callback_sees_an_epoch_before_it_is_forgotten(net, batch):
     assert [epoch for epoch, _ in seen] == [0]
     assert seen[0][1] > 0
     assert quantity.histograms == {}
+
+
+class Writer:
+    def __init__(self):
+        self.scalars = {}
+
+    def add_scalar(self, tag, scalar_value, global_step):
+        self.scalars[tag, global_step] = scalar_value
+
+
+def test_writing_to_tensorboard(net, batch):
+    writer = Writer()
+    with Inspector(net, [GradientGeometry(), MeanGSNR()], on_epoch=[to_tensorboard(writer)]) as inspector:
+        for _ in range(2):
+            inspector.observe_losses(F.cross_entropy(net(batch[0][:1]), batch[1][:1], reduction="none"))
+            backward(net, batch)
+            inspector.tick_epoch()
+    assert writer.scalars["parameter_gradient/norm/head.weight/count", 1] == 1
+    assert writer.scalars["parameter_gradient/norm/head.weight/mean", 0] > 0
+    assert ("gradient_signal-to-noise_ratio/data_set/(model)/mean", 0) not in writer.scalars
 
 
 MISUSE = {

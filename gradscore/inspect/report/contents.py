@@ -128,7 +128,7 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
         log = first.log_scale and "norm" in measure and all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines)
         yield Profile(
             name=_file_name(f"{first.name}-{measure}"),
-            title=measure.capitalize(),
+            title=f"{first.name.capitalize()}: {measure}",
             caption=" ".join([EXPLAINED.get((first.name, measure), ""), BAND]).strip(),
             x_label=measure,
             layers=layers,
@@ -181,7 +181,7 @@ def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plo
         histograms = [quantity.histograms[layer] for layer in layers]
         yield Heat(
             name=_file_name(f"histogram-{name}"),
-            title=name,
+            title=f"Gradients: {name}",
             caption="",
             x_label="gradient, in shares of the row's range",
             y_label="",
@@ -198,7 +198,7 @@ def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Plot]:
             gradient, parameter = quantity.model.edges
             yield Heat(
                 name=_file_name(f"histogram-2d-{name}"),
-                title=name,
+                title=f"Gradients and parameters: {name}",
                 caption="",
                 x_label="gradient",
                 y_label="parameter",

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from ...evaluation.report.drawings import SETTINGS
 from ...files import replacing
@@ -51,9 +52,18 @@ def _profile(plot: Profile, axes: Axes) -> None:
         axes.plot(line.middle, places, "o-", color=line.colour, label=line.name, linewidth=1.3, markersize=3)
     if plot.log:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(_plainly)
+        low, high = axes.get_xlim()
+        axes.xaxis.set_minor_formatter(_plainly if high < 10 * low else NullFormatter())
     _name_rows(axes, plot.layers)
     axes.set_xlabel(plot.x_label)
     axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, handlelength=1.4)
+
+
+def _plainly(value: float, place: float = 0.0) -> str:
+    """A tick without mathematical signs, which the settings show as they stand."""
+    del place
+    return f"{value:g}"
 
 
 def _heat(plot: Heat, made: Figure, axes: Axes) -> None:
