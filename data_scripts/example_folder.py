@@ -12,31 +12,18 @@ The network and the images are those of configs/digits.yaml.
 """
 
 import argparse
+import inspect
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+from architectures import digits_cnn
 from digits import CLASSES, TRAINED, trained_model
 from PIL import Image
 from sklearn.datasets import load_digits
 
-NET = """from torch import nn
-
-
-def build(num_classes):
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 4 * 4, 64),
-        nn.ReLU(),
-        nn.Linear(64, num_classes),
-    )
-"""
+NET = "from torch import nn\n\n\n" + inspect.getsource(digits_cnn).replace("def digits_cnn", "def build")
 FITTING = 520
 
 
