@@ -83,6 +83,9 @@ class MeanGSNR(SampleGradientQuantity):
     Both the ratio within each batch (measure "batch") and that over all samples since the last reset (measure "data
     set") are kept, for every parameter and for the model, in which every entry weighs the same.
 
+    The ratio is biased for few samples: n samples whose gradients are nothing but normal noise give 1 / (n - 3)
+    on average, so compare groups of equal size, or each with that.
+
     Below two samples a variance says nothing: the ratio is undefined, NaN, and counted in `undefined`. An entry whose
     gradient is zero for every sample has ratio 0. Entries with a gradient that is not finite are left out.
 

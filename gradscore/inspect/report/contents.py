@@ -79,7 +79,7 @@ def inspection_sections(inspection: Inspection) -> list[Section]:
             case GradHist2d():
                 found.append(Section("Gradients and parameters", list(_heats_2d(groups)), HISTOGRAMS_2D))
             case MeanGSNR():
-                found.append(Section("Do samples agree?", [_signal(groups, inspection.layers)]))
+                found.append(Section("Do samples agree?", [_signal(groups, inspection.layers, inspection.samples)]))
             case _:
                 title = SECTIONS.get(template.name, template.name.capitalize())
                 found.append(Section(title, list(_profiles(groups, inspection.layers))))
@@ -153,24 +153,29 @@ def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str],
     return Line(name=name, colour=_colour(number), middle=np.array(middle, dtype=np.float64), low=low, high=high)
 
 
-def _signal(groups: Mapping[str, Quantity], order: Sequence[str]) -> Profile:
+def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mapping[str, int]) -> Profile:
     ratios = {name: quantity.over_data_set() for name, quantity in groups.items() if isinstance(quantity, MeanGSNR)}
     layers = [layer for layer in order if any(layer in found for found in ratios.values())]
     lines = [
         Line(name=name, colour=_colour(number), middle=np.array([found.get(layer, nan) for layer in layers]))
         for number, (name, found) in enumerate(ratios.items())
     ]
-    whole = ", ".join(f"{name} {found.get(MODEL, nan):.3g}" for name, found in ratios.items())
+    whole = "; ".join(f"{name} {found.get(MODEL, nan):.3g} ({_noise(samples[name])})" for name, found in ratios.items())
     return Profile(
         name="gsnr",
         title="Gradient signal-to-noise ratio",
         caption="Squared mean over variance of each entry's gradient over all samples of a group, mean over entries. "
-        f"Large where samples want the same change of a parameter. Whole model: {whole}.",
+        "Large where samples want the same change of a parameter. Few samples look as if they agreed: n samples of "
+        f"nothing but noise give about 1 / (n - 3). Whole model, and in brackets what noise would give: {whole}.",
         x_label="mean GSNR",
         layers=layers,
         lines=lines,
         log=all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines),
     )
+
+
+def _noise(samples: int) -> str:
+    return f"{1 / (samples - 3):.2g}" if samples > 3 else "anything"
 
 
 def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plot]:
