@@ -1,11 +1,14 @@
 """The compiled loops against NumPy in float64, and the same results without them."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from gradscore import kernels
+from gradscore import compiled, kernels
 from gradscore.gradients import Engine
 from gradscore.gradients.convolved import Convolved, grouped_blocks, shifted_blocks, suits_groups
 from gradscore.moments import Wanted, measure_exactly
@@ -84,6 +87,53 @@ def test_centred_products():
     np.testing.assert_allclose(found, wide.sum(1), atol=1e-6 * np.abs(wide).sum(1).max())
 
 
+KERNELS = {
+    "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
+    "row_moments": lambda: kernels.row_moments(rows((9, 20000), torch.float64), about_mean=True),
+    "centred_products": lambda: kernels.centred_products(rows((9, 20000)), torch.arange(3.0), rows((9, 20000))),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_threads_change_nothing(kernel, monkeypatch):
+    shared = kernel()
+    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
+    assert torch.equal(kernel(), shared)
+
+
+def threads_used(elements):
+    with compiled.threads(elements) as count:
+        return count
+
+
+def test_as_many_threads_as_pytorch_and_numba_use():
+    before = numba.get_num_threads()
+    assert threads_used(1 << 20) == min(torch.get_num_threads(), compiled.MOST_THREADS)
+    assert numba.get_num_threads() == before
+
+
+def test_little_work_is_done_by_one_thread():
+    assert threads_used(1000) == 1
+
+
+def test_one_thread_at_a_time_has_the_team():
+    with compiled.threads(1 << 20):
+        assert threads_used(1 << 20) == 1
+
+
+def test_a_forked_process_has_no_team(monkeypatch):
+    monkeypatch.setattr(compiled.os, "getpid", lambda: -1)
+    assert threads_used(1 << 20) == 1
+
+
+def test_kernels_run_in_many_threads_at_once():
+    values = rows((9, 20000))
+    expected = kernels.row_sums(values)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: kernels.row_sums(values), range(200)))
+    assert all(torch.equal(each, expected) for each in found)
+
+
 OTHERS = {
     "float64": torch.ones(2, 3, dtype=torch.float64),
     "half": torch.ones(2, 3, dtype=torch.float16),
@@ -99,7 +149,7 @@ def test_no_kernel(values):
 
 @pytest.fixture
 def without_numba(monkeypatch):
-    monkeypatch.setattr(kernels, "_kernels", lambda: None)
+    monkeypatch.setattr(kernels, "_loops", lambda: None)
 
 
 def statistics_of_a_network():
@@ -117,7 +167,7 @@ def statistics_of_a_network():
 
 def test_statistics_are_the_same_without_numba(monkeypatch):
     compiled = statistics_of_a_network()
-    monkeypatch.setattr(kernels, "_kernels", lambda: None)
+    monkeypatch.setattr(kernels, "_loops", lambda: None)
     plain = statistics_of_a_network()
     assert list(compiled) == list(plain)
     largest = {name: compiled[f"{name.rsplit('/', 1)[0]}/linf"].max() for name in compiled}

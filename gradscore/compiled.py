@@ -1,0 +1,85 @@
+"""Compiles loops with the extra `fast` (Numba), and runs them on as many threads as PyTorch uses."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numba
+import torch
+from numpy.typing import NDArray
+
+PARALLEL_ELEMENTS = 1 << 16
+"""Elements from which a second thread is worth waking."""
+
+Loop = Callable[..., None]
+
+MOST_THREADS = numba.get_num_threads()
+"""What Numba may use when this is imported; its team cannot grow."""
+
+_TEAM = threading.Lock()
+_PROCESS = os.getpid()
+
+
+def compiled(loop: Loop, *, fastmath: Collection[str] = (), parallel: bool = False) -> Loop:
+    """Compiles when first called; kept on disk for later processes where there is a place for it.
+
+    Args:
+        loop: a function of arrays and numbers, in the part of Python that Numba knows.
+        fastmath: liberties of LLVM with floating-point numbers.
+        parallel: run `numba.prange` on threads.
+
+    Returns:
+        The compiled function, which does not hold the interpreter's lock while it runs.
+    """
+    compile_it = partial(numba.njit, nogil=True, fastmath=set(fastmath), parallel=parallel)
+    try:
+        function: Loop = compile_it(cache=True)(loop)
+    except RuntimeError:  # no folder that can be written
+        function = compile_it()(loop)
+    return function
+
+
+def shared(loop: Loop, in_parts: Loop) -> Loop:
+    """Runs a loop on several threads where that is worth it and safe.
+
+    Args:
+        loop: compiled; its first argument is the array that it runs over.
+        in_parts: compiled with `parallel`; does the same, and takes the number of parts before the arguments.
+
+    Returns:
+        A function that takes the arguments of `loop`.
+    """
+
+    def run(values: NDArray[Any], *arguments: Any) -> None:
+        with threads(values.size) as count:
+            if count > 1:
+                in_parts(count, values, *arguments)
+            else:
+                loop(values, *arguments)
+
+    return run
+
+
+@contextmanager
+def threads(elements: int) -> Iterator[int]:
+    """How many threads to use for a loop, at most as many as PyTorch does.
+
+    One where another thread of this process has Numba's team already, which not every threading layer of Numba bears,
+    and in a process forked from one that may have used it, where the team no longer exists.
+    """
+    wanted = min(torch.get_num_threads(), MOST_THREADS)
+    if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS or not _TEAM.acquire(blocking=False):
+        yield 1
+        return
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(wanted)
+        yield wanted
+    finally:
+        numba.set_num_threads(before)
+        _TEAM.release()
