@@ -3,15 +3,15 @@
     python benchmarks/engine.py --write docs/benchmarks.md
 
 Six statistics (max, min, mean, standard deviation, L1 and L2 norm) of every parameter's per-sample gradient, of 64
-random 32x32 images. A training step is forward and backward of the same model and batch. Runs of the three alternate in
-one process, and ratios are those of medians. `--clock cpu` with one thread holds on a machine that does other things,
-too. The values of one batch are compared with the exact twin in float64; memory is the peak of a process of its own.
+random 32x32 images. A training step is forward and backward of the same model and batch. Runs alternate in one
+process, and a ratio is the median of those of neighbours. `--clock cpu` with one thread holds on a machine that does
+other things, too. The values of one batch are compared with the exact twin in float64; memory is the peak of a process
+of its own.
 """
 
 import argparse
 import functools
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -39,6 +39,16 @@ CHUNK = 16
 def step(model: nn.Module, batch: Tensor) -> None:
     logits = model(batch)
     torch.autograd.grad(F.cross_entropy(logits, logits.argmax(1)), list(model.parameters()))
+
+
+def propagate(model: nn.Module, batch: Tensor) -> None:
+    """Forward, and backward to the output of the first layer, without any parameter's gradient."""
+    leaves = (module for module in model.modules() if next(module.children(), None) is None)
+    first = next(module for module in leaves if next(module.parameters(), None) is not None)
+    outputs: list[Tensor] = []
+    with first.register_forward_hook(lambda _module, _inputs, output: outputs.append(output)):
+        logits = model(batch)
+    torch.autograd.grad(F.cross_entropy(logits, logits.argmax(1)), outputs)
 
 
 def upstream(logits: Tensor) -> Tensor:
@@ -77,16 +87,23 @@ def with_vmap(model: nn.Module, batch: Tensor) -> list[Tensor]:
     return found
 
 
-def medians(runs: int, clock: Callable[[], float], *functions: Callable[[], object]) -> list[float]:
-    seconds: list[list[float]] = [[] for _ in functions]
-    for function in functions:
-        function()
-    for _ in range(runs):
+def alternate(runs: int, clock: Callable[[], float], *functions: Callable[[], object]) -> np.ndarray:
+    """Seconds (runs, functions) of functions that take turns; first runs are not counted."""
+    seconds = np.empty((runs + 1, len(functions)))
+    for run in range(runs + 1):
         for place, function in enumerate(functions):
             start = clock()
             function()
-            seconds[place].append(clock() - start)
-    return [statistics.median(each) for each in seconds]
+            seconds[run, place] = clock() - start
+    return seconds[1:]
+
+
+def rounds(function: Callable[[], object], options: argparse.Namespace) -> int:
+    """How often two or three functions as slow as this one can take turns in the time there is."""
+    function()
+    start = time.perf_counter()
+    function()
+    return max(5, int(options.seconds / (3 * (time.perf_counter() - start))))
 
 
 def last_parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -153,8 +170,9 @@ def high_water_mark() -> float:
 def table(options: argparse.Namespace) -> str:
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
     compiled = "with" if kernels.row_sums(torch.ones(1, 1)) is not None else "without"
-    settings = f"Batch 64, {options.threads} thread(s), float32, {options.clock} time, {options.runs} alternating runs"
-    columns = ["model", "step ms", "gradscore ms", "ratio", "limit", "vmap ms", "times as fast as vmap"]
+    settings = f"Batch 64, {options.threads} thread(s), float32, {options.clock} time, alternating runs"
+    columns = ["model", "step ms", "gradscore ms", "ratio (quartiles)", "limit", "without products", "vmap ms"]
+    columns += ["times as fast as vmap"]
     columns += ["last layer only, ratio to a forward pass", "self-check, share of 1,000 samples"]
     columns += ["error float32", "error float64", "peak MiB: step", "gradscore", "one statistic"]
     lines = [
@@ -167,24 +185,25 @@ def table(options: argparse.Namespace) -> str:
         model, batch = build(name), images(64)
         engine = Engine(dict(model.named_parameters()))
         last = Engine(last_parameters(model))
-        functions = [
-            functools.partial(step, model, batch),
-            functools.partial(gradscore, engine, model, batch),
-            functools.partial(model, batch),
-            functools.partial(gradscore, last, model, batch),
-            functools.partial(self_check, model, batch),
-        ]
-        found = medians(options.runs, clock, *functions)
-        plain, ours, forward, last_layer, check = (1e3 * seconds for seconds in found)
-        [peer] = medians(options.vmap_runs, clock, functools.partial(with_vmap, model, batch))
+        one_step = functools.partial(step, model, batch)
+        whole = functools.partial(gradscore, engine, model, batch)
+        turns = rounds(one_step, options)
+        seconds = alternate(turns, clock, one_step, functools.partial(propagate, model, batch), whole)
+        plain, _, ours = np.median(seconds, 0)
+        floor, low, middle, high = (
+            np.median(seconds[:, 1] / seconds[:, 0]),
+            *np.quantile(seconds[:, 2] / seconds[:, 0], (0.25, 0.5, 0.75)),
+        )
+        functions = (functools.partial(model, batch), functools.partial(gradscore, last, model, batch))
+        cheap = alternate(turns, clock, *functions)
+        check = np.median(alternate(3, clock, functools.partial(self_check, model, batch)))
+        slow = alternate(options.vmap_runs, clock, functools.partial(with_vmap, model, batch), whole)
         memory = [peak(name, what, options.threads) for what in ("step", "gradscore", "one statistic")]
         errors = [error(name, 4, dtype) for dtype in (torch.float32, torch.float64)]
-        cells = [name, f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}", f"{LIMITS[name]}", f"{1e3 * peer:.0f}"]
-        cells += [
-            f"{1e3 * peer / ours:.1f}",
-            f"{last_layer / forward:.2f}",
-            f"{check / (check + 1000 / 64 * ours):.1%}",
-        ]
+        cells = [name, f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", f"{middle:.2f} ({low:.2f} to {high:.2f})"]
+        cells += [f"{LIMITS[name]}", f"{floor:.2f}", f"{1e3 * np.median(slow[:, 0]):.0f}"]
+        cells += [f"{np.median(slow[:, 0] / slow[:, 1]):.1f}", f"{np.median(cheap[:, 1] / cheap[:, 0]):.2f}"]
+        cells += [f"{check / (check + 1000 / 64 * ours):.1%}"]
         cells += [*(f"{each:.1e}" for each in errors), *(f"{each:.0f}" for each in memory)]
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], file=sys.stderr, flush=True)
@@ -194,8 +213,8 @@ def table(options: argparse.Namespace) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--vmap-runs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=20, help="time for the alternating runs of a model")
+    parser.add_argument("--vmap-runs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
