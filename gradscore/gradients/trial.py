@@ -19,6 +19,9 @@ TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
 
 HALF_TOLERANCE = 5e-2
 
+SAFE = (1e-12, 1e12)
+"""Norms whose squares float32 holds."""
+
 NEGLIGIBLE = 1e-5
 """Gradients this much smaller than the sample's whole gradient are rounding noise (of a bias that a softmax cancels,
 say): differences are compared with this share of the whole gradient's norm at least."""
@@ -78,5 +81,9 @@ def try_plan(
 
 
 def _norm(gradient: Tensor) -> float:
-    """Euclidean norm, added up in float64."""
+    """Euclidean norm; in float64, which takes many times as long, only where squares leave the range of the dtype."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    low, high = SAFE
+    if low < norm < high or not gradient.any():
+        return norm
     return float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
