@@ -4,6 +4,8 @@ A quantity says what is looked at, an `Inspector` feeds quantities from a model,
 over the splits of a configuration.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from .aggregate import Running, Series
 from .bin_adaptation import BinAdaptation, GradAbsMax, ParamAbsMax
 from .explicit_call import ExplicitCall
@@ -32,6 +34,9 @@ from .quantity import (
 from .samples import observe_samples
 from .tensorboard import to_tensorboard
 
+if TYPE_CHECKING:
+    from .lightning_callback import InspectorCallback
+
 __all__ = [
     "BinAdaptation",
     "ExplicitCall",
@@ -42,6 +47,7 @@ __all__ = [
     "GradientGeometry",
     "Histogram",
     "Inspector",
+    "InspectorCallback",
     "LossModule",
     "MeanGSNR",
     "ModuleQuantity",
@@ -62,3 +68,12 @@ __all__ = [
     "observe_samples",
     "to_tensorboard",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what needs Lightning when it is first asked for."""
+    if name == "InspectorCallback":
+        from .lightning_callback import InspectorCallback
+
+        return InspectorCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -96,11 +96,13 @@ class Inspector:
         self.history: list[Entry] = []
         self._engine: Engine | None = None
         self._stack: ExitStack | None = None
-        self._training = False
         self._paused = False
 
-    def attach(self) -> Self:
+    def attach(self, *, count_steps: bool = True) -> Self:
         """Registers hooks; `detach` removes them.
+
+        Args:
+            count_steps: a forward pass of the model with gradients begins a step; otherwise `start_step` does.
 
         Raises:
             ConfigError: it is attached already.
@@ -108,7 +110,8 @@ class Inspector:
         if self._stack is not None:
             raise ConfigError("the inspector is attached already; call detach() first")
         with ExitStack() as stack:
-            stack.callback(self.model.register_forward_pre_hook(self._begin).remove)
+            if count_steps:
+                stack.callback(self.model.register_forward_pre_hook(self._begin).remove)
             for name, module in self.layers.items():
                 if self._of(OutputQuantity, module) or self._of(OutputGradientQuantity, module):
                     stack.callback(module.register_forward_hook(partial(self._after_layer, name)).remove)
@@ -134,6 +137,11 @@ class Inspector:
     ) -> None:
         """Detaches, whatever happened."""
         self.detach()
+
+    def start_step(self) -> None:
+        """Begins a step, for loops in which a step is not a forward pass of the model."""
+        self.step += 1
+        self.observe_parameters()
 
     def observe_losses(self, losses: Tensor) -> None:
         """Feeds the quantities that look at gradients of single samples; to be called before `backward`.
@@ -206,10 +214,8 @@ class Inspector:
 
     def _begin(self, module: nn.Module, inputs: object) -> None:
         del module, inputs
-        self._training = torch.is_grad_enabled()
-        if self._training and not self._paused:
-            self.step += 1
-            self.observe_parameters()
+        if torch.is_grad_enabled() and not self._paused:
+            self.start_step()
 
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
         del inputs
@@ -217,7 +223,7 @@ class Inspector:
         if self._paused or tensor is None:
             return
         for quantity in self._of(OutputQuantity, module):
-            if not self._training or quantity.schedule(max(0, self.step)):
+            if not torch.is_grad_enabled() or quantity.schedule(max(0, self.step)):
                 quantity.observe(name, module, tensor)
         gradients = [
             quantity for quantity in self._of(OutputGradientQuantity, module) if quantity.schedule(max(0, self.step))

@@ -1,6 +1,7 @@
 """What docs/inspect.md tells its readers to do, done."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 @pytest.fixture(scope="module")
 def names():
     found = {}
-    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "docs/inspect.md", "exec"), found)
+    with warnings.catch_warnings():
+        for message in ("LeafSpec.*deprecated", "does not have many workers", "logging interval"):
+            warnings.filterwarnings("ignore", f".*{message}", module="lightning.pytorch")
+        exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "docs/inspect.md", "exec"), found)
     return found
 
 
@@ -22,6 +26,12 @@ def test_training_loop(names):
     assert figures[(1, "output gradient", "norm", "2", "count")] == 10
     assert figures[(0, "gradient histogram", "gradients", "(model)", "count")] == 2 * 32 * 195
     assert figures[(1, "gradient signal-to-noise ratio", "batch", "(model)", "count")] == 2
+
+
+def test_with_lightning(names):
+    trained = names["trained"].set_index(["epoch", "quantity", "measure", "layer", "statistic"])["value"]
+    assert trained[(1, "output gradient", "norm", "net.2", "count")] == 4
+    assert trained[(0, "gradient signal-to-noise ratio", "batch", "(model)", "count")] == 1
 
 
 EXPECTED = {

@@ -1,12 +1,15 @@
 """What an inspector feeds quantities with, and that it leaves no trace."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from gradscore.errors import ConfigError, CoupledSamplesError
+from gradscore.errors import ConfigError, CoupledSamplesError, MissingExtraError
 from gradscore.inspect import (
     GradHist1d,
     GradientActivation,
@@ -283,6 +286,9 @@ class Writer:
     def add_scalar(self, tag, scalar_value, global_step):
         self.scalars[tag, global_step] = scalar_value
 
+    def flush(self):
+        self.flushed = True
+
 
 def test_writing_to_tensorboard(net, batch):
     writer = Writer()
@@ -294,6 +300,25 @@ def test_writing_to_tensorboard(net, batch):
     assert writer.scalars["parameter_gradient/norm/head.weight/count", 1] == 1
     assert writer.scalars["parameter_gradient/norm/head.weight/mean", 0] > 0
     assert ("gradient_signal-to-noise_ratio/data_set/(model)/mean", 0) not in writer.scalars
+    assert writer.flushed
+
+
+def test_tensorboard_reads_what_is_written(net, batch, tmp_path):
+    with Inspector(net, [GradientGeometry()], on_epoch=[to_tensorboard(tmp_path)]) as inspector:
+        for _ in range(2):
+            backward(net, batch)
+            inspector.tick_epoch()
+    found = EventAccumulator(str(tmp_path)).Reload().Scalars("parameter_gradient/norm/head.weight/mean")
+    table = inspector.table().set_index(["measure", "layer", "statistic"])["value"]
+    assert [event.step for event in found] == [0, 1]
+    assert [event.value for event in found] == pytest.approx(table["norm", "head.weight", "mean"].tolist())
+
+
+def test_without_tensorboard(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[tensorboard\]'"):
+        to_tensorboard(tmp_path / "events")
+    assert not (tmp_path / "events").exists()
 
 
 MISUSE = {

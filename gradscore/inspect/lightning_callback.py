@@ -1,0 +1,105 @@
+"""Watching a model that Lightning trains; importing this module needs Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ..compat import import_torchvision
+from ..errors import ConfigError, MissingExtraError
+from .inspector import EpochCallback, Inspector
+from .quantity import Quantity
+
+import_torchvision()  # which Lightning imports
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        f"no InspectorCallback: {error}; run `pip install 'gradscore[lightning]'`, or use an Inspector in your own loop"
+    ) from error
+
+
+class InspectorCallback(Callback):
+    """Feeds quantities while a `lightning.pytorch.Trainer` fits a module.
+
+    Hooks are there from the start of training to its end, or to an exception; the module is then as it was. A step is a
+    batch of training. Batches of validation are offered to every quantity that looks at outputs, those of the sanity
+    check are not. An epoch ends with the trainer's.
+
+    Args:
+        quantities: what is fed.
+        layers: see `Inspector`; names begin with that of the module's attribute ("model.0").
+        parameters: see `Inspector`.
+        on_epoch: see `Inspector`.
+
+    Attributes:
+        inspector: holds the figures, also after the fit; None before the first one. Another fit begins another history.
+    """
+
+    def __init__(
+        self,
+        quantities: Sequence[Quantity],
+        *,
+        layers: Sequence[str] = ("*",),
+        parameters: Sequence[str] = ("*",),
+        on_epoch: Sequence[EpochCallback] = (),
+    ) -> None:
+        self.quantities, self.layers, self.parameters = list(quantities), layers, parameters
+        self.on_epoch = list(on_epoch)
+        self.inspector: Inspector | None = None
+
+    def observe_losses(self, losses: Tensor) -> None:
+        """Feeds the quantities that look at gradients of single samples; to be called in `training_step`.
+
+        Args:
+            losses: see `Inspector.observe_losses`.
+
+        Raises:
+            ConfigError: no fit has begun.
+            CoupledSamplesError: the losses depend on one another.
+            EngineError: gradients that cannot be computed.
+        """
+        if self.inspector is None:
+            raise ConfigError(
+                "observe_losses was called and nothing is watched: give this InspectorCallback to the trainer, "
+                "as Trainer(callbacks=[...]), and call it in training_step only"
+            )
+        self.inspector.observe_losses(losses)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attaches an inspector."""
+        del trainer
+        for quantity in self.quantities:
+            quantity.reset()
+        self.inspector = Inspector(
+            pl_module, self.quantities, layers=self.layers, parameters=self.parameters, on_epoch=self.on_epoch
+        )
+        self.inspector.attach(count_steps=False)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Begins a step."""
+        del trainer, pl_module, batch, batch_idx
+        if self.inspector is not None:
+            self.inspector.start_step()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ends an epoch."""
+        del trainer, pl_module
+        if self.inspector is not None:
+            self.inspector.tick_epoch()
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Detaches."""
+        del trainer, pl_module
+        self._detach()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Detaches."""
+        del trainer, pl_module, exception
+        self._detach()
+
+    def _detach(self) -> None:
+        if self.inspector is not None:
+            self.inspector.detach()

@@ -1,0 +1,185 @@
+"""A model that Lightning trains, watched: the same figures as in a plain loop, and no trace afterwards."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+
+from gradscore.errors import ConfigError, MissingExtraError
+from gradscore.inspect import (
+    GradHist1d,
+    GradientGeometry,
+    Inspector,
+    InspectorCallback,
+    MeanGSNR,
+    OutputNorm,
+    ParameterDifferenceGeometry,
+    every,
+)
+
+from lightning.pytorch import LightningModule, Trainer  # isort: skip (after gradscore, which mends torchvision first)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*deprecated:FutureWarning:lightning.pytorch"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning:lightning.pytorch"),
+]
+
+EPOCHS = 2
+
+
+class Module(LightningModule):
+    """Runs its layers without a call of its own, as modules of Lightning may."""
+
+    def __init__(self, watch=None, fails_at=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+        self.fails_at = fails_at
+        self.watch = [watch]
+
+    def losses(self, batch):
+        return F.cross_entropy(self.net(batch[0]), batch[1], reduction="none")
+
+    def training_step(self, batch, number):
+        if number == self.fails_at:
+            raise ArithmeticError("no loss")
+        losses = self.losses(batch)
+        if self.watch[0] is not None:
+            self.watch[0].observe_losses(losses)
+        return losses.mean()
+
+    def validation_step(self, batch):
+        self.net(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def quantities():
+    return [
+        GradientGeometry(inplace=False),
+        ParameterDifferenceGeometry(),
+        OutputNorm(record_eval=True, schedule=every(2)),
+        GradHist1d(bins=9, span=(-0.1, 0.1)),
+        MeanGSNR(schedule=every(2)),
+    ]
+
+
+@pytest.fixture
+def batches():
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(12, 8, generator=generator), torch.arange(12) % 3) for _ in range(3)]
+
+
+@pytest.fixture
+def fit(batches, tmp_path):
+    def run(module, *callbacks):
+        trainer = Trainer(
+            max_epochs=EPOCHS,
+            accelerator="cpu",
+            callbacks=list(callbacks),
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        trainer.fit(module, DataLoader(batches, batch_size=None), DataLoader(batches[:1], batch_size=None))
+        return module
+
+    return run
+
+
+def in_a_plain_loop(batches):
+    module = Module()
+    optimizer = module.configure_optimizers()
+    with Inspector(module.net, quantities()) as inspector:
+        for _ in range(EPOCHS):
+            for batch in batches:
+                optimizer.zero_grad()
+                losses = module.losses(batch)
+                inspector.observe_losses(losses)
+                losses.mean().backward()
+                optimizer.step()
+            with torch.no_grad():
+                module.net(batches[0][0])
+            inspector.tick_epoch()
+    return inspector.table()
+
+
+def hooks(module):
+    """The hooks of modules and of parameters, and the names of all attributes."""
+    parameters = [(each._backward_hooks, each._post_accumulate_grad_hooks) for each in module.parameters()]
+    modules = [
+        (sorted(vars(each)), {key: dict(value) for key, value in vars(each).items() if key.endswith("_hooks")})
+        for each in module.modules()
+    ]
+    return repr((parameters, modules))
+
+
+def tensors(module):
+    return [(each.detach().tolist(), repr(each.grad)) for each in module.parameters()]
+
+
+def test_the_figures_are_those_of_a_plain_loop(fit, batches):
+    watch = InspectorCallback(quantities())
+    fit(Module(watch), watch)
+    found, expected = watch.inspector.table(), in_a_plain_loop(batches)
+    columns = ["epoch", "quantity", "measure", "statistic"]
+    assert found[columns].equals(expected[columns])
+    assert found["layer"].str.removeprefix("net.").tolist() == expected["layer"].tolist()
+    torch.testing.assert_close(
+        torch.tensor(found["value"]), torch.tensor(expected["value"]), rtol=1e-6, atol=1e-9, equal_nan=True
+    )
+
+
+def test_the_module_is_as_without_the_callback(fit):
+    watch = InspectorCallback(quantities())
+    watched, plain = fit(Module(watch), watch), fit(Module())
+    assert tensors(watched) == tensors(plain)
+    assert hooks(watched) == hooks(plain)
+
+
+def test_an_exception_leaves_no_trace(fit):
+    watch = InspectorCallback(quantities())
+    module, plain = Module(watch, fails_at=1), Module(fails_at=1)
+    with pytest.raises(ArithmeticError, match="no loss"):
+        fit(module, watch)
+    with pytest.raises(ArithmeticError, match="no loss"):
+        fit(plain)
+    assert watch.inspector.step == 1
+    assert hooks(module) == hooks(plain)
+    assert tensors(module) == tensors(plain)
+
+
+def test_another_fit_begins_anew(fit):
+    watch = InspectorCallback([GradientGeometry()])
+    with pytest.raises(ArithmeticError):
+        fit(Module(fails_at=2), watch)
+    fit(Module(), watch)
+    table = watch.inspector.table().set_index(["epoch", "layer", "measure", "statistic"])["value"]
+    assert table[(0, "net.0.weight", "norm", "count")] == 3
+
+
+def test_callbacks_at_the_end_of_an_epoch(fit):
+    epochs = []
+    watch = InspectorCallback([OutputNorm()], layers=["net.2"], on_epoch=[lambda each: epochs.append(each.epoch)])
+    fit(Module(), watch)
+    assert epochs == [0, 1]
+    assert set(watch.inspector.table()["layer"]) == {"net.2"}
+
+
+def test_losses_without_a_fit():
+    with pytest.raises(ConfigError, match="give this InspectorCallback to the trainer"):
+        InspectorCallback([]).observe_losses(torch.ones(2))
+
+
+def test_without_lightning(monkeypatch):
+    monkeypatch.delitem(sys.modules, "gradscore.inspect.lightning_callback")
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[lightning\]'"):
+        importlib.import_module("gradscore.inspect.lightning_callback")
