@@ -3,10 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from both_ways import blocks_streamed, exactly, streamed
 from torch import nn
 
 from gradscore.errors import CoupledSamplesError, EngineError
-from gradscore.gradients import Engine, GradientWarning, collect, exact
+from gradscore.gradients import Engine, GradientWarning, collect
 from gradscore.gradients.factored import Dense
 
 N = 5
@@ -204,35 +205,14 @@ def outputs_of(case):
     return dict(model.named_parameters()), outputs, torch.randn_like(outputs)
 
 
-def streamed(engine, outputs, grad_outputs, *, budget=300, **options):
-    """The engine's gradients written out, (N, *shape) by name, and the same elements from the blocks, sorted."""
-    dense = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
-    blocks = {name: [[] for _ in range(len(outputs))] for name in engine.parameters}
-
-    def sink(name, rows, gradient):
-        dense[name][rows] = gradient.dense(slice(None)).detach()
-        for part, block in gradient.blocks(budget):
-            for offset, elements in enumerate(block.movedim(-2, 0)):
-                blocks[name][rows.start + part.start + offset].append(elements.clone().flatten())
-        for found in blocks[name][rows]:
-            found.append(torch.zeros(gradient.implicit_zeros, dtype=outputs.dtype))
-
-    engine.stream(outputs, grad_outputs, sink, **options)
-    return dense, {name: [torch.cat(parts).sort()[0] for parts in found if parts] for name, found in blocks.items()}
-
-
-def exactly(parameters, outputs, grad_outputs):
-    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
-    return {name: torch.stack([row[name] for row in rows]) for name in parameters}
-
-
 @pytest.mark.parametrize("budget", [50, 1000])
 @pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
 def test_equals_the_exact_twin(case, budget):
     parameters, outputs, grad_outputs = outputs_of(case)
     truth = exactly(parameters, outputs, grad_outputs)
     engine = Engine(parameters)
-    dense, blocks = streamed(engine, outputs, grad_outputs, budget=budget, retain_graph=True)
+    dense = streamed(engine, outputs, grad_outputs)
+    blocks = blocks_streamed(engine, outputs, grad_outputs, budget=budget)
     assert "exact twin" not in engine.coverage.values()
     for name, gradient in truth.items():
         scale = gradient.abs().max()
@@ -245,7 +225,7 @@ def test_equals_the_exact_twin(case, budget):
 def test_sums_to_the_ordinary_gradient(case):
     parameters, outputs, grad_outputs = outputs_of(case)
     summed = torch.autograd.grad(outputs, list(parameters.values()), grad_outputs, retain_graph=True)
-    dense, _ = streamed(Engine(parameters), outputs, grad_outputs)
+    dense = streamed(Engine(parameters), outputs, grad_outputs, retain_graph=False)
     for gradient, name in zip(summed, parameters, strict=True):
         torch.testing.assert_close(dense[name].sum(0), gradient, rtol=1e-10, atol=1e-12)
 
@@ -260,7 +240,7 @@ def test_remembers_the_layout_for_batches_of_another_size(case):
         outputs = model(batch[:samples])
         grad_outputs = torch.randn_like(outputs)
         truth = exactly(parameters, outputs, grad_outputs)
-        dense, _ = streamed(engine, outputs, grad_outputs)
+        dense = streamed(engine, outputs, grad_outputs)
         torch.testing.assert_close(dense, truth, rtol=1e-10, atol=1e-12)
 
 
@@ -279,7 +259,7 @@ def test_is_not_misled_by_a_first_batch_that_tells_little(chosen, first_gradient
     for size, gradient_for in ((samples, first_gradient), (samples, torch.randn_like), (N, torch.randn_like)):
         outputs = chosen(layer(torch.randn(size, 3, 6).double().transpose(0, 1)).transpose(0, 1))
         grad_outputs = gradient_for(outputs)
-        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        dense = streamed(engine, outputs, grad_outputs)
         torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
     assert set(engine.coverage.values()) == {"rule"}
 
@@ -291,7 +271,7 @@ def test_is_not_misled_by_a_table_that_had_no_effect_on_the_first_batch():
     for gate in (0.0, 1.0):
         outputs = (torch.randn(9, 2, 9).double() + gate * table.sin().t()).softmax(-1).flatten(1)
         grad_outputs = torch.randn_like(outputs)
-        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        dense = streamed(engine, outputs, grad_outputs)
         torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
     assert engine.coverage == {"table": "parameter-side product"}
 
@@ -302,7 +282,7 @@ def test_graphs_that_differ_only_in_the_axes_they_exchange():
     for axes in ((1, 2), (0, 1), (1, 2)):
         outputs = layer(batch).transpose(*axes).flatten(1)
         grad_outputs = torch.randn_like(outputs)
-        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        dense = streamed(engine, outputs, grad_outputs)
         torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
 
 
@@ -321,7 +301,7 @@ def test_without_a_rule_the_exact_twin_takes_over_and_says_so():
     outputs = model(batch).flatten(1)
     engine = Engine(parameters)
     with pytest.warns(GradientWarning, match=r"weight: exact twin.*Atan2Backward0"):
-        dense, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+        dense = streamed(engine, outputs, torch.ones_like(outputs))
     torch.testing.assert_close(dense, exactly(parameters, outputs, torch.ones_like(outputs)))
     assert engine.coverage == {"weight": "exact twin"}
     streamed(engine, outputs, torch.ones_like(outputs))
@@ -337,7 +317,7 @@ def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch):
     parameters, outputs, grad_outputs = outputs_of(MODELS["MLP"])
     engine = Engine(parameters)
     with pytest.warns(GradientWarning, match="self-check"):
-        dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+        dense = streamed(engine, outputs, grad_outputs)
     torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))
     assert set(engine.coverage.values()) == {"exact twin"}
 
@@ -364,7 +344,7 @@ def test_frozen_and_unused_parameters_have_gradient_zero_and_are_announced():
     outputs = model(images(4))
     engine = Engine(parameters)
     with pytest.warns(GradientWarning) as caught:
-        dense, _ = streamed(engine, outputs, torch.ones_like(outputs))
+        dense = streamed(engine, outputs, torch.ones_like(outputs))
     assert [str(item.message).split(",")[0] for item in caught] == [
         "0.weight: frozen (requires_grad is False)",
         "other: the losses do not depend on it",
@@ -377,7 +357,7 @@ def test_frozen_and_unused_parameters_have_gradient_zero_and_are_announced():
 def test_an_empty_batch_reports_nothing():
     model = nn.Linear(4, 2)
     outputs = model(torch.zeros(0, 4))
-    dense, _ = streamed(Engine(dict(model.named_parameters())), outputs, torch.ones_like(outputs))
+    dense = streamed(Engine(dict(model.named_parameters())), outputs, torch.ones_like(outputs), retain_graph=False)
     assert dense["weight"].shape == (0, 2, 4)
 
 
@@ -403,5 +383,5 @@ def test_an_error_in_the_sink_comes_through_and_leaves_no_hook():
 
     with pytest.raises(RuntimeError, match="sink failed"):
         engine.stream(outputs, grad_outputs, fail, retain_graph=True)
-    dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    dense = streamed(engine, outputs, grad_outputs)
     torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))

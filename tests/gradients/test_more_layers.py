@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from both_ways import blocks_streamed, exactly, streamed
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from gradscore.errors import CoupledSamplesError, EngineError
-from gradscore.gradients import Engine, GradientWarning, exact
+from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.layout import Layout
 from gradscore.gradients.rules import RULES, NotCovered, Use
 
@@ -213,28 +214,6 @@ def _seed():
     torch.manual_seed(0)
 
 
-def streamed(engine, outputs, grad_outputs, **options):
-    """The engine's gradients written out, (N, *shape) by name, and the same elements from the blocks, sorted."""
-    dense = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
-    blocks = {name: [[] for _ in range(len(outputs))] for name in engine.parameters}
-
-    def sink(name, rows, gradient):
-        dense[name][rows] = gradient.dense(slice(None)).detach().to(dense[name].dtype)
-        for part, block in gradient.blocks(300):
-            for offset, elements in enumerate(block.movedim(-2, 0)):
-                blocks[name][rows.start + part.start + offset].append(elements.clone().flatten())
-        for found in blocks[name][rows]:
-            found.append(torch.zeros(gradient.implicit_zeros, dtype=found[0].dtype))
-
-    engine.stream(outputs, grad_outputs, sink, **options)
-    return dense, {name: [torch.cat(parts).sort()[0] for parts in found if parts] for name, found in blocks.items()}
-
-
-def exactly(parameters, outputs, grad_outputs):
-    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
-    return {name: torch.stack([row[name] for row in rows]) for name in parameters}
-
-
 @pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
 def test_equals_the_exact_twin(case):
     model, batch = case()
@@ -242,7 +221,8 @@ def test_equals_the_exact_twin(case):
     outputs = model(batch).flatten(1)
     parameters, grad_outputs = dict(model.named_parameters()), torch.randn_like(outputs)
     engine = Engine(parameters)
-    dense, blocks = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    dense = streamed(engine, outputs, grad_outputs)
+    blocks = blocks_streamed(engine, outputs, grad_outputs)
     truth = exactly(parameters, outputs, grad_outputs)
     assert not {"exact twin", "unused"} & set(engine.coverage.values())
     for key, gradient in truth.items():
@@ -258,7 +238,7 @@ def test_rows_of_a_bag_scaled_by_their_frequency_are_left_to_the_exact_twin():
     outputs = bag(indices(4, size=6))
     engine = Engine(dict(bag.named_parameters()))
     with pytest.warns(GradientWarning, match=r"weight: exact twin.*frequency"):
-        dense, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+        dense = streamed(engine, outputs, torch.ones_like(outputs))
     torch.testing.assert_close(dense, exactly(engine.parameters, outputs, torch.ones_like(outputs)))
 
 
@@ -291,7 +271,7 @@ def test_lstm_in_float32(lstm, function):
     model, batch = Module(lstm, function), images(3, 6, dtype=torch.float32)
     outputs = model(batch).flatten(1)
     engine, grad_outputs = Engine(dict(model.named_parameters())), torch.randn_like(outputs)
-    dense, _ = streamed(engine, outputs, grad_outputs, retain_graph=True)
+    dense = streamed(engine, outputs, grad_outputs)
     truth = exactly(engine.parameters, outputs, grad_outputs)
     assert set(engine.coverage.values()) == {"rule"}
     torch.testing.assert_close(dense, truth, rtol=1e-4, atol=1e-5)
@@ -319,7 +299,7 @@ def test_autocast_to_half_precision(case):
     with torch.autocast("cpu", torch.bfloat16):
         outputs = model(batch).flatten(1)
     engine = Engine(dict(model.named_parameters()))
-    dense, _ = streamed(engine, outputs, torch.ones_like(outputs).mul_(0.5), retain_graph=True)
+    dense = streamed(engine, outputs, torch.ones_like(outputs).mul_(0.5))
     truth = exactly(engine.parameters, outputs, torch.ones_like(outputs).mul_(0.5))
     assert "exact twin" not in engine.coverage.values()
     whole = sum(gradient.norm() ** 2 for gradient in truth.values()) ** 0.5
@@ -366,8 +346,8 @@ def test_the_caller_may_still_be_inside_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         outputs = model(images(3, 6, 6, dtype=torch.float32))
         engine = Engine(dict(model.named_parameters()))
-        inside, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
-    outside, _ = streamed(engine, outputs, torch.ones_like(outputs), retain_graph=True)
+        inside = streamed(engine, outputs, torch.ones_like(outputs))
+    outside = streamed(engine, outputs, torch.ones_like(outputs))
     torch.testing.assert_close(inside, outside, rtol=0, atol=0)
 
 

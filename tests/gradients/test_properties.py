@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from both_ways import exactly, streamed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from gradscore.gradients import Engine, exact
+from gradscore.gradients import Engine
 
 FEW = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -97,22 +98,6 @@ def randomised(layer):
     for number, parameter in enumerate(layer.parameters()):
         parameter.data = tensor(*parameter.shape, seed=number + 1)
     return layer.eval()
-
-
-def streamed(engine, outputs, grad_outputs):
-    """The engine's gradients written out, (N, *shape) by name."""
-    found = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
-
-    def sink(name, rows, gradient):
-        found[name][rows] = gradient.dense(slice(None)).detach()
-
-    engine.stream(outputs, grad_outputs, sink, retain_graph=True)
-    return found
-
-
-def exactly(parameters, outputs, grad_outputs):
-    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
-    return {name: torch.stack([row[name] for row in rows]) for name in parameters}
 
 
 KINDS = {"convolution": convolutions(), "linear": linears(), "normalisation": norms(), "table": tables()}

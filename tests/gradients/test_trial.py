@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from both_ways import exactly, streamed
 from torch import nn
 
-from gradscore.gradients import Engine, GradientWarning, exact
+from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.factored import Dense
 from gradscore.gradients.rules import RULES, NotCovered
 
@@ -67,21 +68,6 @@ def break_rule(monkeypatch, node, way):
         return Dense(way(rule(use, gradients).dense(slice(None))))
 
     monkeypatch.setitem(RULES, node, broken)
-
-
-def streamed(engine, outputs, grad_outputs):
-    found = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
-
-    def sink(name, rows, gradient):
-        found[name][rows] = gradient.dense(slice(None)).detach()
-
-    engine.stream(outputs, grad_outputs, sink, retain_graph=True)
-    return found
-
-
-def exactly(parameters, outputs, grad_outputs):
-    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
-    return {name: torch.stack([row[name] for row in rows]) for name in parameters}
 
 
 @pytest.mark.parametrize("way", WAYS)
