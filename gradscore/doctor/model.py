@@ -99,7 +99,7 @@ def _check_outputs(
         reason = (str(error) or type(error).__name__).splitlines()[0]
         yield problem("inputs", f"the model cannot take inputs of shape {tuple(batch.shape)}: {reason}")
         return
-    except _NoLogits as reason:
+    except _NoLogitsError as reason:
         yield problem("outputs", f"{reason}; wrap the model to return its logits")
         return
     yield from _check_logits(model, batch, logits)
@@ -110,7 +110,7 @@ def _check_outputs(
     yield from _check_gradients(model, batch[:DIFFERENTIATED], engine, head)
 
 
-class _NoLogits(Exception):  # noqa: N818 - becomes a finding
+class _NoLogitsError(Exception):
     """The model returns something else than logits."""
 
 
@@ -122,7 +122,7 @@ def _logits(model: nn.Module, batch: Tensor) -> Tensor:
         logits = model(part)
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(part) or logits.shape[1] < 2:
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise _NoLogits(f"wanted logits of shape ({len(part)}, classes), got {got}")
+            raise _NoLogitsError(f"wanted logits of shape ({len(part)}, classes), got {got}")
         found.append(logits)
     return torch.cat(found)
 
