@@ -23,9 +23,12 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .archive import read_archive, write_archive
+from .columns import COSINE
 from .config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from .conformal import Threshold, threshold
 from .errors import BundleError, EvaluationError, ModelError, StoreError
+from .mean_gradients import NAME as MEAN_GRADIENTS
+from .mean_gradients import MeanGradients
 from .meta import MetaModel
 from .meta_store import ARRAYS, DESCRIPTION
 from .models import file_sha256
@@ -96,6 +99,7 @@ class Bundle:
         detectors: by name, in the order of `DETECTORS`.
         self_test: known answers.
         weights: the weights, if they are inside.
+        mean_gradients: what the column `gradient_cosine` compares with, if it is among the features.
         versions: packages it was made with.
         provenance: where it comes from; plain values.
         notices: what its user should know.
@@ -111,6 +115,7 @@ class Bundle:
     detectors: Mapping[str, Detector]
     self_test: SelfTest
     weights: Mapping[str, Tensor] | None = None
+    mean_gradients: MeanGradients | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
@@ -171,6 +176,8 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         members |= _model_members(name, detector.model)
     if bundle.weights is not None:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
+    if bundle.mean_gradients is not None:
+        members[MEAN_GRADIENTS] = bundle.mean_gradients.to_bytes()
     write_archive(path, index, members)
     return file_sha256(path)
 
@@ -214,6 +221,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
             },
             self_test=SelfTest(images=self_test["images"], answers=self_test["answers"]),
             weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
+            mean_gradients=_mean_gradients(members),
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -222,6 +230,11 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
         raise BundleError(f"{path}: incomplete or inconsistent ({error}); make the bundle anew") from None
     _check_columns(path, bundle)
     return bundle
+
+
+def _mean_gradients(members: Mapping[str, bytes]) -> MeanGradients | None:
+    content = members.get(MEAN_GRADIENTS)
+    return None if content is None else MeanGradients.from_bytes(content, where=MEAN_GRADIENTS)
 
 
 def _described(detector: Detector) -> dict[str, Any]:
@@ -250,6 +263,8 @@ def _read_detector(name: str, index: _DetectorIndex, members: Mapping[str, bytes
 def _check_columns(path: Path, bundle: Bundle) -> None:
     if not bundle.detectors:
         raise BundleError(f"{path}: no meta model in it; make the bundle anew")
+    if (COSINE in bundle.features.columns) != (bundle.mean_gradients is not None):
+        raise BundleError(f"{path}: its mean gradients do not fit its features; make the bundle anew")
     for name, detector in bundle.detectors.items():
         if detector.model.columns != bundle.columns:
             raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")

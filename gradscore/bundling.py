@@ -21,6 +21,7 @@ from .explain import contributions
 from .gradients import GradientWarning
 from .groups import group_parameters
 from .manifest import package_versions, weights_sha256
+from .mean_gradients import MeanGradients
 from .meta import MetaModel
 from .models import build_model
 from .rows import Extractor
@@ -74,7 +75,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     detectors = {
         name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
     }
-    test, in_pairs = _self_test(config, model, columns)
+    means = run.mean_gradients()
+    test, in_pairs = _self_test(config, model, columns, means)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -87,17 +89,26 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         detectors=detectors,
         self_test=test,
         weights=model.state_dict() if with_weights else None,
+        mean_gradients=means,
         versions=package_versions(),
         provenance=_provenance(run, frame),
         notices=notices,
     )
 
 
-def feature_extractor(model: nn.Module, bundle_or_config: Bundle | Config) -> Extractor:
-    """The extractor of the features of a bundle or configuration, for a model on its device."""
+def feature_extractor(
+    model: nn.Module, bundle_or_config: Bundle | Config, means: MeanGradients | None = None
+) -> Extractor:
+    """The extractor of the features of a bundle or configuration, for a model on its device.
+
+    Args:
+        model: the classifier.
+        bundle_or_config: what features there are.
+        means: mean gradients, for the column `gradient_cosine`.
+    """
     features, classes = bundle_or_config.features, bundle_or_config.model.num_classes
     groups = group_parameters(model, features)
-    return Extractor(model, num_classes=classes, features=features, groups=groups)
+    return Extractor(model, num_classes=classes, features=features, groups=groups, means=means)
 
 
 def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
@@ -179,18 +190,20 @@ def batch_notices(
     return notices
 
 
-def _self_test(config: Config, model: nn.Module, columns: list[str]) -> tuple[SelfTest, FloatArray]:
+def _self_test(
+    config: Config, model: nn.Module, columns: list[str], means: MeanGradients | None
+) -> tuple[SelfTest, FloatArray]:
     """The self-test, and its answers when the images come in pairs."""
     shape = _input_shape(config)
     images = np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
-    extractor = feature_extractor(model, config)
-    if extractor.names != columns:
-        raise BundleError("the feature table has other columns than the model now gives; extract again")
+    extractor = feature_extractor(model, config, means)
     inputs = self_test_images(images)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it
         answers = extractor.values(inputs)
         in_pairs = np.concatenate([extractor.values(inputs[place : place + 2]) for place in range(0, len(inputs), 2)])
+    if extractor.names != columns:
+        raise BundleError("the feature table has other columns than the model now gives; extract again")
     return SelfTest(images=images, answers=answers), in_pairs
 
 

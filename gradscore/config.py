@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from .config_source import explain, parse_settings, read_settings
+from .config_source import closest, explain, parse_settings, read_settings
 from .errors import ConfigError
 from .presets import with_preset
 
@@ -33,6 +33,9 @@ Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Protocol = Literal["known", "leave_one_out", "in_dist_only"]
 Device = Literal["auto", "cpu", "cuda"]
+
+EXTRA_COLUMNS = ("output_gradient_norm", "activation_rate", "gradient_cosine")
+"""What `features.columns` may name; see `gradscore.columns`."""
 
 _FILE_SOURCES = ("folder", "npz")
 
@@ -70,8 +73,15 @@ def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
         raise ValueError(f"wanted a positive number of pixels, [height, width] or null, got {value!r}") from None
 
 
+def _known_column(name: str) -> str:
+    if name not in EXTRA_COLUMNS:
+        raise ValueError(f"no column {name!r}; {closest(name, EXTRA_COLUMNS)}")
+    return name
+
+
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
 AnchoredPath = Annotated[Path, AfterValidator(_anchored)]
+Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(_without_repeats)]
 Names = Annotated[list[str], Field(min_length=1), AfterValidator(_without_repeats)]
 
 
@@ -206,7 +216,8 @@ class FeaturesConfig(_Section):
     `parameters` are shell patterns on parameter names, or `@last` for the last layer; `granularity` pools their
     gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
     lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
-    layer it names, for baselines; they are no inputs of meta models.
+    layer it names, for baselines; they are no inputs of meta models. `columns` adds features per sample that are no
+    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine.
     """
 
     preset: str | None = None
@@ -214,6 +225,7 @@ class FeaturesConfig(_Section):
     statistics: Names = ["max", "min", "mean", "std", "l1", "l2"]
     parameters: Names = ["*"]
     granularity: Literal["parameter", "module", "model"] = "parameter"
+    columns: Columns = []
     penultimate: bool | str = False
     autocast: Literal["bf16", "fp16"] | None = None
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .columns import FORWARD
 from .meta import ENERGY, MetaModel
 from .scaling import SCORE_PREFIX
 
@@ -18,7 +19,7 @@ LOGITS = "logits"
 
 
 class Driver(NamedTuple):
-    """An input of a meta model and what it adds to the score of a sample; `loss` is None for scores of the logits."""
+    """An input of a meta model and what it adds to the score of a sample; `loss` is None where it depends on none."""
 
     layer: str
     statistic: str
@@ -89,4 +90,4 @@ def _driver(name: str, contribution: float) -> Driver:
         return Driver(LOGITS, name.removeprefix(SCORE_PREFIX), None, contribution)
     loss, _, rest = name.partition("/")
     layer, _, statistic = rest.rpartition("/")
-    return Driver(layer, statistic, loss, contribution)
+    return Driver(layer, statistic, None if loss == FORWARD else loss, contribution)

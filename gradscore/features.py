@@ -13,11 +13,13 @@ from torch import nn
 
 from .baselines.head import write_head
 from .batches import count_parts, load_batches, plan_batches
+from .columns import COSINE
 from .config import Config
-from .data import Batch, SampleDataset, collate, open_split
+from .data import SampleDataset, collate, open_split
 from .device import resolve_device
 from .errors import DataError
-from .gradients import Engine, GradientWarning
+from .first_pass import FIT, check_samples, mean_gradients
+from .gradients import GradientWarning
 from .groups import check_names, group_parameters
 from .manifest import describe_inputs
 from .models import build_model
@@ -33,7 +35,10 @@ class Progress(Protocol):
     """Is told how far an extraction is."""
 
     def __call__(self, split: str, done: int, total: int) -> None:
-        """`done` of the `total` samples of all splits are there; `split` is being worked on."""
+        """`done` of the `total` samples of all splits are there; `split` is being worked on.
+
+        With `gradient_cosine`, the samples of `in_dist.fit` count twice: they are looked at before all others, too.
+        """
 
 
 @dataclass(frozen=True)
@@ -145,14 +150,16 @@ def extract(
             if layer is not None and not was_complete:
                 write_head(config.run, layer.head)
             task = _Task(config, extractor, writer, _Counter(sum(map(len, datasets.values())), progress))
+            if COSINE in config.features.columns and not was_complete:
+                task.look_ahead(datasets[FIT])
             splits = [_completed(task, name, dataset) for name, dataset in datasets.items()]
             if not was_complete:
-                writer.finish(feature_count=len(extractor.feature_names), notices=_notices(config, extractor.engine))
+                writer.finish(feature_count=len(extractor.feature_names), notices=_notices(config, extractor))
     return ExtractSummary(
         run=config.run,
         device=device.type,
         splits=splits,
-        feature_count=len(extractor.feature_names),
+        feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
         was_complete=was_complete,
     )
@@ -209,6 +216,14 @@ class _Task:
     writer: RunWriter
     counter: _Counter
 
+    def look_ahead(self, fit: SampleDataset) -> None:
+        """Has the extractor compare gradients with the means of the fit split, computed first if need be."""
+        self.counter.total += len(fit)
+        means = mean_gradients(
+            self.extractor, fit, self.writer, config=self.config, progress=lambda done: self.counter.add(FIT, done)
+        )
+        self.extractor.compare_with(means)
+
 
 def _seeded_model(config: Config, *, trust_code: bool) -> nn.Module:
     with torch.random.fork_rng():
@@ -222,7 +237,7 @@ def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) ->
     A model or first samples that cannot be used are found here, before there is a run folder.
     """
     batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
-    _check_samples(batch, split="in_dist.fit", on_error=config.extract.on_error)
+    check_samples(batch, split=FIT, on_error=config.extract.on_error)
     if len(batch.images):
         extractor.prepare(batch.images)
 
@@ -247,8 +262,8 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
         load_batches(dataset, planned, workers=options.workers, pin=task.extractor.device.type == "cuda"),
         strict=True,
     ):
-        _check_samples(batch, split=split, on_error=options.on_error)
-        rows.append(Computed(batch, task.extractor.values(batch.images)))
+        check_samples(batch, split=split, on_error=options.on_error)
+        rows.append(Computed(batch, task.extractor.values(batch.images, leave_out=split == FIT)))
         task.counter.add(split, plan.stop - plan.start)
         if plan.last:
             names, classes = task.extractor.names, task.config.model.num_classes
@@ -271,17 +286,8 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     )
 
 
-def _check_samples(batch: Batch, *, split: str, on_error: str) -> None:
-    if batch.bad and on_error == "fail":
-        first = batch.bad[0]
-        raise DataError(
-            f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
-            "or set extract.on_error=skip to go on without such samples"
-        )
-
-
-def _notices(config: Config, engine: Engine) -> list[str]:
-    notices = list(engine.notices)
+def _notices(config: Config, extractor: Extractor) -> list[str]:
+    notices = list(extractor.notices)
     if config.model.checkpoint is None:
         notices.append(f"model.checkpoint is null: random weights, made with seed {config.extract.seed}")
     if config.features.autocast is not None:

@@ -70,6 +70,7 @@ def describe_inputs(
             "statistics": config.features.statistics,
             "groups": {name: list(parameters) for name, parameters in groups.items()},
             **({"penultimate": penultimate} if penultimate else {}),
+            **({"columns": config.features.columns} if config.features.columns else {}),
         },
         "extract": {**extract, "device": device},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from .columns import BatchColumns, ExtraColumns
 from .config import FeaturesConfig
 from .data import Batch
 from .errors import ModelError
 from .gradients import Engine
 from .gradients.check import prepare
+from .layers import Call
 from .losses import loss_terms
+from .mean_gradients import ClassSums, MeanGradients
 from .parts import Rows, Skipped
 from .penultimate import LastLayer
 from .statistics import reduce_gradients
@@ -33,6 +36,7 @@ class Extractor:
         features: losses and statistics.
         groups: parameter names by group.
         last_layer: the layer whose inputs are stored, if any.
+        means: mean gradients by class, for the column `gradient_cosine`.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class Extractor:
         features: FeaturesConfig,
         groups: Mapping[str, Sequence[str]],
         last_layer: LastLayer | None = None,
+        means: MeanGradients | None = None,
     ) -> None:
         """Sets up the engine for the parameters of the groups."""
         parameters = dict(model.named_parameters())
@@ -50,20 +55,53 @@ class Extractor:
         self.model = model
         self.device = next(iter(parameters.values())).device
         self.engine = Engine({name: parameter for name, parameter in parameters.items() if name in wanted})
-        self.feature_names = [
-            f"{loss}/{group}/{statistic}"
-            for loss in features.losses
-            for group in groups
-            for statistic in features.statistics
-        ]
-        penultimate = [] if last_layer is None else last_layer.columns
-        self.names = [f"logit_{k}" for k in range(num_classes)] + penultimate + self.feature_names
+        self._columns = ExtraColumns(
+            model, features=features, groups=groups, parameters=self.engine.parameters, num_classes=num_classes
+        )
         self._last_layer = last_layer
         self._num_classes = num_classes
         self._features = features
         self._groups = groups
         self._autocast = AUTOCAST.get(features.autocast or "")
         self._fitting: int | None = None
+        if means is not None:
+            self.compare_with(means)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the features; `ModelError` where they depend on a forward pass and there was none yet."""
+        statistics = [
+            f"{loss}/{group}/{statistic}"
+            for loss in self._features.losses
+            for group in self._groups
+            for statistic in self._features.statistics
+        ]
+        return statistics + self._columns.names
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all values: logits, penultimate features, features; `ModelError` as `feature_names`."""
+        penultimate = [] if self._last_layer is None else self._last_layer.columns
+        return [f"logit_{k}" for k in range(self._num_classes)] + penultimate + self.feature_names
+
+    @property
+    def notices(self) -> list[str]:
+        """What the reader of the values should know."""
+        return self.engine.notices + self._columns.notices
+
+    def compare_with(self, means: MeanGradients) -> None:
+        """Takes the mean gradients with which those of samples are compared from now on.
+
+        Raises:
+            StoreError: they belong to other losses, classes or parameters.
+        """
+        means.check(
+            losses=self._features.losses,
+            parameters=self.engine.parameters,
+            num_classes=self._num_classes,
+            where="features.columns: gradient_cosine",
+        )
+        self._columns.means = means.to(self.device)
 
     def prepare(self, images: Tensor) -> None:
         """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
@@ -72,17 +110,18 @@ class Extractor:
             ModelError: as `values`.
             CoupledSamplesError: the output for an image depends on the others of its batch.
         """
-        self._with_penultimate(images)
+        self._forward(images)
         loss = self._features.losses[0]
         prepare(
             self.engine, self.model, images.to(self.device), lambda logits: next(loss_terms(loss, logits)).direction
         )
 
-    def values(self, images: Tensor) -> npt.NDArray[np.float64]:
+    def values(self, images: Tensor, *, leave_out: bool = False) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
 
         Args:
             images: (N, C, H, W), preprocessed.
+            leave_out: they are among the samples of the mean gradients: each is compared with the mean of the others.
 
         Returns:
             (N, len(names)) float64.
@@ -92,25 +131,41 @@ class Extractor:
                 or memory runs out.
             EngineError: gradients that cannot be computed.
         """
-        parts = [np.empty((0, len(self.names)))]
+        parts: list[npt.NDArray[np.float64]] = []
+        self._in_parts(images, lambda part: parts.append(self._values_at_once(part, leave_out=leave_out)))
+        return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
+
+    def class_sums(self) -> ClassSums:
+        """Sums of gradients by predicted class, of no sample yet."""
+        return ClassSums(
+            losses=self._features.losses,
+            parameters=self.engine.parameters,
+            num_classes=self._num_classes,
+            device=self.device,
+        )
+
+    def add_to(self, sums: ClassSums, images: Tensor) -> None:
+        """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
+        self._in_parts(images, lambda part: self._add_at_once(sums, part))
+
+    def _in_parts(self, images: Tensor, compute: Callable[[Tensor], None]) -> None:
+        """Calls `compute` with all images in order, as many at a time as memory allows."""
         start = 0
         while start < len(images):
             part = images[start : start + (self._fitting or len(images))]
-            rows = self._if_memory_allows(part)
-            if rows is None:
-                self._halve(len(part))
-            else:
-                parts.append(rows)
+            if self._if_memory_allows(part, compute):
                 start += len(part)
-        return np.concatenate(parts)
+            else:
+                self._halve(len(part))
 
-    def _if_memory_allows(self, images: Tensor) -> npt.NDArray[np.float64] | None:
+    def _if_memory_allows(self, images: Tensor, compute: Callable[[Tensor], None]) -> bool:
         try:
-            return self._values_at_once(images)
+            compute(images)
         except torch.OutOfMemoryError as error:
             if len(images) == 1:
                 raise ModelError(f"the device has too little memory for a single sample: {error}") from None
-        return None
+            return False
+        return True
 
     def _halve(self, samples: int) -> None:
         """Takes half as many samples at a time from now on, and says so."""
@@ -121,16 +176,21 @@ class Extractor:
             f"(--batch-size {self._fitting} does so from the start)"
         )
 
-    def _values_at_once(self, images: Tensor) -> npt.NDArray[np.float64]:
-        outputs, penultimate = self._with_penultimate(images)
+    def _values_at_once(self, images: Tensor, *, leave_out: bool) -> npt.NDArray[np.float64]:
+        outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
-        blocks = [self._block(loss, outputs, logits) for loss in self._features.losses]
-        return np.concatenate([logits.cpu().numpy(), *penultimate, *blocks], axis=1)
+        extra = self._columns.batch(outputs, calls, leave_out=leave_out)
+        blocks = [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
+        more = [extra.values()] if self._features.columns else []
+        return np.concatenate([logits.cpu().numpy(), *penultimate, *blocks, *more], axis=1)
 
-    def _block(self, loss: str, outputs: Tensor, logits: Tensor) -> npt.NDArray[np.float64]:
+    def _block(
+        self, loss: str, outputs: Tensor, logits: Tensor, calls: Sequence[Call], extra: BatchColumns
+    ) -> npt.NDArray[np.float64]:
         found = torch.zeros(len(logits), len(self._groups) * len(self._features.statistics), dtype=torch.float64)
         gradients = list(loss_terms(loss, logits))
         for gradient in gradients:
+            sinks, taps = extra.listeners(loss, gradient, calls)
             columns = reduce_gradients(
                 self.engine,
                 outputs,
@@ -138,15 +198,44 @@ class Extractor:
                 statistics=self._features.statistics,
                 groups=self._groups,
                 retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
+                sinks=sinks,
+                taps=taps,
             )
+            extra.passed(loss, gradient)
             found += torch.stack(list(columns.values()), dim=1) * gradient.scale.cpu().unsqueeze(1)
         return found.numpy()
 
-    def _with_penultimate(self, images: Tensor) -> tuple[Tensor, list[npt.NDArray[np.float64]]]:
+    def _add_at_once(self, sums: ClassSums, images: Tensor) -> None:
+        sums.drop()
+        outputs = self._outputs(images)
+        logits = outputs.detach().double()
+        predictions = logits.argmax(1)
+        for loss in self._features.losses:
+            for gradient in loss_terms(loss, logits):
+                direction = gradient.direction.to(outputs.dtype)
+                sink = sums.taker(loss, gradient.scale, predictions)
+                self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
+        sums.commit(predictions)
+
+    def _forward(self, images: Tensor) -> tuple[Tensor, list[Call], list[npt.NDArray[np.float64]]]:
+        """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
+        calls: list[Call] = []
+        penultimate: list[npt.NDArray[np.float64]] = []
+
+        def watched() -> Tensor:
+            outputs, found = self._columns.catch(lambda: self._outputs(images))
+            calls.extend(found)
+            return outputs
+
         if self._last_layer is None:
-            return self._outputs(images), []
-        outputs, features = self._last_layer.catch(lambda: self._outputs(images))
-        return outputs, [features.double().cpu().numpy()]
+            outputs = watched()
+        else:
+            outputs, features = self._last_layer.catch(watched)
+            penultimate.append(features.double().cpu().numpy())
+        if calls:
+            gradient = next(loss_terms(self._features.losses[0], outputs.detach().double()))
+            self._columns.learn(outputs, calls, gradient.direction)
+        return outputs, calls, penultimate
 
     def _outputs(self, images: Tensor) -> Tensor:
         try:

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from .columns import COSINE, RATE
 from .errors import EvaluationError
 from .scores import SCORES
 from .store import feature_columns, logit_columns
@@ -24,6 +25,8 @@ LIMIT = 10.0
 NOISE = 1e-5
 """Means below this share of the standard deviation, and relative differences below it, are rounding in float32."""
 
+_BOUNDED = (f"/{COSINE}", f"/{RATE}")
+_DECIMALS = 5
 _IQR_OF_NORMAL = 1.3489795003921634
 _RATIOS = {"l2:l1": ("l2", 1.0), "max:l1": ("max", 1.0), "min:l1": ("min", -1.0), SIGNED_SUFFIX: ("mean", 1.0)}
 
@@ -34,7 +37,8 @@ def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     The shape features of a loss and parameter group are the ratios L2/L1, max/L1, -min/L1 and mean/L1 of its
     statistics and its L1 over that of the last group of the loss, wherever the statistics are there. A ratio to an L1
     of zero is zero. A mean that is a hundred-thousandth of the standard deviation or less is rounding (that of a last
-    layer is zero, since the gradients at the logits sum to zero), so means count from there on.
+    layer is zero, since the gradients at the logits sum to zero), so means count from there on. Cosines and rates count
+    to five decimals, since the rest is rounding as well.
 
     Args:
         frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
@@ -51,7 +55,7 @@ def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     if not names and not logits.size:
         raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
     _check_finite(frame[names].to_numpy(dtype=np.float64), names)
-    raw = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
+    raw = {name: _without_rounding(name, frame[name].to_numpy(dtype=np.float64)) for name in names}
     noise = {name: _noise_of_mean(name, raw) for name in names}
     columns = {name: np.copysign(np.maximum(np.abs(values), noise[name]), values) for name, values in raw.items()}
     above = {name: np.copysign(np.maximum(np.abs(values) - noise[name], 0), values) for name, values in raw.items()}
@@ -60,8 +64,12 @@ def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def logarithmic(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which inputs are magnitudes over many decades; signed ratios and scores (logarithms already) are not."""
-    return np.array([not (name.endswith(SIGNED_SUFFIX) or name.startswith(SCORE_PREFIX)) for name in names], dtype=bool)
+    """Which inputs are magnitudes over many decades.
+
+    Signed ratios, cosines, rates and scores (logarithms already) are not.
+    """
+    ends = (SIGNED_SUFFIX, *_BOUNDED)
+    return np.array([not (name.endswith(ends) or name.startswith(SCORE_PREFIX)) for name in names], dtype=bool)
 
 
 class RobustLogScaler(TransformerMixin, BaseEstimator):
@@ -144,6 +152,10 @@ def _noise_of_mean(name: str, columns: dict[str, FloatArray]) -> FloatArray | fl
     group, _, statistic = name.rpartition("/")
     deviation = columns.get(f"{group}/std")
     return 0.0 if statistic != "mean" or deviation is None else NOISE * deviation
+
+
+def _without_rounding(name: str, values: FloatArray) -> FloatArray:
+    return values.round(_DECIMALS) if name.endswith(_BOUNDED) else values
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

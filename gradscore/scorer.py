@@ -62,12 +62,7 @@ class Scorer:
         self.input_shape: tuple[int, ...] = tuple(bundle.self_test.images.shape[1:])
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
-        self._extractor = feature_extractor(model.to(resolve_device(device)), bundle)
-        if self._extractor.names != bundle.columns:
-            raise BundleError(
-                f"the model gives {len(self._extractor.names)} columns, other than the {len(bundle.columns)} of the "
-                "bundle; the names or number of its parameters changed"
-            )
+        self._extractor = feature_extractor(model.to(resolve_device(device)), bundle, bundle.mean_gradients)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it
             self._self_test()
@@ -196,6 +191,11 @@ class Scorer:
         """Sees that the model answers as it did, and learns the sample layout on the way."""
         test = self.bundle.self_test
         values = self._values(self_test_images(test.images))
+        if self._extractor.names != self.bundle.columns:
+            raise BundleError(
+                f"the model gives {values.shape[1]} columns, other than the {len(self.bundle.columns)} of the bundle; "
+                "the names or number of its parameters or layers changed"
+            )
         wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
         logits = logit_columns(wanted)
         largest = float(np.nanmax(np.abs(wanted[logits].to_numpy()), initial=0.0))

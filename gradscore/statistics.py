@@ -11,10 +11,12 @@ from math import prod, sqrt
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from . import kernels
 from .errors import ConfigError
 from .gradients import Engine, PerSample
+from .gradients.collect import Sink, Tap
 from .gradients.factored import Factored
 from .moments import Moments, Wanted, measure_exactly, scaled_norm
 
@@ -165,6 +167,8 @@ def reduce_gradients(
     statistics: Sequence[str],
     groups: Mapping[str, Sequence[str]],
     retain_graph: bool = False,
+    sinks: Sequence[Sink] = (),
+    taps: Mapping[Node, Tap] | None = None,
 ) -> dict[str, Tensor]:
     """Statistics of every sample's gradient, pooled over groups of parameters.
 
@@ -175,6 +179,8 @@ def reduce_gradients(
         statistics: names; see `norm_order`.
         groups: names of parameters by group; each element of a group counts once. A parameter may be in several.
         retain_graph: keep the graph for another call.
+        sinks: take the gradients as well, in the same pass; see `Engine.stream`.
+        taps: as for `Engine.stream`.
 
     Returns:
         `<group>/<statistic>` to (N,) float64 on the CPU, in the order of groups and statistics.
@@ -204,8 +210,10 @@ def reduce_gradients(
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
         if name in owners:
             take(name, rows, measure(gradient, wanted))
+        for other in sinks:
+            other(name, rows, gradient)
 
-    engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
+    engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph, taps=taps)
     for name, samples in reported.items():
         elements = engine.parameters[name].numel()
         if samples == 0 and elements:

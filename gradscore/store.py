@@ -21,6 +21,8 @@ from .config_source import closest
 from .errors import StoreError
 from .files import is_temporary, only_writer, remove_temporaries, write_text
 from .manifest import FORMAT, NAME, check_same_inputs, package_versions, read_manifest, write_manifest
+from .mean_gradients import NAME as MEAN_GRADIENTS
+from .mean_gradients import MeanGradients, read_means
 from .parts import META_COLUMNS, PartNote, Rows, part_columns, part_path, read_note, read_part, write_part
 
 __all__ = [
@@ -134,6 +136,15 @@ class RunFolder:
         frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
         return frame
 
+    def mean_gradients(self) -> MeanGradients | None:
+        """The mean gradients of the run; None unless `features.columns` has `gradient_cosine`.
+
+        Raises:
+            StoreError: they are missing or were changed.
+        """
+        sha256 = self.manifest.get("mean_gradients_sha256")
+        return None if sha256 is None else read_means(self.path, sha256=sha256)
+
     def _finished(self, split_name: str) -> dict[str, Any]:
         splits: dict[str, dict[str, Any]] = self.manifest["splits"]
         if split_name not in splits:
@@ -187,6 +198,11 @@ class RunWriter:
         """Writes part `number` of a split."""
         return write_part(part_path(split_folder(self.path, split_name), number), rows)
 
+    def note(self, **entries: str) -> None:
+        """Enters plain values into the manifest."""
+        self.manifest |= entries
+        write_manifest(self.path, self.manifest)
+
     def finish_split(self, split_name: str, notes: Sequence[PartNote]) -> dict[str, Any]:
         """Enters a complete split into the manifest and returns its entry."""
         labelled = sum(note.labelled for note in notes)
@@ -219,6 +235,7 @@ def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
     return (
         manifest is not None
         and manifest["finished"]
+        and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
         and all(
             part_path(split_folder(path, name), number).exists()
             for name, entry in manifest["splits"].items()

@@ -18,6 +18,9 @@ from .rules import RULES, EntryPerSample, NotCovered, Use
 Sink = Callable[[str, slice, PerSample], None]
 """Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""
 
+Tap = Callable[[Gradients], None]
+"""Takes the gradients at the outputs of a node, one per output, None where nothing arrived."""
+
 PRODUCT_BUDGET = 1 << 22
 """Elements of gradients held at a time on the parameter's side."""
 
@@ -31,14 +34,24 @@ class Collection:
         plan: where the parameters meet the batch.
         sink: takes what is complete.
         samples: N.
+        taps: nodes whose output gradients are wanted as well, and what takes them.
 
     Attributes:
         not_covered: parameters whose rule gave up, and why; nothing of them has reached the sink.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], graph: Graph, plan: Plan, sink: Sink, samples: int) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        graph: Graph,
+        plan: Plan,
+        sink: Sink,
+        samples: int,
+        taps: Mapping[Node, Tap] | None = None,
+    ) -> None:
         self.not_covered: dict[str, str] = {}
         self._parameters, self._graph, self._plan, self._sink, self._samples = parameters, graph, plan, sink, samples
+        self._taps = taps or {}
         self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.twins}
         self._owners: dict[Edge, list[str]] = {}
         for name in self._waiting:
@@ -53,11 +66,14 @@ class Collection:
 
     def run(self, outputs: Tensor, grad_outputs: Tensor, *, retain_graph: bool) -> None:
         """Runs the pass; see `Engine.stream`."""
-        backward_to(outputs, grad_outputs, self._graph, list(self._edges), self._visit, retain_graph=retain_graph)
+        nodes = [*self._edges, *self._taps]
+        backward_to(outputs, grad_outputs, self._graph, nodes, self._visit, retain_graph=retain_graph)
         self._finish_products()
 
     def _visit(self, node: Node, gradients: Gradients) -> None:
-        for edge in self._edges[node]:
+        if node in self._taps:
+            self._taps[node](gradients)
+        for edge in self._edges.get(node, ()):
             owners = [name for name in self._owners[edge] if name not in self.not_covered]
             try:
                 if owners and any(gradient is not None for gradient in gradients):

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import EngineError
 from . import exact
-from .collect import Collection, Sink
+from .collect import Collection, Sink, Tap
 from .factored import Dense
 from .graph import Graph, read_graph, refuse_opaque
 from .plan import Blueprint, Plan, is_outdated, is_parameter_side, make_plan
@@ -49,7 +50,15 @@ class Engine:
         self._distrusted: dict[str, str] = {}
         self._blueprints: dict[tuple[object, ...], Blueprint] = {}
 
-    def stream(self, outputs: Tensor, grad_outputs: Tensor, sink: Sink, *, retain_graph: bool = False) -> None:
+    def stream(
+        self,
+        outputs: Tensor,
+        grad_outputs: Tensor,
+        sink: Sink,
+        *,
+        retain_graph: bool = False,
+        taps: Mapping[Node, Tap] | None = None,
+    ) -> None:
         """Computes the per-sample gradients of all parameters and hands them to `sink`.
 
         Args:
@@ -59,13 +68,14 @@ class Engine:
                 pass. A parameter that the outputs do not depend on, or that needs no gradient, has gradient zero and
                 is not reported.
             retain_graph: keep the graph for another call.
+            taps: nodes of the graph whose output gradients are wanted as well, in the same pass, and what takes them.
 
         Raises:
             CoupledSamplesError: the losses of the samples depend on one another.
             EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
                 or recomputes its activations.
         """
-        self._run(outputs, grad_outputs, sink, retain_graph=retain_graph)
+        self._run(outputs, grad_outputs, sink, retain_graph=retain_graph, taps=taps or {})
 
     def learn(self, outputs: Tensor, grad_outputs: Tensor) -> None:
         """Probes and self-checks what `stream` would on a first batch, and computes nothing else.
@@ -78,9 +88,17 @@ class Engine:
             CoupledSamplesError: as `stream`.
             EngineError: as `stream`.
         """
-        self._run(outputs, grad_outputs, None, retain_graph=True)
+        self._run(outputs, grad_outputs, None, retain_graph=True, taps={})
 
-    def _run(self, outputs: Tensor, grad_outputs: Tensor, sink: Sink | None, *, retain_graph: bool) -> None:
+    def _run(
+        self,
+        outputs: Tensor,
+        grad_outputs: Tensor,
+        sink: Sink | None,
+        *,
+        retain_graph: bool,
+        taps: Mapping[Node, Tap],
+    ) -> None:
         if outputs.dim() < 1 or outputs.shape != grad_outputs.shape:
             raise EngineError(
                 f"outputs have shape {tuple(outputs.shape)} and their gradient {tuple(grad_outputs.shape)}; "
@@ -95,7 +113,7 @@ class Engine:
         try:
             # Inside the caller's autocast the products of the rules would lose digits.
             with torch.autocast(outputs.device.type, enabled=False):
-                self._stream(outputs, grad_outputs, graph, sink, retain_graph=retain_graph)
+                self._stream(outputs, grad_outputs, graph, sink, retain_graph=retain_graph, taps=taps)
         except CheckpointError as error:
             raise EngineError(
                 "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "
@@ -103,7 +121,14 @@ class Engine:
             ) from error
 
     def _stream(
-        self, outputs: Tensor, grad_outputs: Tensor, graph: Graph, sink: Sink | None, *, retain_graph: bool
+        self,
+        outputs: Tensor,
+        grad_outputs: Tensor,
+        graph: Graph,
+        sink: Sink | None,
+        *,
+        retain_graph: bool,
+        taps: Mapping[Node, Tap],
     ) -> None:
         blueprint = self._blueprints.get(graph.signature)
         plan = blueprint.build(graph, len(outputs)) if blueprint else None
@@ -113,7 +138,7 @@ class Engine:
         if sink is None:
             return
         self._twins(outputs, grad_outputs, plan.twins, sink)
-        collection = Collection(self.parameters, graph, plan, sink, len(outputs))
+        collection = Collection(self.parameters, graph, plan, sink, len(outputs), taps)
         collection.run(outputs, grad_outputs, retain_graph=retain_graph)
         if collection.not_covered:
             raise EngineError(f"rules do not cover this batch, but covered one like it: {collection.not_covered}")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..columns import COSINE, FORWARD, RATE
 from ..store import feature_columns, logit_columns
 from .baseline import HASH_DIGITS, Probe
 
@@ -41,14 +42,16 @@ class Drift:
         """Layer and statistic of the largest change, in words."""
         loss, _, rest = self.column.partition("/")
         layer, _, statistic = rest.rpartition("/")
-        return f"{statistic} of layer {layer}, loss {loss}" if layer else self.column
+        of = "" if loss == FORWARD else f", loss {loss}"
+        return f"{statistic} of layer {layer}{of}" if layer else self.column
 
 
 def feature_drift(probe: Probe, test: pd.DataFrame, *, tolerance: float) -> Drift:
     """Compares the features of the probe with those of a run.
 
     A change counts relative to the feature, or to the largest of the element-sized statistics (max, min, mean, std) of
-    the same gradient: a mean that is next to zero beside a large maximum is rounding.
+    the same gradient: a mean that is next to zero beside a large maximum is rounding. Cosines and rates
+    count as they are.
 
     Args:
         probe: samples and their features.
@@ -85,6 +88,7 @@ def _relative_changes(names: list[str], before: FloatArray, now: FloatArray) -> 
     """Changes (columns, samples) relative to sizes; infinite where only one value is finite."""
     finite = np.isfinite(before) & np.isfinite(now)
     sizes = np.where(finite, np.maximum(np.abs(before), np.abs(now)), 0.0)
+    sizes[[name.endswith((f"/{COSINE}", f"/{RATE}")) for name in names]] = 1.0
     groups = np.unique([_group(name) for name in names], return_inverse=True)[1]
     largest = np.stack([sizes[groups == group].max(axis=0) for group in range(groups.max() + 1)])[groups]
     gaps = np.abs(np.where(finite, now - before, 0.0))
