@@ -332,7 +332,7 @@ VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]
 
 def found_without_and_with(make, monkeypatch):
     compiled = make()
-    monkeypatch.setattr(kernels, "_kernels", lambda: None)
+    monkeypatch.setattr(kernels, "_loops", lambda: None)
     return make(), compiled
 
 
@@ -354,6 +354,29 @@ def test_histograms_with_and_without_compiled_loops(columns, monkeypatch):
     plain, compiled = found_without_and_with(lambda: histogram_of(*columns), monkeypatch)
     assert plain == compiled
     assert compiled[1] == (4 if columns and not columns[0].isfinite().all() else 2)
+
+
+LARGE = {
+    "near zero": (0.1, 5),
+    "everywhere": (2.0, 5),
+    "other bins": (0.5, 300),
+}
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize(("spread", "rows"), LARGE.values(), ids=LARGE)
+def test_many_values_with_and_without_compiled_loops(spread, rows, axes, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(rows, 300_000 // rows, generator=generator) * spread
+    columns = torch.randn(values.shape[1], generator=generator)
+
+    def counts():
+        histogram = Histogram((20, 30)[:axes], ((-1.0, 1.0), (-1.5, 1.6))[:axes])
+        histogram.add(*(values, columns)[:axes])
+        return histogram.counts.tolist()
+
+    plain, compiled = found_without_and_with(counts, monkeypatch)
+    assert plain == compiled
 
 
 def test_moments_with_and_without_compiled_loops(monkeypatch):
