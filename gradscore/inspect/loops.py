@@ -45,13 +45,14 @@ def _find_bins(factor: Any, values: Floats, low: Any, width: Any, bins: Any, exa
 find_bins = compiled(_find_bins)
 
 
-def _ends(found: Places) -> tuple[Any, Any]:
+def _ends(found: Places, limits: Places) -> None:
+    """Least and most, into `limits` (2,)."""
     least = most = found[0]
     for place in range(found.size):
         bin_ = found[place]
         least = bin_ if bin_ < least else least
         most = bin_ if bin_ > most else most
-    return least, most
+    limits[0], limits[1] = least, most
 
 
 ends = compiled(_ends)
@@ -112,6 +113,7 @@ def _count_tasks(
     zero = buffer[0]
     base = max(0, min(zero - NEAR // 2, counts.shape[1] // inner - NEAR))
     packs = inner == 1 or left.shape[0] >= NEAR
+    limits = np.empty(2, np.int32)
     taken = 0
     for task in range(first, stop):
         column, start = task // chunks, task % chunks * CHUNK
@@ -125,8 +127,8 @@ def _count_tasks(
                 zeros += 1
                 continue
             find_bins(factor, right[row, start:end], low, width, bins, exact, found)
-            least, most = ends(found)
-            if packs and least >= base and most < base + NEAR:
+            ends(found, limits)
+            if packs and limits[0] >= base and limits[1] < base + NEAR:
                 pack(found, base, packed)
                 taken += 1
                 if taken == MOST:
