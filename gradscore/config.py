@@ -11,78 +11,26 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from .config_source import closest, explain, parse_settings, read_settings
+from .config_fields import (
+    AnchoredPath,
+    Columns,
+    DataSource,
+    Device,
+    ModelSource,
+    Names,
+    NotNegative,
+    Positive,
+    Protocol,
+    Size,
+    Slug,
+    anchored,
+    without_repeats,
+)
+from .config_source import explain, parse_settings, read_settings
 from .errors import ConfigError
 from .presets import with_preset
-
-Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
-Protocol = Literal["known", "leave_one_out", "in_dist_only"]
-Device = Literal["auto", "cpu", "cuda"]
-
-EXTRA_COLUMNS = ("output_gradient_norm", "activation_rate", "gradient_cosine")
-"""What `features.columns` may name; see `gradscore.columns`."""
-
-_FILE_SOURCES = ("folder", "npz")
-
-
-def _anchored(path: Path, info: ValidationInfo) -> Path:
-    """`path` made absolute against the folder of the configuration file, where the validation names one."""
-    base = (info.context or {}).get("base")
-    return path if base is None else (base / path.expanduser()).resolve()
-
-
-def _anchored_model_source(source: str, info: ValidationInfo) -> str:
-    kind, _, rest = source.partition(":")
-    file, _, factory = rest.rpartition(":")
-    if kind != "python" or not file.endswith(".py"):
-        return source
-    return f"python:{_anchored(Path(file), info)}:{factory}"
-
-
-def _anchored_data_source(source: str, info: ValidationInfo) -> str:
-    kind, _, rest = source.partition(":")
-    return f"{kind}:{_anchored(Path(rest), info)}" if kind in _FILE_SOURCES and rest else source
-
-
-def _without_repeats(values: list[str]) -> list[str]:
-    repeated = sorted({value for value in values if values.count(value) > 1})
-    if repeated:
-        raise ValueError(f"named more than once: {', '.join(repeated)}")
-    return values
-
-
-def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return check(value)
-    except ValidationError:
-        raise ValueError(f"wanted a positive number of pixels, [height, width] or null, got {value!r}") from None
-
-
-def _known_column(name: str) -> str:
-    if name not in EXTRA_COLUMNS:
-        raise ValueError(f"no column {name!r}; {closest(name, EXTRA_COLUMNS)}")
-    return name
-
-
-Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
-AnchoredPath = Annotated[Path, AfterValidator(_anchored)]
-Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(_without_repeats)]
-Names = Annotated[list[str], Field(min_length=1), AfterValidator(_without_repeats)]
 
 
 class _Section(BaseModel):
@@ -95,7 +43,7 @@ class ModelConfig(_Section):
     `checkpoint` must be given; an explicit null means random weights.
     """
 
-    source: Annotated[str, AfterValidator(_anchored_model_source)]
+    source: ModelSource
     arguments: dict[str, Any] = {}
     checkpoint: AnchoredPath | None
     num_classes: Annotated[int, Field(ge=2)]
@@ -149,7 +97,7 @@ class SelectConfig(_Section):
 class DatasetConfig(_Section):
     """A set of samples: where they come from, which of them, and how its labels map to the model's classes."""
 
-    source: Annotated[str, AfterValidator(_anchored_data_source)]
+    source: DataSource
     arguments: dict[str, Any] = {}
     select: SelectConfig = SelectConfig()
     label_map: dict[int, int] | None = None
@@ -158,7 +106,7 @@ class DatasetConfig(_Section):
     @classmethod
     def _anchor_root(cls, arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         root = arguments.get("root")
-        return {**arguments, "root": str(_anchored(Path(root), info))} if isinstance(root, str) else arguments
+        return {**arguments, "root": str(anchored(Path(root), info))} if isinstance(root, str) else arguments
 
 
 class OodConfig(DatasetConfig):
@@ -206,7 +154,7 @@ class DataConfig(_Section):
     @field_validator("ood", "shifted")
     @classmethod
     def _distinct(cls, sets: list[Any]) -> list[Any]:
-        _without_repeats([entry.name for entry in sets])
+        without_repeats([entry.name for entry in sets])
         return sets
 
 

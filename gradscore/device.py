@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .config import Device
+from .config_fields import Device
 from .errors import ConfigError
 
 

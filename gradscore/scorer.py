@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, self_test_images
-from .config import Device, ModelConfig
+from .config import ModelConfig
+from .config_fields import Device
 from .conformal import p_values
 from .data.preprocessing import Preprocessing
 from .device import resolve_device

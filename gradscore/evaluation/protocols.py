@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..config import Protocol
+from ..config_fields import Protocol
 from ..store import SplitInfo
 from .duplicates import Overlap, find_overlaps
 
