@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from gradscore.errors import ConfigError
 
@@ -142,7 +142,7 @@ def _print(console: Console, found: Inspection) -> None:
         values = {(row["layer"], row["group"]): float(row["value"]) for row in part.to_dict("records")}
         if not values:
             continue
-        table = Table("layer", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Table(Column("layer", no_wrap=True), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for group in found.samples:
             table.add_column(group, justify="right")
         for layer in found.layers:
@@ -160,7 +160,15 @@ def _print(console: Console, found: Inspection) -> None:
 
 
 def _print_moves(console: Console, found: pd.DataFrame) -> None:
-    table = Table("layer", "from", "to", title="steps", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        Column("layer", no_wrap=True),
+        "from",
+        "to",
+        title="steps",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     for heading in ("size", "relative", "correlation"):
         table.add_column(heading, justify="right")
     for _, row in found.iterrows():

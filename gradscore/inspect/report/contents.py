@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 import numpy as np
@@ -75,9 +75,9 @@ def inspection_sections(inspection: Inspection) -> list[Section]:
         groups = {name: quantities[place] for name, quantities in inspection.groups.items()}
         match template:
             case GradHist1d():
-                found.append(Section("Histograms of gradients", list(_heats(groups, inspection.layers)), HISTOGRAMS))
+                found.append(Section("Histograms of gradients", _alike(_heats(groups, inspection.layers)), HISTOGRAMS))
             case GradHist2d():
-                found.append(Section("Gradients and parameters", list(_heats_2d(groups)), HISTOGRAMS_2D))
+                found.append(Section("Gradients and parameters", _alike(_heats_2d(groups)), HISTOGRAMS_2D))
             case MeanGSNR():
                 found.append(Section("Do samples agree?", [_signal(groups, inspection.layers, inspection.samples)]))
             case _:
@@ -178,7 +178,7 @@ def _noise(samples: int) -> str:
     return f"{1 / (samples - 3):.2g}" if samples > 3 else "anything"
 
 
-def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plot]:
+def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Heat]:
     for name, quantity in groups.items():
         if not isinstance(quantity, GradHist1d) or not quantity.histograms:
             continue
@@ -197,7 +197,7 @@ def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plo
         )
 
 
-def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Plot]:
+def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Heat]:
     for name, quantity in groups.items():
         if isinstance(quantity, GradHist2d) and quantity.model.total:
             gradient, parameter = quantity.model.edges
@@ -211,6 +211,13 @@ def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Plot]:
                 rows=(parameter[:-1] + parameter[1:]) / 2,
                 values=_log_shares(quantity.model).T,
             )
+
+
+def _alike(heats: Iterator[Heat]) -> list[Plot]:
+    """The same plots with one scale of colours, so that groups can be compared."""
+    found = list(heats)
+    lowest = min((float(np.nanmin(heat.values, initial=-1.0)) for heat in found), default=-1.0)
+    return [replace(heat, lowest=lowest) for heat in found]
 
 
 def _log_shares(histogram: Histogram) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

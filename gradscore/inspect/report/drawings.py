@@ -80,6 +80,7 @@ def _heat(plot: Heat, made: Figure, axes: Axes) -> None:
         np.ma.masked_invalid(plot.values),
         aspect="auto",
         cmap="viridis",
+        vmin=plot.lowest,
         vmax=0,
         extent=(left, right, bottom, top),
         origin="lower" if origin == "lower" else "upper",

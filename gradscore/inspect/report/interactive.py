@@ -99,7 +99,7 @@ def _heat(plot: Heat) -> go.Figure:
             y=rows,
             colorscale="Viridis",
             zmax=0,
-            zmin=min(-1.0, float(np.nanmin(plot.values, initial=-1.0))),
+            zmin=plot.lowest,
             colorbar={
                 "thickness": 10,
                 "outlinewidth": 0,

@@ -72,6 +72,7 @@ class Heat:
         x: (C,) centres of the columns.
         rows: R names, the first on top, or (R,) centres.
         values: (R, C), at most 0: logarithms of shares to the base 10.
+        lowest: what the darkest colour stands for.
         hover: (R,) text to show beside each row.
     """
 
@@ -83,6 +84,7 @@ class Heat:
     x: FloatArray
     rows: Sequence[str] | FloatArray
     values: FloatArray
+    lowest: float = -1.0
     hover: Sequence[str] = ()
 
 
