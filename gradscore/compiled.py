@@ -18,8 +18,8 @@ PARALLEL_ELEMENTS = 1 << 16
 
 Loop = Callable[..., None]
 
-MOST_THREADS = numba.get_num_threads()
-"""What Numba may use when this is imported; its team cannot grow."""
+MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
+"""Numba's team cannot be larger."""
 
 _TEAM = threading.Lock()
 _PROCESS = os.getpid()
@@ -72,11 +72,15 @@ def threads(elements: int) -> Iterator[int]:
     One where another thread of this process has Numba's team already, which not every threading layer of Numba bears,
     and in a process forked from one that may have used it, where the team no longer exists.
     """
-    wanted = min(torch.get_num_threads(), MOST_THREADS)
+    ordinary = torch.get_num_threads()
+    wanted = min(ordinary, MOST_THREADS)
     if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS or not _TEAM.acquire(blocking=False):
         yield 1
         return
     before = numba.get_num_threads()
+    if torch.get_num_threads() != ordinary:
+        # Where the two share OpenMP, making Numba's team changes the number of threads that PyTorch uses.
+        torch.set_num_threads(ordinary)
     try:
         numba.set_num_threads(wanted)
         yield wanted

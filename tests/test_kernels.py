@@ -1,5 +1,8 @@
 """The compiled loops against NumPy in float64, and the same results without them."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -110,6 +113,23 @@ def test_as_many_threads_as_pytorch_and_numba_use():
     before = numba.get_num_threads()
     assert threads_used(1 << 20) == min(torch.get_num_threads(), compiled.MOST_THREADS)
     assert numba.get_num_threads() == before
+
+
+KEEPS_THREADS = """
+import torch
+from gradscore import kernels
+
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    kernels.row_sums(torch.ones(8, 20000))
+    print(torch.get_num_threads())
+"""
+
+
+def test_the_number_of_pytorchs_threads_stays():
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", KEEPS_THREADS], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
 
 def test_little_work_is_done_by_one_thread():
