@@ -33,6 +33,7 @@ class Small(nn.Sequential):
     def forward(self, images):
         Small.calls += 1
         if str(Small.calls) == os.environ.get("GRADSCORE_TEST_KILL_AT"):
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in the background ignores it
             os.kill(os.getpid(), getattr(signal, os.environ["GRADSCORE_TEST_SIGNAL"]))
         return super().forward(images)
 
