@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Self
+
 import torch
 from torch import Tensor
+
+from .quantity import Quantity, Row
 
 ACTIVATION, DEATH = "activation rate", "death rate"
 
@@ -51,3 +56,47 @@ class Units:
     def never_active(self) -> dict[str, tuple[int, int]]:
         """By layer: units that were never active, and all units."""
         return {layer: (int((~active).sum()), len(active)) for layer, active in self._seen.items()}
+
+
+class UnitActivation(Quantity):
+    """Records how much of the units of a layer is active, and remembers those that never were.
+
+    Args:
+        death: also record death rates.
+        eps: magnitudes up to this count as zero.
+        options: see `Quantity`.
+    """
+
+    def __init__(self, *, death: bool = True, eps: float = 1e-8, **options: Any) -> None:
+        super().__init__(**options)
+        self.death, self.eps = death, eps
+        self._units = Units()
+
+    def record_units(self, layer: str, values: Tensor, *, unit_axis: int) -> None:
+        """Takes the values of one batch; see `unit_rates`."""
+        rates = unit_rates(values, unit_axis=unit_axis, eps=self.eps)
+        self.record(ACTIVATION, layer, rates.mean())
+        if self.death:
+            self.record(DEATH, layer, (rates == 0).double().mean())
+        self._units.add(layer, rates)
+
+    def never_active(self) -> dict[str, tuple[int, int]]:
+        """By layer or parameter: units that were zero in every batch since the last reset, and all units."""
+        return self._units.never_active()
+
+    def summary(self) -> Iterator[Row]:
+        """See `Quantity`."""
+        yield from super().summary()
+        for name, (dead, units) in self.never_active().items():
+            yield Row("never active", name, "units", dead)
+            yield Row("never active", name, "share", dead / units)
+
+    def reset(self) -> None:
+        """See `Quantity`."""
+        super().reset()
+        self._units = Units()
+
+    def merge(self, other: Self) -> None:
+        """See `Quantity`."""
+        super().merge(other)
+        self._units.merge(other._units)
