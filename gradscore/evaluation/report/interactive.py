@@ -25,9 +25,14 @@ def figure(plot: Plot) -> dict[str, Any]:
             made = _histograms(plot)
         case HeatMap():
             made = _heat_map(plot)
+    return plain_data(made, height=height_of(plot))
+
+
+def plain_data(made: go.Figure, *, height: int) -> dict[str, Any]:
+    """A figure in the looks of a report, as plain data; `height` is in pixels."""
     made.update_layout(
         template="none",
-        height=height_of(plot),
+        height=height,
         margin=MARGIN,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

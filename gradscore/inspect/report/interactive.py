@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from typing import Any
 
@@ -10,23 +9,14 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from ...evaluation.report.interactive import LEGEND, MARGIN
+from ...evaluation.report.interactive import LEGEND, plain_data
 from .plots import Heat, Line, Plot, Profile, height_of
 
 
 def figure(plot: Plot) -> dict[str, Any]:
     """The figure as plain data for `Plotly.newPlot`; names in it are escaped, because Plotly renders tags."""
     made = _profile(plot) if isinstance(plot, Profile) else _heat(plot)
-    made.update_layout(
-        template="none",
-        height=height_of(plot),
-        margin=MARGIN,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13},
-    )
-    plain: dict[str, Any] = json.loads(made.to_json())
-    return plain
+    return plain_data(made, height=height_of(plot))
 
 
 def _profile(plot: Profile) -> go.Figure:
