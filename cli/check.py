@@ -96,14 +96,14 @@ def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy
 
 
 def _print(console: Console, report: CheckReport) -> None:
-    from gradscore.guard.outputs import bounds, number
+    from gradscore.guard.outputs import bounds, margin, number
 
     table = Table("", "gate", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("baseline", "now", "change, bounds", "margin"):
         table.add_column(heading, justify="right")
     for gate in report.gates:
         status = "unclear" if gate.status == "inconclusive" else gate.status
-        cells = (number(gate.before), number(gate.now), bounds(gate), f"{gate.margin:g}")
+        cells = (number(gate.before), number(gate.now), bounds(gate), margin(gate))
         table.add_row(f"[{COLOURS[gate.status]}]{status}[/]", gate.name, *cells)
     console.print(table)
     _say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")

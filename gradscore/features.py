@@ -273,14 +273,16 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     if not any(note.rows for note in notes.values()):
         first = notes[0].skipped[0]
         raise DataError(f"split {split}: all {len(dataset)} samples were skipped; {first.sample_id}: {first.error}")
-    entry = task.writer.finish_split(split, [notes[number] for number in range(parts)])
+    seconds = time.perf_counter() - began
+    ordered = [notes[number] for number in range(parts)]
+    entry = task.writer.finish_split(split, ordered, samples=computed, seconds=seconds)
     return SplitSummary(
         name=split,
         samples=entry["rows"],
         labelled=entry["labelled"],
         accuracy=entry["accuracy"],
         computed=computed,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
         non_finite=entry["non_finite"],
         skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
     )

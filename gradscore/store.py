@@ -136,6 +136,13 @@ class RunFolder:
         frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
         return frame
 
+    @property
+    def samples_per_second(self) -> float | None:
+        """How fast the features were computed, each split as it was last worked on; None if the run does not say."""
+        spent = [entry["spent"] for entry in self.manifest["splits"].values() if "spent" in entry]
+        seconds = sum(entry["seconds"] for entry in spent)
+        return sum(entry["samples"] for entry in spent) / seconds if seconds else None
+
     def mean_gradients(self) -> MeanGradients | None:
         """The mean gradients of the run; None unless `features.columns` has `gradient_cosine`.
 
@@ -203,8 +210,17 @@ class RunWriter:
         self.manifest |= entries
         write_manifest(self.path, self.manifest)
 
-    def finish_split(self, split_name: str, notes: Sequence[PartNote]) -> dict[str, Any]:
-        """Enters a complete split into the manifest and returns its entry."""
+    def finish_split(
+        self, split_name: str, notes: Sequence[PartNote], *, samples: int, seconds: float
+    ) -> dict[str, Any]:
+        """Enters a complete split into the manifest and returns its entry.
+
+        Args:
+            split_name: the split.
+            notes: of its parts in order.
+            samples: those computed this time.
+            seconds: spent on them.
+        """
         labelled = sum(note.labelled for note in notes)
         entry: dict[str, Any] = self.manifest["splits"][split_name]
         entry |= {
@@ -216,6 +232,8 @@ class RunWriter:
             "non_finite": sum(note.non_finite for note in notes),
             "skipped": [asdict(skipped) for note in notes for skipped in note.skipped],
         }
+        if samples:
+            entry["spent"] = {"samples": samples, "seconds": round(seconds, 3)}
         write_manifest(self.path, self.manifest)
         return entry
 

@@ -1,3 +1,4 @@
+import json
 import shutil
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def write_run(path: Path, inputs: dict = INPUTS) -> None:
                 writer.write(info.name, 0, make_rows(info.name, slice(0, 2))),
                 writer.write(info.name, 1, make_rows(info.name, slice(2, 3))),
             ]
-            writer.finish_split(info.name, notes)
+            writer.finish_split(info.name, notes, samples=3, seconds=0.5)
         writer.finish(feature_count=1, notices=["a notice"])
 
 
@@ -93,6 +94,23 @@ def test_the_manifest_counts(run: Path) -> None:
     entry = RunFolder(run).manifest["splits"]["in_dist.fit"]
     assert (entry["rows"], entry["parts"], entry["accuracy"], entry["non_finite"]) == (3, 2, 0.5, 2)
     assert entry["skipped"] == [{"sample_id": "d", "error": "does not decode"}] * 2
+
+
+def test_the_manifest_says_how_fast_it_was(run: Path) -> None:
+    assert RunFolder(run).samples_per_second == 6
+    with RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer:
+        writer.finish_split("ood.noise", [writer.existing("ood.noise", 1)[0]], samples=0, seconds=100.0)
+        assert RunFolder(run).samples_per_second == 6
+        writer.finish_split("ood.noise", [writer.existing("ood.noise", 1)[0]], samples=2, seconds=1.0)
+    assert RunFolder(run).samples_per_second == 4
+
+
+def test_a_run_without_times_has_no_speed(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    for entry in manifest["splits"].values():
+        del entry["spent"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert RunFolder(run).samples_per_second is None
 
 
 def test_config_reads_back(run: Path) -> None:

@@ -101,6 +101,7 @@ class Baseline(_Section):
         accuracy: of the classifier on all samples of `in_dist.test`.
         splits: `in_dist.test` and the reported OOD sets.
         probe: features of samples of `in_dist.test`.
+        samples_per_second: how fast the features were computed; None if the run does not say. For information.
         notices: what cannot be checked with it.
     """
 
@@ -111,6 +112,7 @@ class Baseline(_Section):
     versions: dict[str, str]
     protocol: str | None
     accuracy: float | None
+    samples_per_second: float | None = None
     thresholds: dict[Detector, float]
     notices: list[str]
     splits: dict[str, Samples]
@@ -144,6 +146,7 @@ def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
     splits = {name: _samples(name, scores, test) for name in names}
     thresholds, notices = _thresholds(splits[TEST], policy)
+    speed = run.samples_per_second
     model: Mapping[str, Any] = run.manifest["inputs"]["model"]
     return Baseline(
         policy=policy,
@@ -151,6 +154,7 @@ def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
         versions=package_versions(),
         protocol=protocol,
         accuracy=run.manifest["splits"][TEST]["accuracy"],
+        samples_per_second=None if speed is None else _rounded([speed], 3)[0],
         thresholds=thresholds,
         notices=notices,
         splits=splits,

@@ -24,7 +24,7 @@ from .compare import (
 )
 from .drift import Drift, feature_drift
 
-Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature"]
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
 
 ENOUGH_IN_COMMON = 0.5
 """From this share of the baseline's samples on, two runs are compared on the samples they have in common."""
@@ -42,7 +42,7 @@ class Gate:
         status: see `compare.Verdict`; `info` for what cannot fail.
         before: value of the baseline.
         now: value of the run.
-        margin: the accepted change for the worse.
+        margin: the accepted change for the worse; None for what cannot fail.
         low: lower bound of the change for the better.
         high: upper bound of the change for the better.
         smallest_drop: smallest change for the worse that would have shown.
@@ -56,7 +56,7 @@ class Gate:
     status: Status
     before: float | None
     now: float | None
-    margin: float
+    margin: float | None
     low: float | None
     high: float | None
     smallest_drop: float | None
@@ -138,6 +138,7 @@ def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = Non
     same_weights = current.model["weights_sha256"] == baseline.model["weights_sha256"]
     gates = [_gate(name, metric, found, policy=policy, gates=len(differences)) for name, metric, found in differences]
     gates.append(_feature_gate(drift, policy=policy, same_weights=same_weights))
+    gates.append(_speed(baseline.samples_per_second, current.samples_per_second))
     notices = [*baseline.notices, *_notices(baseline, current)]
     return CheckReport(run=Path(run.path).name, gates=gates, notices=notices, current=current)
 
@@ -280,6 +281,26 @@ def _feature_gate(drift: Drift, *, policy: Policy, same_weights: bool) -> Gate:
         method="relative change",
         n=drift.samples,
         message=f"features of the probe: {message}",
+    )
+
+
+def _speed(before: float | None, now: float | None) -> Gate:
+    """How fast features were computed: machines differ and so do their loads, so it never decides."""
+    values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
+    ratio = f" ({now / before:.2f} times)" if before and now else ""
+    return Gate(
+        name="samples per second",
+        metric="speed",
+        status="info",
+        before=before,
+        now=now,
+        margin=None,
+        low=None,
+        high=None,
+        smallest_drop=None,
+        method="wall clock",
+        n=1,
+        message=f"extraction: {' -> '.join(values)} samples per second{ratio}, for information",
     )
 
 

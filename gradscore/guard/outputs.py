@@ -10,6 +10,9 @@ from .check import CheckReport, Gate
 
 MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "info": "-"}
 
+LARGE = 100
+"""From here on, decimals say nothing."""
+
 
 def to_json(report: CheckReport) -> str:
     """The report as JSON: `run`, `status`, `exit_code`, `gates` and `notices`."""
@@ -76,13 +79,18 @@ def bounds(gate: Gate) -> str:
 
 
 def number(value: float | None) -> str:
-    """A value with four digits, or `-`."""
-    return "-" if value is None else f"{value:.4f}"
+    """A value with four decimals, a large one with none, or `-`."""
+    return "-" if value is None else f"{value:.4f}" if abs(value) < LARGE else f"{value:.0f}"
+
+
+def margin(gate: Gate) -> str:
+    """The accepted change for the worse, or `-`."""
+    return "-" if gate.margin is None else f"{gate.margin:g}"
 
 
 def _row(gate: Gate) -> str:
     cells = [MARKS[gate.status], gate.name, number(gate.before), number(gate.now), bounds(gate)]
-    return "| " + " | ".join(map(_cell, [*cells, f"{gate.margin:g}", str(gate.n), gate.method])) + " |"
+    return "| " + " | ".join(map(_cell, [*cells, margin(gate), str(gate.n), gate.method])) + " |"
 
 
 def _cell(text: str) -> str:

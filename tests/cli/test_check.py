@@ -37,7 +37,7 @@ def spoiled(baseline: Path) -> Path:
 def test_passes(small_run, baseline) -> None:
     result = check(small_run, baseline)
     assert result.exit_code == 0
-    assert "run: passed (8 passed)" in result.stdout
+    assert "run: passed (8 passed, 1 for information)" in result.stdout
 
 
 def test_fails_and_says_why(small_run, baseline) -> None:

@@ -33,7 +33,8 @@ def statuses(report: CheckReport) -> dict[str, str]:
 
 def test_a_run_passes_against_itself(small_run, baseline) -> None:
     report = check_run(RunFolder(small_run), baseline)
-    assert set(statuses(report).values()) == {"pass"}
+    speed = statuses(report).pop("samples per second")
+    assert (speed, {gate.status for gate in report.gates if gate.metric != "speed"}) == ("info", {"pass"})
     assert set(statuses(report)) == {
         "accuracy of the classifier",
         "AUROC for wrong predictions",
@@ -43,6 +44,7 @@ def test_a_run_passes_against_itself(small_run, baseline) -> None:
         "false alarms for OOD samples",
         "detection of ood.noise",
         "features of the probe",
+        "samples per second",
     }
     assert (report.exit_code, report.notices) == (0, [])
     report.raise_for_status()
@@ -99,7 +101,7 @@ def test_features_of_the_same_weights_must_not_move(small_run, baseline) -> None
         RunFolder(small_run),
         baseline.model_copy(update={"probe": baseline.probe.model_copy(update={"columns": moved})}),
     )
-    gate = report.gates[-1]
+    gate = report.gates[-2]
     assert (gate.status, gate.n) == ("fail", 8)
     assert "most of all the l2 of layer 3.weight, loss uniform (0.0099)" in gate.message
 
@@ -126,8 +128,40 @@ def test_other_samples_are_compared_as_such(small_run, baseline) -> None:
         for name, samples in baseline.splits.items()
     }
     report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": renamed}))
-    assert {gate.method for gate in report.gates} == {"two rates", "stratified bootstrap", "relative change"}
-    assert all(gate.now == pytest.approx(gate.before) for gate in report.gates[:-1])
+    assert {gate.method for gate in report.gates} == {
+        "two rates",
+        "stratified bootstrap",
+        "relative change",
+        "wall clock",
+    }
+    assert all(gate.now == pytest.approx(gate.before) for gate in report.gates[:-2])
+
+
+SPEEDS = {
+    "as fast": (1.0, "extraction: {now} -> {now} samples per second (1.00 times), for information"),
+    "a hundred times slower": (100.0, "(0.01 times), for information"),
+    "unknown": (None, "extraction: unknown -> {now} samples per second, for information"),
+}
+
+
+@pytest.mark.parametrize(("factor", "message"), SPEEDS.values(), ids=SPEEDS)
+def test_speed_is_for_information_only(small_run, baseline, factor: float | None, message: str) -> None:
+    now = baseline.samples_per_second
+    before = None if factor is None else factor * now
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"samples_per_second": before}))
+    gate = report.gates[-1]
+    assert (gate.before, gate.now, gate.status, report.status) == (before, now, "info", "pass")
+    assert message.format(now=f"{now:.0f}") in gate.message
+    assert f"| - | samples per second | {'-' if before is None else f'{before:.0f}'} | {now:.0f} | - | - |" in (
+        to_markdown(report)
+    )
+
+
+def test_the_speed_is_that_of_the_manifest(small_run, baseline) -> None:
+    splits = json.loads((small_run / "manifest.json").read_text())["splits"].values()
+    rates = [split["spent"]["samples"] / split["spent"]["seconds"] for split in splits]
+    assert min(rates) * 0.99 <= baseline.samples_per_second <= max(rates) * 1.01
+    assert all(split["spent"]["samples"] == split["rows"] for split in splits)
 
 
 def test_a_split_that_is_gone_is_said(small_run, baseline) -> None:
@@ -185,15 +219,15 @@ def mixed(small_run, baseline) -> CheckReport:
 
 def test_json(mixed: CheckReport) -> None:
     content = json.loads(to_json(mixed))
-    assert (content["status"], content["exit_code"], len(content["gates"])) == ("fail", 1, 8)
+    assert (content["status"], content["exit_code"], len(content["gates"])) == ("fail", 1, 9)
     assert np.isfinite(content["gates"][1]["smallest_drop"])
 
 
 def test_junit(mixed: CheckReport) -> None:
     suite = Xml.fromstring(to_junit(mixed))
     counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": 8, "failures": 1, "errors": 1, "skipped": 1}
-    assert [len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error", "skipped")] == [1, 1, 1]
+    assert counts == {"tests": 9, "failures": 1, "errors": 1, "skipped": 2}
+    assert [len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error", "skipped")] == [1, 1, 2]
 
 
 def test_markdown(mixed: CheckReport) -> None:
