@@ -75,9 +75,10 @@ class Loop:
         start = self.clock()
         self.optimizer.zero_grad()
         losses = F.cross_entropy(self.model(self.inputs), self.labels, reduction="none")
-        if inspector is not None:
-            inspector.observe_losses(losses)
-        losses.mean().backward()
+        if inspector is None:
+            losses.mean().backward()
+        else:
+            inspector.backward(losses)
         self.optimizer.step()
         return self.clock() - start
 

@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge, Node
 
 from ..errors import CoupledSamplesError
 from .factored import Dense, Factored, PerSample, add, sample_slices
-from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, backward_to
+from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, Walk
 from .plan import Plan, is_parameter_side
 from .rules import RULES, EntryPerSample, NotCovered, Use
 
@@ -64,10 +64,9 @@ class Collection:
         self._products: dict[Edge, PerSample] = {}
         self._late = {name for name, edges in self._waiting.items() if any(map(is_parameter_side, edges))}
 
-    def run(self, outputs: Tensor, grad_outputs: Tensor, *, retain_graph: bool) -> None:
+    def run(self, outputs: Tensor, grad_outputs: Tensor, walk: Walk) -> None:
         """Runs the pass; see `Engine.stream`."""
-        nodes = [*self._edges, *self._taps]
-        backward_to(outputs, grad_outputs, self._graph, nodes, self._visit, retain_graph=retain_graph)
+        walk(outputs, grad_outputs, self._graph, [*self._edges, *self._taps], self._visit, bool(self._late))
         self._finish_products()
 
     def _visit(self, node: Node, gradients: Gradients) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from ..errors import EngineError
 from . import exact
 from .collect import Collection, Sink, Tap
 from .factored import Dense
-from .graph import Graph, read_graph, refuse_opaque
+from .graph import Graph, Walk, backward_through, backward_to, read_graph, refuse_opaque
 from .plan import Blueprint, Plan, is_outdated, is_parameter_side, make_plan
 from .trial import try_plan
 
@@ -28,8 +30,8 @@ class GradientWarning(UserWarning):
 class Engine:
     """Per-sample gradients of a fixed set of parameters.
 
-    The engine reads the autograd graph of the outputs it is given: nothing is registered on the model and `.grad` is
-    never touched. Sample layouts are probed on the first batch of every new graph and remembered.
+    The engine reads the autograd graph of the outputs it is given: nothing is registered on the model, and only
+    `backward` touches `.grad`. Sample layouts are probed on the first batch of every new graph and remembered.
 
     Args:
         parameters: the parameters by name, in the order in which they should be reported.
@@ -75,7 +77,34 @@ class Engine:
             EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
                 or recomputes its activations.
         """
-        self._run(outputs, grad_outputs, sink, retain_graph=retain_graph, taps=taps or {})
+        self._run(outputs, grad_outputs, sink, partial(backward_to, retain_graph=retain_graph), taps or {})
+
+    def backward(
+        self,
+        outputs: Tensor,
+        grad_outputs: Tensor,
+        sink: Sink,
+        *,
+        weight: float,
+        around: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """Does what `outputs.backward(weight * grad_outputs)` does, and what `stream` does, in one backward pass.
+
+        Args:
+            outputs: as for `stream`; their graph is not kept.
+            grad_outputs: as for `stream`.
+            sink: as for `stream`; the gradients it is given are not weighted.
+            weight: of every sample in what `.grad` sums up, 1 / N for the gradient of a mean; not zero.
+            around: entered for the pass which adds to `.grad`, not for what a new graph takes.
+
+        Raises:
+            CoupledSamplesError: as `stream`.
+            EngineError: as `stream`, or a weight of zero.
+        """
+        if not weight:
+            raise EngineError("a weight of 0 leaves nothing to look at; call stream() instead")
+        walk = partial(backward_through, weight=weight, around=around or nullcontext())
+        self._run(outputs, grad_outputs, sink, walk, {})
 
     def learn(self, outputs: Tensor, grad_outputs: Tensor) -> None:
         """Probes and self-checks what `stream` would on a first batch, and computes nothing else.
@@ -88,15 +117,14 @@ class Engine:
             CoupledSamplesError: as `stream`.
             EngineError: as `stream`.
         """
-        self._run(outputs, grad_outputs, None, retain_graph=True, taps={})
+        self._run(outputs, grad_outputs, None, partial(backward_to, retain_graph=True), {})
 
     def _run(
         self,
         outputs: Tensor,
         grad_outputs: Tensor,
         sink: Sink | None,
-        *,
-        retain_graph: bool,
+        walk: Walk,
         taps: Mapping[Node, Tap],
     ) -> None:
         if outputs.dim() < 1 or outputs.shape != grad_outputs.shape:
@@ -113,7 +141,7 @@ class Engine:
         try:
             # Inside the caller's autocast the products of the rules would lose digits.
             with torch.autocast(outputs.device.type, enabled=False):
-                self._stream(outputs, grad_outputs, graph, sink, retain_graph=retain_graph, taps=taps)
+                self._stream(outputs, grad_outputs, graph, sink, walk, taps)
         except CheckpointError as error:
             raise EngineError(
                 "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "
@@ -126,8 +154,7 @@ class Engine:
         grad_outputs: Tensor,
         graph: Graph,
         sink: Sink | None,
-        *,
-        retain_graph: bool,
+        walk: Walk,
         taps: Mapping[Node, Tap],
     ) -> None:
         blueprint = self._blueprints.get(graph.signature)
@@ -139,7 +166,7 @@ class Engine:
             return
         self._twins(outputs, grad_outputs, plan.twins, sink)
         collection = Collection(self.parameters, graph, plan, sink, len(outputs), taps)
-        collection.run(outputs, grad_outputs, retain_graph=retain_graph)
+        collection.run(outputs, grad_outputs, walk)
         if collection.not_covered:
             raise EngineError(f"rules do not cover this batch, but covered one like it: {collection.not_covered}")
 

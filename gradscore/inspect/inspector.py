@@ -26,7 +26,7 @@ from .quantity import (
     SampleGradientQuantity,
     TensorQuantity,
 )
-from .samples import observe_samples
+from .samples import observe_samples, observe_training
 
 Named = TypeVar("Named")
 
@@ -154,12 +154,32 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed.
         """
-        due = [quantity for quantity in self._of(SampleGradientQuantity) if quantity.schedule(max(0, self.step))]
+        due = self._due()
         if due:
-            if self._engine is None:
-                self._engine = Engine({name: each for name, each in self.parameters.items() if each.requires_grad})
             with self.paused():
-                observe_samples(self._engine, losses, torch.ones_like(losses), due, retain_graph=True)
+                observe_samples(self._samples_of(), losses, torch.ones_like(losses), due, retain_graph=True)
+
+    def backward(self, losses: Tensor, *, weight: float | None = None) -> None:
+        """Does what `losses.mean().backward()` does, and feeds the quantities that look at gradients of single samples.
+
+        It takes one backward pass instead of the two of `observe_losses`, for losses that are all there is to train on.
+
+        Args:
+            losses: (N,) as for `observe_losses`; their graph is not kept.
+            weight: of each loss in what is trained on: 1 / N unless it is given, 1 for a sum, the scale over N with a
+                gradient scaler. Gradients of single samples are those of the losses themselves.
+
+        Raises:
+            CoupledSamplesError: the losses depend on one another.
+            EngineError: gradients that cannot be computed, or a weight of zero.
+        """
+        weight = 1 / len(losses) if weight is None else weight
+        due = self._due()
+        if not due:
+            torch.autograd.backward(losses, torch.full_like(losses, weight))
+            return
+        with self.paused():
+            observe_training(self._samples_of(), losses, due, weight=weight, around=self._resumed())
 
     def observe_modules(self) -> None:
         """Feeds the quantities that look at modules; `tick_epoch` does, too."""
@@ -204,6 +224,23 @@ class Inspector:
             yield
         finally:
             self._paused = before
+
+    @contextmanager
+    def _resumed(self) -> Iterator[None]:
+        """Looks again while the block runs."""
+        self._paused = False
+        try:
+            yield
+        finally:
+            self._paused = True
+
+    def _due(self) -> list[SampleGradientQuantity]:
+        return [quantity for quantity in self._of(SampleGradientQuantity) if quantity.schedule(max(0, self.step))]
+
+    def _samples_of(self) -> Engine:
+        if self._engine is None:
+            self._engine = Engine({name: each for name, each in self.parameters.items() if each.requires_grad})
+        return self._engine
 
     def _of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
         return [

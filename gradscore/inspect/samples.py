@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..gradients import Engine, PerSample
+from ..gradients.collect import Sink
 from ..gradients.factored import Block
 from .quantity import SampleGradientQuantity
 
@@ -68,7 +70,7 @@ def observe_samples(
     scale: Tensor | None = None,
     retain_graph: bool = False,
 ) -> None:
-    """Runs one backward pass and feeds quantities with the per-sample gradients of a batch.
+    """Runs one more backward pass and feeds quantities with the per-sample gradients of a batch.
 
     A parameter that the outputs do not depend on, or that is frozen, is not looked at.
 
@@ -84,7 +86,43 @@ def observe_samples(
         CoupledSamplesError: the losses of the samples depend on one another.
         EngineError: gradients that cannot be computed.
     """
-    parameters: Mapping[str, Tensor] = engine.parameters
+    with _fed(engine.parameters, quantities, len(outputs), scale) as sink:
+        engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
+
+
+def observe_training(
+    engine: Engine,
+    losses: Tensor,
+    quantities: Sequence[SampleGradientQuantity],
+    *,
+    weight: float,
+    around: AbstractContextManager[object],
+) -> None:
+    """Runs the backward pass of training and feeds quantities with the per-sample gradients on its way.
+
+    Args:
+        engine: knows the parameters.
+        losses: (N,) with a graph; loss n must depend on nothing but sample n and the parameters.
+        quantities: what is fed.
+        weight: see `Engine.backward`.
+        around: see `Engine.backward`.
+
+    Raises:
+        CoupledSamplesError: the losses depend on one another.
+        EngineError: gradients that cannot be computed, or a weight of zero.
+    """
+    with _fed(engine.parameters, quantities, len(losses)) as sink:
+        engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=around)
+
+
+@contextmanager
+def _fed(
+    parameters: Mapping[str, Tensor],
+    quantities: Sequence[SampleGradientQuantity],
+    samples: int,
+    scale: Tensor | None = None,
+) -> Iterator[Sink]:
+    """What takes the gradients of a batch to the quantities."""
 
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
         scaled = gradient if scale is None else Scaled(gradient, scale[rows].to(gradient.device))
@@ -92,7 +130,7 @@ def observe_samples(
             quantity.observe(name, parameters[name], scaled)
 
     for quantity in quantities:
-        quantity.start(len(outputs))
-    engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
+        quantity.start(samples)
+    yield sink
     for quantity in quantities:
         quantity.finish()
