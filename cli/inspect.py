@@ -151,7 +151,8 @@ def _print(console: Console, found: Inspection) -> None:
                 table.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
         _say(console, title)
         console.print(table)
-    for line in found.findings or ["nothing stands out: no layer is dead, explodes or vanishes"]:
+    _say(console, f"{found.verdict} ({found.scope})")
+    for line in found.findings:
         _say(console, line)
     for line in [f"{group}: {count} samples" for group, count in found.samples.items()]:
         _say(console, line)

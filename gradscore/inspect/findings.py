@@ -24,6 +24,20 @@ GROWTH = 1e3
 """Gradients that grow or shrink by this factor from the last layer to the first are named."""
 
 
+NOTICED_BY: dict[str, tuple[type[Quantity], ...]] = {
+    "gradients that are not finite": (GradHist1d, GradientGeometry),
+    "dead units": (GradientActivation, OutputActivation),
+    "exploding or vanishing gradients": (GradientGeometry, OutputGradientGeometry),
+}
+"""What `findings` can name, and the quantities of which any one shows it."""
+
+
+def looked_for(quantities: Sequence[Quantity]) -> tuple[list[str], list[str]]:
+    """What `findings` would have named, given these quantities, and what it could not have."""
+    seen = [what for what, kinds in NOTICED_BY.items() if any(isinstance(quantity, kinds) for quantity in quantities)]
+    return seen, [what for what in NOTICED_BY if what not in seen]
+
+
 def findings(groups: Mapping[str, Sequence[Quantity]], samples: Mapping[str, int]) -> list[str]:
     """Names layers with gradients that are not finite, dead, exploding or vanishing.
 

@@ -21,7 +21,7 @@ from ..gradients.check import prepare
 from ..losses import LOSSES, LossHead
 from ..models import build_model
 from .catalogue import make_quantities
-from .findings import findings
+from .findings import findings, looked_for
 from .groups import Grouping, choose, grouped, parts
 from .inspector import Inspector
 from .quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
@@ -54,6 +54,25 @@ class Inspection:
     findings: list[str]
     notices: list[str]
 
+    @property
+    def verdict(self) -> str:
+        """Whether anything stands out, for a heading."""
+        if self.findings:
+            return "not well"
+        return "nothing stands out" if looked_for(self._quantities)[0] else "nothing was looked for"
+
+    @property
+    def scope(self) -> str:
+        """What the findings cover, and what these quantities could not have shown."""
+        seen, unseen = looked_for(self._quantities)
+        clauses = [f"looked for {_listed(seen)}"] if seen else []
+        clauses += [f"without the quantities that show {_listed(unseen)}"] if unseen else []
+        return ", ".join(clauses)
+
+    @property
+    def _quantities(self) -> list[Quantity]:
+        return next(iter(self.groups.values()))
+
     def table(self) -> pd.DataFrame:
         """All figures, with columns group, quantity, measure, layer, statistic, value."""
         rows = [
@@ -63,6 +82,10 @@ class Inspection:
             for row in quantity.summary()
         ]
         return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _listed(items: Sequence[str]) -> str:
+    return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else items[0]
 
 
 def inspect_config(

@@ -61,7 +61,8 @@ def inspect(*arguments: object):
 def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> None:
     result = inspect(config_file, "--trust-code", "--samples", 12)
     assert result.exit_code == 0, result.output
-    assert "nothing stands out" in result.stdout
+    everything = "looked for gradients that are not finite, dead units and exploding or vanishing gradients"
+    assert f"nothing stands out ({everything})" in result.stdout
     assert "note: model.checkpoint is null: these are the gradients of random weights" in result.stdout
     folder = tmp_path / "runs" / "inspect"
     figures = pd.read_parquet(folder / "figures.parquet")
@@ -95,6 +96,40 @@ def test_page_holds_everything_it_needs(config_file: Path, tmp_path: Path) -> No
         "in_dist.test",
         "noise",
     }
+
+
+def test_maps_of_the_signal_to_noise_ratio(config_file: Path, tmp_path: Path) -> None:
+    inspect(config_file, "--trust-code", "--samples", 12, "--quantities", "mean_gsnr", "--out", tmp_path / "page")
+    found = re.search(r'id="figures">(.*?)</script>', (tmp_path / "page" / "report.html").read_text(), re.S)
+    assert found is not None
+    figures = json.loads(found.group(1))
+    ratios = pd.read_parquet(tmp_path / "page" / "gsnr.parquet")
+    for group in ("in_dist.test", "noise"):
+        (heat,) = figures[f"gsnr-map-{group}"]["data"]
+        shares = 10 ** np.array(heat["z"], dtype=np.float64)
+        assert heat["y"] == ["0.weight", "0.bias", "3.weight", "3.bias"]
+        np.testing.assert_allclose(np.nansum(shares, axis=1), 1, rtol=0.02)  # the page rounds to two digits
+        middle = np.nansum(shares[2] * np.array(heat["x"]))
+        entries = ratios.query("layer == '3.weight' and group == @group")["gsnr"]
+        assert middle == pytest.approx(np.log10(entries.clip(10 ** heat["x"][0])).mean(), abs=0.1)
+    assert heat["x"][-1] == pytest.approx(np.log10(ratios["gsnr"].max()), abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("quantities", "line"),
+    [
+        ("mean_gsnr", "nothing was looked for (without the quantities that show gradients that are not finite, dead"),
+        ("grad_hist_1d,output_norm", "nothing stands out (looked for gradients that are not finite, without the "
+         "quantities that show dead units and exploding or vanishing gradients)"),
+        ("output_activation", "nothing stands out (looked for dead units, without the quantities that show gradients "
+         "that are not finite and exploding or vanishing gradients)"),
+    ],
+)  # fmt: skip
+def test_says_what_it_did_not_look_for(config_file: Path, tmp_path: Path, quantities: str, line: str) -> None:
+    result = inspect(config_file, "--trust-code", "--samples", 4, "--quantities", quantities, "--out", tmp_path / "few")
+    assert line in result.stdout
+    page = (tmp_path / "few" / "report.html").read_text()
+    assert f"<h3>{line.partition(' (')[0].capitalize()}</h3>" in page
 
 
 def test_run_folder(small_run: Path, tmp_path: Path) -> None:

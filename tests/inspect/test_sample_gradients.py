@@ -14,14 +14,11 @@ from gradscore.inspect import (
     GradAbsMax,
     GradHist1d,
     GradHist2d,
-    Histogram,
     MeanGSNR,
     ParamAbsMax,
-    kernels,
     observe_samples,
 )
 from gradscore.inspect.aligned import aligned_blocks
-from gradscore.inspect.mean_gsnr import EntryMoments
 
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.Tanh(), nn.Linear(9, 4)),
@@ -325,63 +322,3 @@ def test_signal_to_noise_of_convolutions(convolved):
     np.testing.assert_allclose(
         quantity.ratios("weight"), ratios(expected.astype(float), 1e-5, True), rtol=1e-3, atol=1e-4
     )
-
-
-VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]], dtype=torch.float64)
-
-
-def found_without_and_with(make, monkeypatch):
-    compiled = make()
-    monkeypatch.setattr(kernels, "_loops", lambda: None)
-    return make(), compiled
-
-
-def histogram_of(*columns):
-    histogram = Histogram((8, 4)[: 1 + len(columns)], ((-1.0, 1.0), (-2.0, 2.0))[: 1 + len(columns)])
-    histogram.add(VALUES, *columns)
-    return histogram.counts.tolist(), histogram.non_finite, histogram.largest
-
-
-PARAMETERS = {
-    "one axis": (),
-    "two axes": (torch.tensor([0.5, -3.0, 1.0]),),
-    "a parameter that is not finite": (torch.tensor([0.5, np.nan, 1.0]),),
-}
-
-
-@pytest.mark.parametrize("columns", PARAMETERS.values(), ids=PARAMETERS)
-def test_histograms_with_and_without_compiled_loops(columns, monkeypatch):
-    plain, compiled = found_without_and_with(lambda: histogram_of(*columns), monkeypatch)
-    assert plain == compiled
-    assert compiled[1] == (4 if columns and not columns[0].isfinite().all() else 2)
-
-
-LARGE = {
-    "near zero": (0.1, 5),
-    "everywhere": (2.0, 5),
-    "other bins": (0.5, 300),
-}
-
-
-@pytest.mark.parametrize("axes", [1, 2])
-@pytest.mark.parametrize(("spread", "rows"), LARGE.values(), ids=LARGE)
-def test_many_values_with_and_without_compiled_loops(spread, rows, axes, monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(rows, 300_000 // rows, generator=generator) * spread
-    columns = torch.randn(values.shape[1], generator=generator)
-
-    def counts():
-        histogram = Histogram((20, 30)[:axes], ((-1.0, 1.0), (-1.5, 1.6))[:axes])
-        histogram.add(*(values, columns)[:axes])
-        return histogram.counts.tolist()
-
-    plain, compiled = found_without_and_with(counts, monkeypatch)
-    assert plain == compiled
-
-
-def test_moments_with_and_without_compiled_loops(monkeypatch):
-    values = torch.randn(7, 5000, generator=torch.Generator().manual_seed(0))
-    plain, compiled = found_without_and_with(lambda: EntryMoments.of(values), monkeypatch)
-    for moments in (plain, compiled):
-        np.testing.assert_allclose(moments.mean, values.double().mean(0), atol=1e-7)
-        np.testing.assert_allclose(moments.squares, 7 * values.double().var(0, correction=0), rtol=1e-5)

@@ -8,16 +8,16 @@ from math import nan
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ...evaluation.report.plots import PALETTE
 from ..aggregate import Aggregate, Running
 from ..grad_hist_1d import GradHist1d
 from ..grad_hist_2d import GradHist2d
-from ..histogram import Histogram
 from ..mean_gsnr import MeanGSNR
 from ..quantity import MODEL, Quantity
 from ..run import Inspection
-from .plots import Heat, Line, Plot, Profile
+from .plots import FloatArray, Heat, Line, Plot, Profile
 
 EXPLAINED = {
     ("output gradient", "norm"): "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
@@ -46,6 +46,17 @@ HISTOGRAMS_2D = (
     "Every element of every sample's gradient against the value of the parameter entry it belongs to, over the whole "
     "model; colour is the share. What lies beyond an axis is counted at its end."
 )
+
+SIGNAL_MAPS = (
+    "Maps: the ratio of every entry by itself, one row for each parameter, colour the share of its entries. Entries "
+    "whose gradient is zero for all samples, and others below the scale, are counted at its low end; gsnr.parquet has "
+    "them all."
+)
+
+SIGNAL_BINS = 61
+
+SIGNAL_DECADES = 8
+"""Decades below the largest ratio that the maps show."""
 
 BAND = "Point: median; band: quartiles."
 
@@ -79,7 +90,9 @@ def inspection_sections(inspection: Inspection) -> list[Section]:
             case GradHist2d():
                 found.append(Section("Gradients and parameters", _alike(_heats_2d(groups)), HISTOGRAMS_2D))
             case MeanGSNR():
-                found.append(Section("Do samples agree?", [_signal(groups, inspection.layers, inspection.samples)]))
+                signal = _signal(groups, inspection.layers, inspection.samples)
+                heats = _alike(_signal_heats(groups, inspection.layers))
+                found.append(Section("Do samples agree?", [signal, *heats], SIGNAL_MAPS))
             case _:
                 title = SECTIONS.get(template.name, template.name.capitalize())
                 found.append(Section(title, list(_profiles(groups, inspection.layers))))
@@ -174,6 +187,37 @@ def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mappi
     )
 
 
+def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Heat]:
+    """How the ratios of entries are spread, by parameter; undefined ones are left out."""
+    logs: dict[str, dict[str, FloatArray]] = {}
+    for name, quantity in groups.items():
+        if isinstance(quantity, MeanGSNR):
+            with np.errstate(divide="ignore"):
+                found = {layer: np.log10(quantity.ratios(layer).cpu().numpy()) for layer in quantity.moments}
+            logs[name] = {layer: found[layer][~np.isnan(found[layer])] for layer in order if layer in found}
+    finite = [ratios[np.isfinite(ratios)] for found in logs.values() for ratios in found.values()]
+    high = max((float(ratios.max()) for ratios in finite if len(ratios)), default=nan)
+    if not np.isfinite(high):
+        return
+    low = max(high - SIGNAL_DECADES, min(float(ratios.min()) for ratios in finite if len(ratios)))
+    edges = np.linspace(low, max(high, low + 1), SIGNAL_BINS + 1)
+    for name, found in logs.items():
+        rows = [layer for layer, ratios in found.items() if len(ratios)]
+        if rows:
+            counts = [np.histogram(found[layer].clip(edges[0], edges[-1]), edges)[0] for layer in rows]
+            yield Heat(
+                name=_file_name(f"gsnr-map-{name}"),
+                title=f"Signal-to-noise ratio of entries: {name}",
+                caption="",
+                x_label="GSNR of an entry, log10",
+                y_label="",
+                x=(edges[:-1] + edges[1:]) / 2,
+                rows=rows,
+                values=np.stack([_log_shares(each) for each in counts]),
+                hover=[f"median {10 ** float(np.median(found[layer])):.2g}" for layer in rows],
+            )
+
+
 def _noise(samples: int) -> str:
     return f"{1 / (samples - 3):.2g}" if samples > 3 else "anything"
 
@@ -192,7 +236,7 @@ def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Hea
             y_label="",
             x=(np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
             rows=layers,
-            values=np.stack([_log_shares(histogram) for histogram in histograms]),
+            values=np.stack([_log_shares(histogram.counts.numpy()) for histogram in histograms]),
             hover=[f"range ±{histogram.ranges[0][1]:.2g}" for histogram in histograms],
         )
 
@@ -209,7 +253,7 @@ def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Heat]:
                 y_label="parameter",
                 x=(gradient[:-1] + gradient[1:]) / 2,
                 rows=(parameter[:-1] + parameter[1:]) / 2,
-                values=_log_shares(quantity.model).T,
+                values=_log_shares(quantity.model.counts.numpy()).T,
             )
 
 
@@ -220,10 +264,9 @@ def _alike(heats: Iterator[Heat]) -> list[Plot]:
     return [replace(heat, lowest=lowest) for heat in found]
 
 
-def _log_shares(histogram: Histogram) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    counts = histogram.counts.numpy().astype(np.float64)
-    shares = np.where(counts > 0, counts / max(1.0, counts.sum()), np.nan)
-    logs: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.log10(shares)
+def _log_shares(counts: NDArray[np.int64]) -> FloatArray:
+    shares = np.where(counts > 0, counts / max(1, counts.sum()), np.nan)
+    logs: FloatArray = np.log10(shares)
     return logs
 
 

@@ -41,7 +41,8 @@ def _margins(plot: Plot, height: float) -> dict[str, float]:
     names = plot.layers if isinstance(plot, Profile) else plot.rows
     longest = 8 if isinstance(names, np.ndarray) else max(map(len, names), default=0)
     left = min(0.5, (0.35 + 0.08 * longest) / WIDTH)
-    return {"left": left, "right": 0.97, "bottom": 0.55 / height, "top": 1 - 0.6 / height}
+    right = 0.97 if isinstance(plot, Profile) else 0.9  # the bar of colours has figures beside it
+    return {"left": left, "right": right, "bottom": 0.55 / height, "top": 1 - 0.6 / height}
 
 
 def _profile(plot: Profile, axes: Axes) -> None:
