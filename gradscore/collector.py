@@ -116,7 +116,7 @@ class _Batch:
             if not _is_pooled(metric):
                 self._kept.update({name: [] for name in target})
             elif tuple(target) not in self._pools:
-                moments = Moments.empty(len(loss), self._wanted, loss.device)
+                moments = Moments.empty(len(loss), self._wanted)
                 self._pools[tuple(target)] = moments
                 for name in target:
                     self._owners.setdefault(name, []).append(moments)
@@ -138,7 +138,7 @@ class _Batch:
         for name, owners in self._owners.items():
             elements = self._engine.parameters[name].numel()
             if name not in self._seen and elements:
-                nothing = Moments.blank(samples, elements, self._wanted, self._loss.device)
+                nothing = Moments.blank(samples, elements, self._wanted)
                 for moments in owners:
                     moments.merge(slice(0, samples), nothing)
         columns = []

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 PARALLEL_ELEMENTS = 1 << 16
 """Elements from which a second thread is worth waking."""
 
-Loop = Callable[..., None]
+Loop = Callable[..., Any]
 
 MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 """Numba's team cannot be larger."""

@@ -15,8 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Doubles = NDArray[np.float64]
 
-def row_sums(values: Tensor) -> Tensor | None:
+
+def row_sums(values: Tensor) -> Doubles | None:
     """Largest and smallest element, sum, sum of squares and sum of magnitudes of every row.
 
     Args:
@@ -27,14 +29,14 @@ def row_sums(values: Tensor) -> Tensor | None:
         `values`: only for contiguous float32 on the CPU.
     """
     loops = _loops()
-    if loops is None or values.dtype != torch.float32 or values.device.type != "cpu" or not values.is_contiguous():
+    if loops is None or not _usable(values):
         return None
     found = np.empty((len(values), 5))
     loops.sum_rows(*_seen_twice(values.detach().numpy()), found)
-    return torch.from_numpy(found)
+    return found
 
 
-def row_moments(values: Tensor, *, about_mean: bool) -> Tensor | None:
+def row_moments(values: Tensor, *, about_mean: bool) -> Doubles | None:
     """Largest and smallest element, mean, spread and sum of magnitudes of every row, all in float64.
 
     Args:
@@ -50,7 +52,7 @@ def row_moments(values: Tensor, *, about_mean: bool) -> Tensor | None:
         return None
     found = np.empty((len(values), 5))
     loops.take_moments(*_seen_twice(values.detach().contiguous().numpy()), about_mean, found)
-    return torch.from_numpy(found)
+    return found
 
 
 def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor | None:
@@ -66,13 +68,100 @@ def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor
     """
     loops = _loops()
     operands = (values, centres, factors)
-    if loops is None or any(
-        item.dtype != torch.float32 or item.device.type != "cpu" or not item.is_contiguous() for item in operands
-    ):
+    if loops is None or not all(map(_usable, operands)):
         return None
     found = np.empty(len(values), dtype=np.float32)
     loops.multiply_rows(*(item.detach().numpy() for item in operands), 0, found)
     return torch.from_numpy(found)
+
+
+def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
+    """The same as `row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
+
+    Args:
+        left: (n, o, s).
+        right: (n, i, s); no size is zero.
+
+    Returns:
+        (n, 5) as `row_sums`; None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
+    """
+    loops = _product_loops(left, right)
+    if loops is None:
+        return None
+    found: Doubles = loops.sum_products(*(_by_lines(each.detach()).numpy() for each in (left, right)))
+    return found
+
+
+def window_sums(
+    left: Tensor,
+    image: Tensor,
+    *,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, int],
+) -> Doubles | None:
+    """The same as `row_sums` of per-sample weight gradients of a convolution, which are never written to memory.
+
+    Args:
+        left: (n, g, o, h, w): gradients at the positions, by groups of channels.
+        image: (n, g, i, H, W): what the windows slide over, before padding; no size of either is zero.
+        kernel: window size.
+        stride: step between windows.
+        dilation: step inside a window.
+        padding: zeros added on both sides.
+
+    Returns:
+        (n * g, 5) as `row_sums`; None as for `product_sums`.
+    """
+    loops = _product_loops(left, image)
+    if loops is None:
+        return None
+    operands = (each.detach().contiguous().numpy() for each in (left, image))
+    found: Doubles = loops.sum_windows(*operands, kernel, stride, dilation, padding)
+    return found
+
+
+def _product_loops(*operands: Tensor) -> ModuleType | None:
+    if _loops() is None or any(each.dtype != torch.float32 or each.device.type != "cpu" for each in operands):
+        return None
+    from . import blas, product_loops
+
+    return product_loops if blas.addresses() else None
+
+
+def _by_lines(matrices: Tensor) -> Tensor:
+    """The same (n, rows, columns), copied unless the elements of rows or of columns lie side by side."""
+    _, row, column = matrices.stride()
+    rows, columns = matrices.shape[1:]
+    by_rows = column == 1 and (row >= columns or rows == 1)
+    by_columns = row == 1 and (column >= rows or columns == 1)
+    return matrices if by_rows or by_columns else matrices.contiguous()
+
+
+def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
+    """For every sample the sum over its rows of (value - centre) * scale * factor, column by column.
+
+    Args:
+        values: (n, t, p).
+        centres: (n, t).
+        scales: (n, t).
+        factors: (n, t, p).
+
+    Returns:
+        (n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
+    """
+    loops = _loops()
+    operands = tuple(each.contiguous() for each in (values, centres, scales, factors))
+    if loops is None or not all(map(_usable, operands)):
+        return None
+    found = np.empty((len(values), values.shape[2]), dtype=np.float32)
+    loops.sum_normed(*(item.detach().numpy() for item in operands), found)
+    return torch.from_numpy(found)
+
+
+def _usable(values: Tensor) -> bool:
+    return values.dtype == torch.float32 and values.device.type == "cpu" and values.is_contiguous()
 
 
 @functools.cache

@@ -13,6 +13,9 @@ from .compiled import compiled, shared
 CHUNK = 2048
 """Elements that are added up in float32 before they join a sum in float64, and that the cache keeps."""
 
+FEW = 64
+"""Rows that are added up in float32 before they join a sum in float64."""
+
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 """Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
 
@@ -114,9 +117,29 @@ def _multiply_rows(values: Floats, centres: Floats, factors: Floats, first: int,
         found[row] = total
 
 
+def _sum_normed(values: Floats, centres: Floats, scales: Floats, factors: Floats, found: Floats) -> None:
+    """Over the rows t of each sample, the sums of (value[t] - centre[t]) * scale[t] * factor[t], column by column."""
+    width = values.shape[2]
+    part, total = np.empty(width, np.float32), np.empty(width, np.float64)
+    for sample in range(values.shape[0]):
+        total[:] = 0
+        for start in range(0, values.shape[1], FEW):
+            part[:] = 0
+            for row in range(start, min(start + FEW, values.shape[1])):
+                value, factor = values[sample, row], factors[sample, row]
+                centre, scale = centres[sample, row], scales[sample, row]
+                for place in range(width):
+                    part[place] += (value[place] - centre) * scale * factor[place]
+            for place in range(width):
+                total[place] += part[place]
+        for place in range(width):
+            found[sample, place] = total[place]
+
+
 sum_some_rows = compiled(_sum_rows, fastmath=ANY_ORDER)
 take_some_moments = compiled(_take_moments, fastmath=ANY_ORDER)
 multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
+sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
 
 
 def _sum_parts(parts: int, values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
@@ -137,6 +160,13 @@ def _multiply_parts(parts: int, values: Floats, centres: Floats, factors: Floats
         multiply_some_rows(values[rows], centres, factors[rows], first + rows.start, found[rows])
 
 
+def _normed_parts(parts: int, values: Floats, centres: Floats, scales: Floats, factors: Floats, found: Floats) -> None:
+    for part in prange(parts):
+        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
+        sum_some_normed(values[rows], centres[rows], scales[rows], factors[rows], found[rows])
+
+
+sum_normed = shared(sum_some_normed, compiled(_normed_parts, parallel=True))
 sum_rows = shared(sum_some_rows, compiled(_sum_parts, parallel=True))
 take_moments = shared(take_some_moments, compiled(_take_parts, parallel=True))
 multiply_rows = shared(multiply_some_rows, compiled(_multiply_parts, parallel=True))

@@ -106,7 +106,7 @@ class PooledMetric(GradientMetric):
 
     def reset(self) -> None:
         """Forgets everything collected: -inf for a maximum, inf for a minimum, 0 for a mean or a norm."""
-        self._moments = Moments.empty(1, Wanted.by(self.statistics), torch.device("cpu"))
+        self._moments = Moments.empty(1, Wanted.by(self.statistics))
         self._dtype = torch.get_default_dtype()
 
     def values(self, moments: Moments) -> Tensor:
@@ -118,13 +118,12 @@ class PooledMetric(GradientMetric):
         Returns:
             (N, dim) float64.
         """
-        return torch.stack([moments.statistic(name) for name in self.statistics], 1)
+        return torch.from_numpy(np.stack([moments.statistic(name) for name in self.statistics], 1))
 
     def _collect(self, grad: Tensor) -> None:
         if grad.numel():
             self._dtype = torch.promote_types(self._dtype, grad.dtype)
-            measured = measure_exactly(grad.detach().reshape(1, -1), self._moments.wanted)
-            self._moments.merge(slice(0, 1), measured.to(self._moments.count.device))
+            self._moments.merge(slice(0, 1), measure_exactly(grad.detach().reshape(1, -1), self._moments.wanted))
 
     def _get_metric(self) -> Tensor:
         return self.values(self._moments)[0].to(self._dtype)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from . import kernels
 from .errors import ConfigError
+
+Array = NDArray[np.float64]
 
 NAMED = ("max", "min", "mean", "std")
 
@@ -83,59 +87,84 @@ class Wanted:
 class Moments:
     """Statistics of the elements of each sample's gradient, in a form that can be merged.
 
+    They are NumPy arrays on the host, wherever the gradients were: of some tens of numbers NumPy makes ten times as
+    many operations a second as PyTorch, and there are a dozen for every parameter of every batch.
+
     Attributes:
         wanted: which of the attributes below are kept.
         count: number of elements of each sample.
-        maximum: (N,) float64, -inf for no elements.
-        minimum: (N,) float64, inf for no elements.
-        mean: (N,) float64.
-        spread: (N,) float64: root of the sum of squared deviations from the mean, or from zero if no mean is kept.
-        norms: (N,) float64 for every order.
+        maximum: (N,), -inf for no elements.
+        minimum: (N,), inf for no elements.
+        mean: (N,).
+        spread: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept.
+        norms: (N,) for every order.
     """
 
     wanted: Wanted
-    count: Tensor
-    maximum: Tensor
-    minimum: Tensor
-    mean: Tensor
-    spread: Tensor
-    norms: dict[float, Tensor]
+    count: Array
+    maximum: Array
+    minimum: Array
+    mean: Array
+    spread: Array
+    norms: dict[float, Array]
 
     @classmethod
-    def empty(cls, samples: int, wanted: Wanted, device: torch.device) -> Moments:
+    def empty(cls, samples: int, wanted: Wanted) -> Moments:
         """Statistics of no elements.
 
         Args:
             samples: N.
             wanted: what is kept.
-            device: where.
 
         Returns:
             Moments to merge others into.
         """
-        zero = torch.zeros(samples, dtype=torch.float64, device=device)
-        norms = {order: zero.clone() for order in wanted.orders}
-        return cls(
-            wanted, zero.clone(), torch.full_like(zero, -inf), torch.full_like(zero, inf), zero.clone(), zero, norms
-        )
+        count, mean, spread = np.zeros((3, samples))
+        norms = {order: np.zeros(samples) for order in wanted.orders}
+        return cls(wanted, count, np.full(samples, -inf), np.full(samples, inf), mean, spread, norms)
 
     @classmethod
-    def blank(cls, samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
+    def blank(cls, samples: int, elements: int, wanted: Wanted) -> Moments:
         """Moments to be filled in, of so many elements of each sample; zero where nothing is filled in.
 
         Args:
             samples: N.
             elements: number of elements of each sample.
             wanted: what is kept.
-            device: where.
 
         Returns:
-            Moments whose attributes may share one tensor: merge them into others, never others into them.
+            Moments whose attributes may share one array: merge them into others, never others into them.
         """
-        zero = torch.zeros(samples, dtype=torch.float64, device=device)
-        count = torch.full_like(zero, elements)
+        zero = np.zeros(samples)
+        count = np.full(samples, float(elements))
         return cls(wanted, count, zero, zero, zero, zero, dict.fromkeys(wanted.orders, zero))
 
+    @classmethod
+    def stacked(cls, several: Sequence[Moments]) -> Moments:
+        """Moments of G groups of elements beside each other: attributes are (G, N)."""
+        return cls(
+            several[0].wanted,
+            np.stack([each.count for each in several]),
+            np.stack([each.maximum for each in several]),
+            np.stack([each.minimum for each in several]),
+            np.stack([each.mean for each in several]),
+            np.stack([each.spread for each in several]),
+            {order: np.stack([each.norms[order] for each in several]) for order in several[0].norms},
+        )
+
+    def of(self, rows: slice) -> Moments:
+        """The moments of some samples."""
+        return Moments(
+            self.wanted,
+            self.count[rows],
+            self.maximum[rows],
+            self.minimum[rows],
+            self.mean[rows],
+            self.spread[rows],
+            {order: norm[rows] for order, norm in self.norms.items()},
+        )
+
+    @np.errstate(all="ignore")
     def merge(self, rows: slice, other: Moments) -> None:
         """Takes in further elements of some samples.
 
@@ -148,44 +177,23 @@ class Moments:
         mine, theirs = self.count[rows], other.count
         total = mine + theirs
         if self.wanted.extrema:
-            self.maximum[rows] = torch.maximum(self.maximum[rows], other.maximum)
-            self.minimum[rows] = torch.minimum(self.minimum[rows], other.minimum)
+            self.maximum[rows] = np.maximum(self.maximum[rows], other.maximum)
+            self.minimum[rows] = np.minimum(self.minimum[rows], other.minimum)
         if self.wanted.mean:
-            share = torch.where(total > 0, theirs / total.clamp(min=1), 0.0)
+            share = np.where(total > 0, theirs / np.maximum(total, 1), 0.0)
             difference = other.mean - self.mean[rows]
-            between = difference * (mine * share).sqrt()
+            between = difference * np.sqrt(mine * share)
             self.mean[rows] += difference * share
             if self.wanted.spread:
-                self.spread[rows] = self.spread[rows].hypot(other.spread).hypot(between)
+                self.spread[rows] = np.hypot(np.hypot(self.spread[rows], other.spread), between)
         elif self.wanted.spread:
-            self.spread[rows] = self.spread[rows].hypot(other.spread)
+            self.spread[rows] = np.hypot(self.spread[rows], other.spread)
         for order, norm in self.norms.items():
             norm[rows] = join_norms(norm[rows], other.norms[order], order)
         self.count[rows] = total
 
-    def to(self, device: torch.device) -> Moments:
-        """The same moments on another device.
-
-        Args:
-            device: where.
-
-        Returns:
-            Moments there; these ones if they are there already.
-        """
-        if self.count.device == device:
-            return self
-        norms = {order: norm.to(device) for order, norm in self.norms.items()}
-        return Moments(
-            self.wanted,
-            self.count.to(device),
-            self.maximum.to(device),
-            self.minimum.to(device),
-            self.mean.to(device),
-            self.spread.to(device),
-            norms,
-        )
-
-    def statistic(self, name: str) -> Tensor:
+    @np.errstate(all="ignore")
+    def statistic(self, name: str) -> Array:
         """A statistic of every sample.
 
         Args:
@@ -199,22 +207,22 @@ class Moments:
         if order is not None and order in self.norms:
             return self.norms[order]
         if name == "std":
-            return self.spread / (self.count - 1).clamp(min=1).sqrt()
+            return self.spread / np.sqrt(np.maximum(self.count - 1, 1))
         if order == 2:
-            return self.spread.hypot(self.mean * self.count.sqrt()) if self.wanted.mean else self.spread
+            return np.hypot(self.spread, self.mean * np.sqrt(self.count)) if self.wanted.mean else self.spread
         if order == inf:
-            return torch.maximum(self.maximum, -self.minimum)
+            return np.maximum(self.maximum, -self.minimum)
         return {"max": self.maximum, "min": self.minimum, "mean": self.mean}[name]
 
 
-def join_norms(one: Tensor, other: Tensor, order: float) -> Tensor:
+def join_norms(one: Array, other: Array, order: float) -> Array:
     """The p-norm of elements of which one part has p-norm `one` and the others `other`, without leaving the range."""
     if order == 1:
         return one + other
-    largest = torch.maximum(one, other)
-    divisor = torch.where(largest > 0, largest, 1.0)
+    largest = np.maximum(one, other)
+    divisor = np.where(largest > 0, largest, 1.0)
     joined = divisor * ((one / divisor) ** order + (other / divisor) ** order) ** (1 / order)
-    return torch.where(largest > 0, joined, largest)
+    return np.where(largest > 0, joined, largest)
 
 
 def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
@@ -227,23 +235,25 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     Returns:
         Moments of n samples.
     """
-    found = Moments.blank(len(block), block.shape[1], wanted, block.device)
+    count = np.full(len(block), float(block.shape[1]))
     fast = kernels.row_moments(block, about_mean=wanted.mean) if set(wanted.orders) <= {1.0} else None
     if fast is not None:
-        found.maximum, found.minimum, found.mean, found.spread, magnitudes = fast.unbind(1)
-        found.norms = dict.fromkeys(found.norms, magnitudes)
-        return found
+        maximum, minimum, mean, spread, magnitudes = fast.T
+        return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes))
     values = block.double()
-    if wanted.extrema:
-        found.maximum, found.minimum = values.amax(1), values.amin(1)
-    if wanted.mean:
-        found.mean = values.mean(1)
-    if wanted.spread:
-        about = values - found.mean.unsqueeze(1) if wanted.mean else values
-        found.spread = scaled_norm(about.abs(), 2.0)
-    for order in wanted.orders:
-        found.norms[order] = values.abs().sum(1) if order == 1 else scaled_norm(values.abs(), order)
-    return found
+    nothing = values.new_zeros(len(values))
+    ends = [values.amax(1), values.amin(1)] if wanted.extrema else [nothing, nothing]
+    middle = values.mean(1) if wanted.mean else nothing
+    about = scaled_norm((values - middle.unsqueeze(1)).abs(), 2.0) if wanted.spread else nothing
+    orders = [values.abs().sum(1) if order == 1 else scaled_norm(values.abs(), order) for order in wanted.orders]
+    maximum, minimum, mean, spread, *norms = on_host(torch.stack([*ends, middle, about, *orders]))
+    return Moments(wanted, count, maximum, minimum, mean, spread, dict(zip(wanted.orders, norms, strict=True)))
+
+
+def on_host(values: Tensor) -> Array:
+    """A float64 tensor as an array."""
+    array: Array = values.detach().cpu().numpy()
+    return array
 
 
 def scaled_norm(magnitude: Tensor, order: float) -> Tensor:

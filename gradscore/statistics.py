@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.graph import Node
 
@@ -17,8 +19,9 @@ from . import kernels
 from .errors import ConfigError
 from .gradients import Engine, PerSample
 from .gradients.collect import Sink, Tap
-from .gradients.factored import Factored
-from .moments import Moments, Wanted, measure_exactly, scaled_norm
+from .gradients.convolved import Convolved
+from .gradients.factored import Dense, Factored
+from .moments import Moments, Wanted, measure_exactly, on_host, scaled_norm
 
 CACHE_ELEMENTS = 1 << 20
 """Elements of a block: small enough to stay in the cache between the reductions."""
@@ -50,15 +53,16 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
         return _outer_product(gradient, wanted)
     elements = prod(gradient.shape)
     if not elements:
-        return Moments.empty(len(gradient), wanted, gradient.device)
+        return Moments.empty(len(gradient), wanted)
     if len(gradient) * elements <= SMALL_ELEMENTS:
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     sums = _Sums(wanted)
-    for rows, block in gradient.blocks(CACHE_ELEMENTS if gradient.device.type == "cpu" else ACCELERATOR_ELEMENTS):
-        if block.shape[-1]:
-            sums.add(rows, block)
+    if not sums.add_unwritten(gradient):
+        for rows, block in gradient.blocks(CACHE_ELEMENTS if gradient.device.type == "cpu" else ACCELERATOR_ELEMENTS):
+            if block.shape[-1]:
+                sums.add(rows, block)
     found, doubtful = sums.moments(elements, gradient.implicit_zeros)
-    for start in doubtful.nonzero().flatten().tolist():
+    for start in doubtful.nonzero()[0].tolist():
         row = slice(start, start + 1)
         better = measure_exactly(gradient.dense(row).flatten(1), wanted)
         found.mean[row], found.spread[row] = better.mean, better.spread
@@ -84,13 +88,23 @@ class _Sums:
         if values.dtype in (torch.float16, torch.bfloat16):
             values = values.float()
         self.single |= values.dtype == torch.float32
-        sums = kernels.row_sums(values) if self.fused else None
-        if sums is None:
-            sums = self._row_sums(values)
+        fast = kernels.row_sums(values) if self.fused else None
+        sums = self._row_sums(values) if fast is None else torch.from_numpy(fast)
         self.sums.setdefault(rows.start, []).append(sums.view(-1, samples, 5))
         for order, norms in self.norms.items():
             norm = scaled_norm(values.abs().double(), order)
             norms.setdefault(rows.start, []).append(norm.view(-1, samples, 1))
+
+    def add_unwritten(self, gradient: PerSample) -> bool:
+        """Takes in all of a gradient without writing it out; False where that is not possible."""
+        if not self.fused or set(self.norms) or not isinstance(gradient, Factored | Convolved):
+            return False
+        found = gradient.row_sums()
+        if found is None:
+            return False
+        self.single = True
+        self.sums[0] = [torch.from_numpy(found).view(len(gradient), -1, 5).transpose(0, 1)]
+        return True
 
     def _row_sums(self, values: Tensor) -> Tensor:
         """As `kernels.row_sums`, with zeros for what is not wanted."""
@@ -107,28 +121,28 @@ class _Sums:
             found[:, 4] = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape)).sum(1)
         return found
 
-    def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, Tensor]:
+    @np.errstate(all="ignore")
+    def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, NDArray[np.bool_]]:
         """Moments of all blocks, and for which samples (N,) mean and spread have lost digits."""
-        sums = _joined(self.sums)
-        total, squares, magnitudes = sums[..., 2:].sum(0).unbind(1)
-        found = Moments.blank(len(total), elements, self.wanted, total.device)
+        sums = on_host(_joined(self.sums))
+        total, squares, magnitudes = (sums[0] if len(sums) == 1 else sums.sum(0)).T[2:]
+        found = Moments.blank(len(total), elements, self.wanted)
         for order in self.wanted.orders:
             found.norms[order] = (
-                magnitudes if order == 1 else scaled_norm(_joined(self.norms[order]).squeeze(2).t(), order)
+                magnitudes if order == 1 else on_host(scaled_norm(_joined(self.norms[order]).squeeze(2).t(), order))
             )
-        doubtful = torch.zeros_like(total, dtype=torch.bool)
+        doubtful = np.zeros(len(total), dtype=np.bool_)
         if self.wanted.extrema:
-            found.maximum, found.minimum = sums[..., 0].amax(0), sums[..., 1].amin(0)
+            found.maximum, found.minimum = sums[..., 0].max(0), sums[..., 1].min(0)
             if implicit_zeros:
-                found.maximum, found.minimum = found.maximum.clamp(min=0), found.minimum.clamp(max=0)
+                found.maximum, found.minimum = np.maximum(found.maximum, 0), np.minimum(found.minimum, 0)
         if self.wanted.mean:
             found.mean = total / elements
         if self.wanted.spread:
             about = squares - elements * found.mean**2
-            found.spread = about.clamp(min=0).sqrt()
+            found.spread = np.sqrt(np.maximum(about, 0))
             smallest, largest = SAFE if self.single else SAFE_DOUBLE
-            kept = (about >= squares / 2) & (squares > smallest**2) & (squares < largest**2)
-            doubtful = ~kept
+            doubtful = ~((about >= squares / 2) & (squares > smallest**2) & (squares < largest**2))
         return found, doubtful
 
 
@@ -137,23 +151,24 @@ def _joined(parts: dict[int, list[Tensor]]) -> Tensor:
     return torch.cat([torch.cat(each) if len(each) > 1 else each[0] for each in parts.values()], 1)
 
 
+@np.errstate(all="ignore")
 def _outer_product(gradient: Factored, wanted: Wanted) -> Moments:
     """Moments of outer products in closed form, from the moments of the two vectors."""
     left = measure_exactly(gradient.left.flatten(1), wanted)
     right = measure_exactly(gradient.right.flatten(1), wanted)
     height, width = gradient.left.shape[2], gradient.right.shape[2]
-    found = Moments.blank(len(gradient), height * width, wanted, gradient.device)
+    found = Moments.blank(len(gradient), height * width, wanted)
     if wanted.extrema:
-        corners = torch.stack([a * b for a in (left.maximum, left.minimum) for b in (right.maximum, right.minimum)])
-        found.maximum, found.minimum = corners.amax(0), corners.amin(0)
+        corners = np.stack([a * b for a in (left.maximum, left.minimum) for b in (right.maximum, right.minimum)])
+        found.maximum, found.minimum = corners.max(0), corners.min(0)
     if wanted.mean:
         found.mean = left.mean * right.mean
     if wanted.spread:
         found.spread = left.spread * right.spread
         if wanted.mean:
             # Sum of squares of a b about its mean: every term is positive, so nothing cancels.
-            found.spread = found.spread.hypot(left.spread * right.mean * sqrt(width))
-            found.spread = found.spread.hypot(right.spread * left.mean * sqrt(height))
+            found.spread = np.hypot(found.spread, left.spread * right.mean * sqrt(width))
+            found.spread = np.hypot(found.spread, right.spread * left.mean * sqrt(height))
     for order in wanted.orders:
         found.norms[order] = left.norms[order] * right.norms[order]
     return found
@@ -204,23 +219,38 @@ def reduce_gradients(
                 moments[group] = measured
                 continue
             if group not in moments:
-                moments[group] = Moments.empty(len(outputs), wanted, outputs.device)
+                moments[group] = Moments.empty(len(outputs), wanted)
             moments[group].merge(rows, measured)
 
+    small: dict[int, list[tuple[str, slice, Tensor]]] = {}
+
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
-        if name in owners:
+        if name not in owners:
+            pass
+        elif isinstance(gradient, Dense) and 0 < gradient.values.numel() <= SMALL_ELEMENTS:
+            values = gradient.values.flatten(1)
+            small.setdefault(values.shape[1], []).append((name, rows, values))
+        else:
             take(name, rows, measure(gradient, wanted))
         for other in sinks:
             other(name, rows, gradient)
 
     engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph, taps=taps)
+    for several in small.values():  # of one size: biases and weights of norms, together
+        measured = measure_exactly(torch.cat([values for _, _, values in several]), wanted)
+        start = 0
+        for name, rows, values in several:
+            take(name, rows, measured.of(slice(start, start + len(values))))
+            start += len(values)
     for name, samples in reported.items():
         elements = engine.parameters[name].numel()
         if samples == 0 and elements:
-            take(name, slice(0, len(outputs)), Moments.blank(len(outputs), elements, wanted, outputs.device))
+            take(name, slice(0, len(outputs)), Moments.blank(len(outputs), elements, wanted))
+    whole = Moments.stacked([moments[group] for group in groups])
+    tables = {statistic: torch.from_numpy(whole.statistic(statistic)).unbind() for statistic in statistics}
     return {
-        f"{group}/{statistic}": moments[group].statistic(statistic).cpu()
-        for group in groups
+        f"{group}/{statistic}": tables[statistic][place]
+        for place, group in enumerate(groups)
         for statistic in statistics
     }
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import kernels
 from .factored import Block, Factored, sample_slices
 
 GROUPED_WEIGHTS = 1 << 16
@@ -88,6 +89,24 @@ class Convolved:
         left = self.left[rows].movedim(1, 3).flatten(3)
         return Factored(left, self.windows(rows), self.shape)
 
+    def row_sums(self) -> kernels.Doubles | None:
+        """As `Factored.row_sums`."""
+        dims = len(self.kernel)
+        if dims > 2 or self.left.shape[1] != 1 or not self.left.numel() or not self.image.numel():
+            return None
+        samples, groups = len(self.left), self.left.shape[2]
+        left, image = self.left[:, 0], self.image.reshape(samples, groups, -1, *self.image.shape[3:])
+        if self.kernel == self.stride == (1,) * dims and not any(self.padding):
+            return kernels.product_sums(left.flatten(3).flatten(0, 1), image.flatten(3).flatten(0, 1))
+        return kernels.window_sums(
+            left if dims == 2 else left.unsqueeze(3),
+            image if dims == 2 else image.unsqueeze(3),
+            kernel=_two(self.kernel, 1),
+            stride=_two(self.stride, 1),
+            dilation=_two(self.dilation, 1),
+            padding=_two(self.padding, 0),
+        )
+
     def blocks(self, budget: int) -> Iterator[Block]:
         """See `PerSample`: in the way that counts fewest operations for these sizes."""
         if suits_groups(self):
@@ -109,6 +128,11 @@ class Convolved:
     def reshaped(self, shape: tuple[int, ...]) -> Convolved:
         """See `PerSample`."""
         return replace(self, shape=shape)
+
+
+def _two(setting: tuple[int, ...], fill: int) -> tuple[int, int]:
+    """A setting of a convolution over one or two axes as one over two."""
+    return (fill, *setting)[-2], setting[-1]
 
 
 def suits_groups(gradient: Convolved) -> bool:

@@ -16,6 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .. import kernels
+
 Block = tuple[slice, Tensor]
 """Samples, and (samples, elements) or (parts, samples, elements) of their gradients."""
 
@@ -144,6 +146,15 @@ class Factored:
                 target = buffer[: len(rows) * rows.shape[1] * inner].view(len(rows), rows.shape[1], inner)
                 torch.bmm(rows, right[batch], out=target)
                 yield slice(start, stop), target.view(stop - start, -1)
+
+    def row_sums(self) -> kernels.Doubles | None:
+        """Sums over the elements of each sample and group, (N * G, 5), without writing these out.
+
+        See `kernels.row_sums` for what they are; None where there is no kernel.
+        """
+        if not self.left.numel() or not self.right.numel():
+            return None
+        return kernels.product_sums(self.left.flatten(0, 1), self.right.flatten(0, 1))
 
     def dense(self, rows: slice) -> Tensor:
         """See `PerSample`."""

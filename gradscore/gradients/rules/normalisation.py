@@ -49,7 +49,17 @@ def layer_norm(use: Use, gradients: Gradients) -> PerSample:
         return sum_to_shape(gradient, use.layout, use.shape)
     if use.slot != 1:
         raise NotCovered("the normalised tensor itself")
-    normalised = (use.saved("input") - use.saved("result1")).mul_(use.saved("result2"))
+    image, mean, scale = use.saved("input"), use.saved("result1"), use.saved("result2")
+    if use.layout.axis == 0 and len(use.shape) == 1:
+        found = kernels.normed_products(
+            use.layout.samples_first(image).flatten(1, -2),
+            use.layout.samples_first(mean).flatten(1),
+            use.layout.samples_first(scale).flatten(1),
+            use.layout.samples_first(gradient).flatten(1, -2),
+        )
+        if found is not None:
+            return Dense(found)
+    normalised = (image - mean).mul_(scale)
     return sum_to_shape(normalised.mul_(gradient), use.layout, use.shape)
 
 

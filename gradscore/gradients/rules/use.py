@@ -102,8 +102,9 @@ def sum_to_shape(gradient: Tensor, layout: Layout, shape: tuple[int, ...]) -> De
     summed = layout.split(gradient)
     # Axis `layout.axis` holds the samples now and the next one their repeats: later axes move up by one.
     shifted = [layout.axis + 1, *(axis + (axis > layout.axis) for axis in axes)]
-    summed = summed.sum(shifted, keepdim=True).movedim(layout.axis, 0)
-    return Dense(summed.reshape(layout.samples, *shape))
+    if any(summed.shape[axis] != 1 for axis in shifted):
+        summed = summed.sum(shifted, keepdim=True)
+    return Dense(summed.movedim(layout.axis, 0).reshape(layout.samples, *shape))
 
 
 Rule = Callable[[Use, Gradients], PerSample]
