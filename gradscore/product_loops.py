@@ -61,7 +61,8 @@ def _sum_product(
 ) -> None:
     """Joins the sums over all elements of left @ right to `found`; arguments as in `blas.multiply`."""
     height, width, inner = sizes
-    step = max(1, buffer.size // height)
+    pieces = -(-width // max(1, buffer.size // height))
+    step = -(-width // pieces)  # of about equal size: a product of a few columns is slow
     sums = np.empty((1, 5))
     for start in range(0, width, step):
         columns = min(step, width - start)
