@@ -97,7 +97,7 @@ class _Sums:
 
     def add_unwritten(self, gradient: PerSample) -> bool:
         """Takes in all of a gradient without writing it out; False where that is not possible."""
-        if not self.fused or set(self.norms) or not isinstance(gradient, Factored | Convolved):
+        if self.norms or not isinstance(gradient, Factored | Convolved):
             return False
         found = gradient.row_sums()
         if found is None:

@@ -13,7 +13,7 @@ from ..errors import CoupledSamplesError
 from .factored import Dense, Factored, PerSample, add, sample_slices
 from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, Walk
 from .plan import Plan, is_parameter_side
-from .rules import RULES, EntryPerSample, NotCovered, Use
+from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
 
 Sink = Callable[[str, slice, PerSample], None]
 """Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""
@@ -81,8 +81,8 @@ class Collection:
                         self._products[edge] = found
                     else:
                         self._direct[owners[0]].append(through_views(found, edge))
-            except NotCovered as reason:
-                if isinstance(reason, EntryPerSample) and is_parameter_side(edge):
+            except NotCoveredError as reason:
+                if isinstance(reason, EntryPerSampleError) and is_parameter_side(edge):
                     raise CoupledSamplesError(
                         f"the losses of the samples depend on one another: {owners[0]} reaches {node.name()} through a "
                         "tensor that mixes the samples; compute the outputs of each sample from that sample alone"

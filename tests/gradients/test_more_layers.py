@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from gradscore.errors import CoupledSamplesError, EngineError
 from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.layout import Layout
-from gradscore.gradients.rules import RULES, NotCovered, Use
+from gradscore.gradients.rules import RULES, NotCoveredError, Use
 
 N = 5
 
@@ -363,7 +363,7 @@ def test_rms_norm_as_one_node():
 
 def test_a_node_that_did_not_save_what_a_rule_needs_is_not_covered():
     edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "FusedRmsNormBackward0"), slot=1, shape=torch.Size([6]))
-    with pytest.raises(NotCovered, match="FusedRmsNormBackward0 did not save input"):
+    with pytest.raises(NotCoveredError, match="FusedRmsNormBackward0 did not save input"):
         RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (images(3, 6), None))
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.factored import Dense
-from gradscore.gradients.rules import RULES, NotCovered
+from gradscore.gradients.rules import RULES, NotCoveredError
 
 N = 6
 
@@ -41,7 +41,7 @@ def not_a_number(values):
 
 
 def not_covered(values):
-    raise NotCovered(f"a setting it does not know, for {len(values)} samples")
+    raise NotCoveredError(f"a setting it does not know, for {len(values)} samples")
 
 
 NODES = {

@@ -1,15 +1,15 @@
 """One rule per kind of autograd node: from output gradient and saved tensors to per-sample gradients of one input.
 
 A rule is a pure function `rule(use, gradients) -> PerSample`. `RULES` is the whole list: a node that is not in it, or
-an input that its rule does not cover (`NotCovered`), is left to the exact twin.
+an input that its rule does not cover (`NotCoveredError`), is left to the exact twin.
 """
 
 from __future__ import annotations
 
 from . import elementwise, normalisation, products, recurrent, tables
-from .use import EntryPerSample, NotCovered, Rule, Use
+from .use import EntryPerSampleError, NotCoveredError, Rule, Use
 
-__all__ = ["RULES", "EntryPerSample", "NotCovered", "Rule", "Use"]
+__all__ = ["RULES", "EntryPerSampleError", "NotCoveredError", "Rule", "Use"]
 
 RULES: dict[str, Rule] = {
     "AddBackward0": elementwise.add,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..factored import Dense, PerSample
 from ..graph import Gradients
-from .use import NotCovered, Use, output_gradient, sum_to_shape
+from .use import NotCoveredError, Use, output_gradient, sum_to_shape
 
 
 def add(use: Use, gradients: Gradients) -> PerSample:
@@ -101,7 +101,7 @@ def prelu(use: Use, gradients: Gradients) -> PerSample:
     """max(0, x) + weight * min(0, x)."""
     negative = use.saved("self").clamp(max=0)
     if use.slot != 1:
-        raise NotCovered("the input of the activation")
+        raise NotCoveredError("the input of the activation")
     return sum_to_shape(negative.mul_(output_gradient(gradients)), use.layout, use.shape)
 
 
@@ -116,7 +116,7 @@ def repeat(use: Use, gradients: Gradients) -> PerSample:
     times = use.sizes("repeats")
     shape = (1,) * (len(times) - len(use.shape)) + use.shape
     if use.layout.neighbours > 1 or times[axis] % use.layout.samples or not (use.layout.major or shape[axis] == 1):
-        raise NotCovered("the tiles are not whole samples")
+        raise NotCoveredError("the tiles are not whole samples")
     samples = use.layout.samples
     tiles = [samples, times[axis] // samples, shape[axis]]
     split = gradient.reshape(

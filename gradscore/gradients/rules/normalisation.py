@@ -8,7 +8,7 @@ from ... import kernels
 from ..factored import Dense, PerSample, sample_slices
 from ..graph import Gradients
 from ..layout import Layout
-from .use import NotCovered, Use, output_gradient, sum_to_shape
+from .use import NotCoveredError, Use, output_gradient, sum_to_shape
 
 NORM_BUDGET = 1 << 17
 """Elements of an activation that are normalised at a time, few enough to stay in the cache."""
@@ -21,7 +21,7 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
     if use.slot == 2:
         return sum_to_shape(gradient, use.layout, channels).reshaped(use.shape)
     if use.slot != 1:
-        raise NotCovered("the normalised tensor itself")
+        raise NotCoveredError("the normalised tensor itself")
     if use.setting("training"):
         mean, scale = use.saved("result1"), use.saved("result2")
     else:
@@ -48,7 +48,7 @@ def layer_norm(use: Use, gradients: Gradients) -> PerSample:
     if use.slot == 2:
         return sum_to_shape(gradient, use.layout, use.shape)
     if use.slot != 1:
-        raise NotCovered("the normalised tensor itself")
+        raise NotCoveredError("the normalised tensor itself")
     image, mean, scale = use.saved("input"), use.saved("result1"), use.saved("result2")
     if use.layout.axis == 0 and len(use.shape) == 1:
         found = kernels.normed_products(
@@ -70,7 +70,7 @@ def group_norm(use: Use, gradients: Gradients) -> PerSample:
     if use.slot == 2:
         return sum_to_shape(gradient, use.layout, channels).reshaped(use.shape)
     if use.slot != 1:
-        raise NotCovered("the normalised tensor itself")
+        raise NotCoveredError("the normalised tensor itself")
     mean, scale = use.saved("result1"), use.saved("result2")
     grouped = use.saved("input").reshape(len(gradient), mean.shape[1], -1)
     normalised = (grouped - mean.unsqueeze(2)).mul_(scale.unsqueeze(2)).reshape(gradient.shape)
@@ -80,6 +80,6 @@ def group_norm(use: Use, gradients: Gradients) -> PerSample:
 def rms_norm(use: Use, gradients: Gradients) -> PerSample:
     """RMS norm that runs as one node: weight (slot 1)."""
     if use.slot != 1:
-        raise NotCovered("the normalised tensor itself")
+        raise NotCoveredError("the normalised tensor itself")
     normalised = use.saved("input") * use.saved("result1")
     return sum_to_shape(normalised.mul_(output_gradient(gradients)), use.layout, use.shape)

@@ -7,7 +7,7 @@ from torch import Tensor
 from ..convolved import Convolved
 from ..factored import Factored, PerSample
 from ..graph import Gradients
-from .use import NotCovered, Use, output_gradient, scaled, sum_to_shape
+from .use import NotCoveredError, Use, output_gradient, scaled, sum_to_shape
 
 BILINEAR = ((1, 3), (0,), (1, 2), (2, 3))
 """The axes that `nn.Bilinear` adds to its first input, weight and second input, and those it sums over."""
@@ -29,7 +29,7 @@ def mm(use: Use, gradients: Gradients) -> PerSample:
 def mv(use: Use, gradients: Gradients) -> PerSample:
     """matrix @ vector, the rows of the matrix being samples: the vector (slot 1)."""
     if use.slot != 1:
-        raise NotCovered("a matrix that meets one vector per sample")
+        raise NotCoveredError("a matrix that meets one vector per sample")
     rows = use.layout.samples_first(use.saved("self")).transpose(1, 2).unsqueeze(1)
     gradient = use.layout.samples_first(output_gradient(gradients))
     return Factored(gradient.unsqueeze(1).unsqueeze(1), rows, use.shape)
@@ -40,7 +40,7 @@ def product(use: Use, gradient: Tensor, other: str) -> Factored:
     factor = use.saved(other)
     right_side = use.layout.axis == 0
     if right_side != (other in ("mat1", "self")):
-        raise NotCovered("the matrix has a row or column per sample")
+        raise NotCoveredError("the matrix has a row or column per sample")
     if right_side:
         left, right = use.layout.samples_first(factor), use.layout.samples_first(gradient)
     else:
@@ -64,7 +64,7 @@ def baddbmm(use: Use, gradients: Gradients) -> PerSample:
 def batched_product(use: Use, gradient: Tensor, names: tuple[str, str], side: int) -> Factored:
     """The matrices on the right (side 1) of products whose rows are samples, or on the left of such with columns."""
     if side != use.layout.axis % 2 or use.layout.axis == 0:
-        raise NotCovered("the matrices have a row, column or matrix per sample")
+        raise NotCoveredError("the matrices have a row, column or matrix per sample")
     # The samples lie on axis 1 of the result (rows, from the left) or on axis 2 (columns, from the right).
     this, that = use.layout.samples_first(use.saved(names[1 - side])), use.layout.samples_first(gradient)
     pair = (this, that) if side == 1 else (that, this)
@@ -76,7 +76,7 @@ def bilinear(use: Use, gradients: Gradients) -> PerSample:
     """sum over i, j of first[s, i] * weight[o, i, j] * second[s, j], as `nn.Bilinear` computes it."""
     dims = tuple(use.sizes(name) for name in ("expand1", "expand2", "expand3", "sumdim"))
     if use.slot != 1 or dims != BILINEAR or use.layout.axis != 0:
-        raise NotCovered("another product of three tensors than that of nn.Bilinear")
+        raise NotCoveredError("another product of three tensors than that of nn.Bilinear")
     # The inputs are broadcast to (rows, 1, inputs, 1) and (rows, 1, 1, inputs).
     first, second = use.saved("i1"), use.saved("i3")
     pairs = (first.unsqueeze(2) * second.unsqueeze(1)).flatten(1)
@@ -90,7 +90,7 @@ def convolution(use: Use, gradients: Gradients) -> PerSample:
     if use.slot == 2:
         return sum_to_shape(gradient, use.layout, (use.shape[0], *[1] * (gradient.dim() - 2))).reshaped(use.shape)
     if use.slot != 1 or use.layout.axis != 0:
-        raise NotCovered("the convolution is over samples")
+        raise NotCoveredError("the convolution is over samples")
     groups = int(use.number("groups", 1))
     positions, image = use.layout.samples_first(gradient), use.layout.samples_first(use.saved("input"))
     if use.setting("transposed"):

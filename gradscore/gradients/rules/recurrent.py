@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..factored import Dense, Factored, PerSample
 from ..graph import Gradients
-from .use import NotCovered, Use
+from .use import NotCoveredError, Use
 
 LSTM_MODE = 2
 
@@ -19,10 +19,10 @@ def lstm_layer(use: Use, gradients: Gradients) -> PerSample:
     four gates of every step; weights and biases follow from it as for linear layers.
     """
     if use.setting("mode") != LSTM_MODE or not 1 <= use.slot <= 4:
-        raise NotCovered("not a weight of an LSTM")
+        raise NotCoveredError("not a weight of an LSTM")
     steps = use.saved("input")
     if use.layout.samples != steps.shape[1] or use.layout.repeats != 1:
-        raise NotCovered("the samples are not the batch of the layer")
+        raise NotCoveredError("the samples are not the batch of the layer")
     steps = steps.flip(0) if use.setting("reverse") else steps
     states, gates = lstm_gates(use, steps, gradients)
     if use.slot > 2:

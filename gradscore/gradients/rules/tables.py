@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..factored import PerSample, Rows
 from ..graph import Gradients
-from .use import NotCovered, Use, output_gradient
+from .use import NotCoveredError, Use, output_gradient
 
 
 class BagMode(Enum):
@@ -36,16 +36,16 @@ def index(use: Use, gradients: Gradients) -> PerSample:
     """table[index], the index being a tensor of positions on the first axis."""
     indices = use.setting("indices")
     if not isinstance(indices, tuple | list) or len(indices) != 1 or not isinstance(indices[0], Tensor):
-        raise NotCovered("several axes are indexed")
+        raise NotCoveredError("several axes are indexed")
     if indices[0].dtype == torch.bool:
-        raise NotCovered("the index is a mask")
+        raise NotCoveredError("the index is a mask")
     return picked_rows(use, output_gradient(gradients), indices[0] % use.shape[0])
 
 
 def index_select(use: Use, gradients: Gradients) -> PerSample:
     """table.index_select(0, index)."""
     if use.number("dim", 0) not in (0, -len(use.shape) % 2**64):
-        raise NotCovered("another axis than the first is indexed")
+        raise NotCoveredError("another axis than the first is indexed")
     return picked_rows(use, output_gradient(gradients), use.saved("index"))
 
 
@@ -58,9 +58,9 @@ def picked_rows(use: Use, values: Tensor, index: Tensor) -> Rows:
         index: int64, not negative; its axes are the first ones of the values.
     """
     if use.layout.axis >= index.dim():
-        raise NotCovered("the samples lie along the features")
+        raise NotCoveredError("the samples lie along the features")
     if not values.numel():
-        raise NotCovered("nothing was looked up")
+        raise NotCoveredError("nothing was looked up")
     picked = values.reshape(*index.shape, -1)
     rows = use.layout.samples_first(index).flatten(1)
     return Rows(rows, use.layout.samples_first(picked).flatten(1, -2), use.shape[0], use.shape)
@@ -70,9 +70,9 @@ def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
     """Sum, mean or maximum of the rows of a table in every bag."""
     gradient, index = output_gradient(gradients), use.saved("indices")
     if use.slot != 0 or use.layout.axis != 0 or not use.layout.major:
-        raise NotCovered("the weights of the rows, or bags in another order")
+        raise NotCoveredError("the weights of the rows, or bags in another order")
     if use.setting("scale_grad_by_freq"):
-        raise NotCovered("rows are scaled by their frequency in the batch")
+        raise NotCoveredError("rows are scaled by their frequency in the batch")
     bags = len(gradient)
     # The last of equal offsets holds the rows: bags before it are empty. A further offset may close the last bag.
     places = torch.arange(len(index), device=index.device)

@@ -12,11 +12,11 @@ from ..graph import HALF_PRECISION, Edge, Gradients
 from ..layout import Layout
 
 
-class NotCovered(Exception):  # noqa: N818 - a way out, not an error: the exact twin takes over
+class NotCoveredError(Exception):
     """A rule does not cover this use of its node."""
 
 
-class EntryPerSample(NotCovered):
+class EntryPerSampleError(NotCoveredError):
     """The tensor holds entries of its own for every sample, so it belongs to the batch."""
 
 
@@ -46,7 +46,7 @@ class Use:
         """A saved tensor of the node."""
         value = getattr(self.edge.node, f"_saved_{name}", None)
         if not isinstance(value, Tensor):
-            raise NotCovered(f"{self.edge.node.name()} did not save {name}")
+            raise NotCoveredError(f"{self.edge.node.name()} did not save {name}")
         return widened(value.detach())
 
     def setting(self, name: str) -> object:
@@ -62,7 +62,7 @@ class Use:
         """A saved list of integers of the node."""
         value = self.setting(name)
         if not isinstance(value, tuple | list):
-            raise NotCovered(f"{self.edge.node.name()} did not save {name}")
+            raise NotCoveredError(f"{self.edge.node.name()} did not save {name}")
         return tuple(int(item) for item in value)
 
 
@@ -74,7 +74,7 @@ def widened(tensor: Tensor) -> Tensor:
 def output_gradient(gradients: Gradients) -> Tensor:
     """The gradient at the first output, in float32 at least."""
     if gradients[0] is None:
-        raise NotCovered("no gradient reaches the first output")
+        raise NotCoveredError("no gradient reaches the first output")
     return widened(gradients[0])
 
 
@@ -97,7 +97,7 @@ def sum_to_shape(gradient: Tensor, layout: Layout, shape: tuple[int, ...]) -> De
     missing = gradient.dim() - len(shape)
     full = (1,) * missing + shape
     if full[layout.axis] != 1:
-        raise EntryPerSample("the tensor has an entry per sample")
+        raise EntryPerSampleError("the tensor has an entry per sample")
     axes = [axis for axis, size in enumerate(full) if size == 1 and axis != layout.axis]
     summed = layout.split(gradient)
     # Axis `layout.axis` holds the samples now and the next one their repeats: later axes move up by one.
