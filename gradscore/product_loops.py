@@ -20,6 +20,9 @@ from .loops import sum_some_rows
 BUFFER = 1 << 17
 """Elements of a gradient that are made at a time; half of a usual second cache."""
 
+TALL = 384
+"""Rows of a gradient that are made at a time: tall products are slower."""
+
 FEW_ROWS = 32
 """Below so many rows, windows for all rows of the kernel are copied: wider products are faster."""
 
@@ -49,6 +52,15 @@ def _join(found: Doubles, more: Doubles) -> None:
 join = compiled(_join)
 
 
+def _parted(size: int, most: int) -> int:
+    """The size of parts of `size`, all about equal, that are no larger than `most`."""
+    pieces = -(-size // most)
+    return -(-size // pieces)
+
+
+parted = compiled(_parted)
+
+
 def _sum_product(
     product: int,
     flags: tuple[Any, Any],
@@ -61,17 +73,27 @@ def _sum_product(
 ) -> None:
     """Joins the sums over all elements of left @ right to `found`; arguments as in `blas.multiply`."""
     height, width, inner = sizes
-    pieces = -(-width // max(1, buffer.size // height))
-    step = -(-width // pieces)  # of about equal size: a product of a few columns is slow
+    tall = parted(height, TALL)
+    wide = parted(width, max(1, buffer.size // tall))
     sums = np.empty((1, 5))
-    for start in range(0, width, step):
-        columns = min(step, width - start)
-        offset = start if flags[1] == TRANSPOSED else start * right[1]
-        place = (right[0] + SIZE * offset, right[1])
-        multiply(product, flags, (height, columns, inner), left, place, buffer.ctypes.data, scratch)
-        values = buffer[: height * columns].reshape(1, -1)
-        sum_some_rows(values, values.view(np.int32), ALL_BUT_SIGN, sums)
-        join(found, sums[0])
+    for top in range(0, height, tall):
+        rows = min(tall, height - top)
+        above = left[0] + SIZE * (top * left[1] if flags[0] == TRANSPOSED else top)
+        for start in range(0, width, wide):
+            columns = min(wide, width - start)
+            beside = right[0] + SIZE * (start if flags[1] == TRANSPOSED else start * right[1])
+            multiply(
+                product,
+                flags,
+                (rows, columns, inner),
+                (above, left[1]),
+                (beside, right[1]),
+                buffer.ctypes.data,
+                scratch,
+            )
+            values = buffer[: rows * columns].reshape(1, -1)
+            sum_some_rows(values, values.view(np.int32), ALL_BUT_SIGN, sums)
+            join(found, sums[0])
 
 
 sum_product = compiled(_sum_product)
@@ -97,7 +119,7 @@ def _sum_products(
     """Some products; `left` and `right` are address, elements from matrix to matrix and from column to column."""
     before = call_with_int(functions[1], np.int32(1))
     scratch = np.empty(SCRATCH, np.int64)
-    buffer = np.empty(max(sizes[0], min(sizes[0] * sizes[1], BUFFER)), np.float32)
+    buffer = np.empty(min(sizes[0] * sizes[1], BUFFER), np.float32)
     begin(found[start:stop])
     for row in range(start, stop):
         one = (left[0] + SIZE * row * left[1], left[2])
@@ -215,7 +237,7 @@ def _sum_windows(
     inner = shifts * channels * (taps if whole else 1)
     stretch = positions if whole else planes * used * columns
     windows = np.zeros(inner * stretch, np.float32)  # what lies beyond the image stays zero
-    buffer = np.empty(max(out, min(out * inner, BUFFER)), np.float32)
+    buffer = np.empty(min(out * inner, BUFFER), np.float32)
     scratch = np.empty(SCRATCH, np.int64)
     begin(found[start:stop])
     pixels = image.reshape(-1)
