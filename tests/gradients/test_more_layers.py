@@ -1,4 +1,4 @@
-"""More layers against the exact twin: the rarer kinds of nodes, precisions, memory layouts and what is refused."""
+"""More layers against the exact twin: the rarer kinds of nodes, memory layouts and what is refused."""
 
 from types import SimpleNamespace
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from both_ways import blocks_streamed, exactly, streamed
+from layers import Function, Module, N, images, indices
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -14,40 +15,6 @@ from gradscore.errors import CoupledSamplesError, EngineError
 from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.layout import Layout
 from gradscore.gradients.rules import RULES, NotCoveredError, Use
-
-N = 5
-
-
-def images(*shape, dtype=torch.float64):
-    return torch.randn(N, *shape, dtype=dtype)
-
-
-def indices(*shape, size=12):
-    return torch.randint(0, size, (N, *shape))
-
-
-class Function(nn.Module):
-    """A parameter and a function of it and the batch."""
-
-    def __init__(self, shape, function):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(shape))
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self.weight, x)
-
-
-class Module(nn.Module):
-    """A module and a function of it and the batch."""
-
-    def __init__(self, module, function):
-        super().__init__()
-        self.module = module
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self.module, x)
 
 
 def bags(offsets, **options):
@@ -277,45 +244,6 @@ def test_lstm_in_float32(lstm, function):
     torch.testing.assert_close(dense, truth, rtol=1e-4, atol=1e-5)
 
 
-HALF = {
-    "linear": lambda: (nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 4)), images(3, 6)),
-    "convolution": lambda: (
-        nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3, groups=2), nn.Flatten()),
-        images(3, 8, 8),
-    ),
-    "attention": lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), images(4, 8)),
-    "relative position table": lambda: (
-        Function((9, 4), lambda w, x: (F.linear(x, w[:3].repeat(2, 1)[:, :4]) @ w[torch.arange(6)]).softmax(-1)),
-        images(2, 4),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", HALF.values(), ids=HALF)
-def test_autocast_to_half_precision(case):
-    """The gradients are those of float32 up to the rounding of bfloat16, and no parameter needs the exact twin."""
-    model, batch = case()
-    model, batch = model.eval(), batch.float()
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs = model(batch).flatten(1)
-    engine = Engine(dict(model.named_parameters()))
-    dense = streamed(engine, outputs, torch.ones_like(outputs).mul_(0.5))
-    truth = exactly(engine.parameters, outputs, torch.ones_like(outputs).mul_(0.5))
-    assert "exact twin" not in engine.coverage.values()
-    whole = sum(gradient.norm() ** 2 for gradient in truth.values()) ** 0.5
-    assert all((dense[name] - gradient).norm() < 0.02 * whole for name, gradient in truth.items())
-    assert sum(gradient.norm() ** 2 for gradient in dense.values()) ** 0.5 == pytest.approx(float(whole), rel=0.02)
-
-
-def test_casts_of_autocast_keep_the_cheap_forms():
-    model = nn.Linear(6, 4)
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs = model(images(6, dtype=torch.float32))
-    engine = Engine(dict(model.named_parameters()))
-    engine.stream(outputs, torch.ones_like(outputs), lambda *_: None)
-    assert engine.coverage == {"weight": "rule", "bias": "rule"}
-
-
 LINEAR = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
 REFUSED = {
     "checkpointing": (lambda x: checkpoint(LINEAR, x, use_reentrant=False), "checkpointing.*switch it off"),
@@ -341,16 +269,6 @@ def test_weight_standardisation_is_no_excuse_for_batch_norm_in_training_mode():
         streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
 
 
-def test_the_caller_may_still_be_inside_autocast():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 3))
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs = model(images(3, 6, 6, dtype=torch.float32))
-        engine = Engine(dict(model.named_parameters()))
-        inside = streamed(engine, outputs, torch.ones_like(outputs))
-    outside = streamed(engine, outputs, torch.ones_like(outputs))
-    torch.testing.assert_close(inside, outside, rtol=0, atol=0)
-
-
 def test_rms_norm_as_one_node():
     """As CUDA runs it; a CPU never makes the node, so its saved tensors are given here."""
     inputs, gradient = images(3, 6), images(3, 6)
@@ -365,23 +283,3 @@ def test_a_node_that_did_not_save_what_a_rule_needs_is_not_covered():
     edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "FusedRmsNormBackward0"), slot=1, shape=torch.Size([6]))
     with pytest.raises(NotCoveredError, match="FusedRmsNormBackward0 did not save input"):
         RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (images(3, 6), None))
-
-
-SMALL = {
-    "float16": (torch.float16, 1.0),
-    "float16, small gradients": (torch.float16, 1e-3),
-    "bfloat16, tiny gradients": (torch.bfloat16, 1e-30),
-    "float32, tiny gradients": (torch.float32, 1e-36),
-}
-
-
-@pytest.mark.parametrize(("dtype", "size"), SMALL.values(), ids=SMALL)
-def test_finds_the_samples_where_gradients_are_rounded_to_few_bits(dtype, size):
-    model = nn.Sequential(
-        *[nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()],
-        *[nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)],
-    ).to(dtype)
-    outputs = model(images(3, 12, 12, dtype=dtype))
-    engine = Engine(dict(model.named_parameters()))
-    engine.stream(outputs, torch.full_like(outputs, size), lambda *_: None)
-    assert set(engine.coverage.values()) == {"rule"}

@@ -1,0 +1,117 @@
+"""What the engine leaves behind, gives up on and refuses."""
+
+import pytest
+import torch
+from both_ways import exactly, streamed
+from layers import MODELS, Function, images, lenet, outputs_of
+from torch import nn
+
+from gradscore.errors import CoupledSamplesError, EngineError
+from gradscore.gradients import Engine, GradientWarning, collect
+from gradscore.gradients.factored import Dense
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def test_leaves_no_trace():
+    model, batch = lenet().double(), images(1, 14, 14)
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    outputs = model(batch)
+    streamed(Engine(dict(model.named_parameters())), outputs, torch.ones_like(outputs))
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+    assert all(parameter.grad is None and not vars(parameter) for parameter in model.parameters())
+
+
+def test_without_a_rule_the_exact_twin_takes_over_and_says_so():
+    model, batch = Function((4,), lambda w, x: torch.atan2(w, x)), images(3, 4)
+    parameters = dict(model.double().named_parameters())
+    outputs = model(batch).flatten(1)
+    engine = Engine(parameters)
+    with pytest.warns(GradientWarning, match=r"weight: exact twin.*Atan2Backward0"):
+        dense = streamed(engine, outputs, torch.ones_like(outputs))
+    torch.testing.assert_close(dense, exactly(parameters, outputs, torch.ones_like(outputs)))
+    assert engine.coverage == {"weight": "exact twin"}
+    streamed(engine, outputs, torch.ones_like(outputs))
+    assert len(engine.notices) == 1
+
+
+def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch):
+    def broken(use, gradients):
+        return Dense(2 * collect_addmm(use, gradients).dense(slice(None)))
+
+    collect_addmm = collect.RULES["AddmmBackward0"]
+    monkeypatch.setitem(collect.RULES, "AddmmBackward0", broken)
+    parameters, outputs, grad_outputs = outputs_of(MODELS["MLP"])
+    engine = Engine(parameters)
+    with pytest.warns(GradientWarning, match="self-check"):
+        dense = streamed(engine, outputs, grad_outputs)
+    torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))
+    assert set(engine.coverage.values()) == {"exact twin"}
+
+
+COUPLED = {
+    "batch norm in training mode": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
+    "batch norm in training mode, first": lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
+    "centred over the batch": lambda: nn.Sequential(nn.Linear(4, 4), Function((4,), lambda w, x: x - x.mean(0) + w)),
+}
+
+
+@pytest.mark.parametrize("case", COUPLED.values(), ids=COUPLED)
+def test_refuses_coupled_samples(case):
+    model = case().double()
+    outputs = model(images(4))
+    with pytest.raises(CoupledSamplesError, match=r"depends? on"):
+        streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
+
+
+def test_frozen_and_unused_parameters_have_gradient_zero_and_are_announced():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double()
+    model[0].weight.requires_grad_(False)
+    parameters = {**dict(model.named_parameters()), "other": nn.Parameter(torch.ones(3).double())}
+    outputs = model(images(4))
+    engine = Engine(parameters)
+    with pytest.warns(GradientWarning) as caught:
+        dense = streamed(engine, outputs, torch.ones_like(outputs))
+    assert [str(item.message).split(",")[0] for item in caught] == [
+        "0.weight: frozen (requires_grad is False)",
+        "other: the losses do not depend on it",
+    ]
+    assert not dense["0.weight"].any()
+    assert not dense["other"].any()
+    assert dense["0.bias"].any()
+
+
+def test_an_empty_batch_reports_nothing():
+    model = nn.Linear(4, 2)
+    outputs = model(torch.zeros(0, 4))
+    dense = streamed(Engine(dict(model.named_parameters())), outputs, torch.ones_like(outputs), retain_graph=False)
+    assert dense["weight"].shape == (0, 2, 4)
+
+
+BAD = {
+    "no graph": (lambda: (torch.ones(3, 2), torch.ones(3, 2)), "have no graph"),
+    "other shape": (lambda: (nn.Linear(2, 2)(torch.ones(3, 2)), torch.ones(3, 1)), r"\(3, 2\).*\(3, 1\)"),
+    "scalar": (lambda: (nn.Linear(2, 2)(torch.ones(3, 2)).sum(), torch.ones(())), r"must be \(N, \.\.\.\)"),
+}
+
+
+@pytest.mark.parametrize(("tensors", "message"), BAD.values(), ids=BAD)
+def test_refuses_unusable_outputs(tensors, message):
+    with pytest.raises(EngineError, match=message):
+        Engine({}).stream(*tensors(), lambda *_: None)
+
+
+def test_an_error_in_the_sink_comes_through_and_leaves_no_hook():
+    parameters, outputs, grad_outputs = outputs_of(MODELS["MLP"])
+    engine = Engine(parameters)
+
+    def fail(*_):
+        raise RuntimeError("sink failed")
+
+    with pytest.raises(RuntimeError, match="sink failed"):
+        engine.stream(outputs, grad_outputs, fail, retain_graph=True)
+    dense = streamed(engine, outputs, grad_outputs)
+    torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))
