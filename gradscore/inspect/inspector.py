@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
+from ..errors import ConfigError, EngineError
 from ..gradients import Engine
 from .quantity import (
     MODEL,
@@ -152,8 +152,9 @@ class Inspector:
 
         Raises:
             CoupledSamplesError: the losses depend on one another.
-            EngineError: gradients that cannot be computed.
+            EngineError: gradients that cannot be computed, or losses of another shape.
         """
+        _check_losses(losses)
         due = self._due()
         if due:
             with self.paused():
@@ -171,8 +172,9 @@ class Inspector:
 
         Raises:
             CoupledSamplesError: the losses depend on one another.
-            EngineError: gradients that cannot be computed, or a weight of zero.
+            EngineError: gradients that cannot be computed, losses of another shape, or a weight of zero.
         """
+        _check_losses(losses)
         weight = 1 / len(losses) if weight is None else weight
         due = self._due()
         if not due:
@@ -286,6 +288,13 @@ class Inspector:
 def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The modules without submodules by name, in the order of the model; a model that has none is its own layer."""
     return {name or MODEL: module for name, module in model.named_modules() if not any(module.children())}
+
+
+def _check_losses(losses: Tensor) -> None:
+    if losses.dim() != 1 or not len(losses):
+        raise EngineError(
+            f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
+        )
 
 
 def first_tensor(output: object) -> Tensor | None:

@@ -188,6 +188,17 @@ def test_the_graph_is_freed(batch) -> None:
         found.mean().backward()
 
 
+@pytest.mark.parametrize("method", ["backward", "observe_losses"])
+@pytest.mark.parametrize("quantities", [[], [MeanGSNR()]])
+def test_losses_that_are_not_one_per_sample_are_refused(batch, method, quantities) -> None:
+    model = conv()
+    with Inspector(model, quantities) as inspector:
+        for wrong in (losses(model, batch).mean(), losses(model, batch).unsqueeze(1)):
+            with pytest.raises(EngineError, match=r"\(N,\).*reduction='none'"):
+                getattr(inspector, method)(wrong)
+    assert gradients(model) == {}
+
+
 def test_a_weight_of_zero_is_refused(batch) -> None:
     model = conv()
     with Inspector(model, [Kept()]) as inspector, pytest.raises(EngineError, match="a weight of 0"):
