@@ -152,11 +152,23 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
         (n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
     """
     loops = _loops()
-    operands = tuple(each.contiguous() for each in (values, centres, scales, factors))
-    if loops is None or not all(map(_usable, operands)):
+    operands = (values, centres, scales, factors)
+    if loops is None or any(each.dtype != torch.float32 or each.device.type != "cpu" for each in operands):
         return None
-    found = np.empty((len(values), values.shape[2]), dtype=np.float32)
-    loops.sum_normed(*(item.detach().numpy() for item in operands), found)
+    samples, tokens, width = values.shape
+    # A network may hold (n, p, t), as patches come from a convolution, or (t, n, p), as attention wants them.
+    by_columns = not values.is_contiguous() and values.transpose(1, 2).is_contiguous()
+    tokens_first = not factors.is_contiguous() and factors.transpose(0, 1).is_contiguous()
+    lines = (factors.transpose(0, 1) if tokens_first else factors.contiguous()).reshape(-1, width)
+    found = np.empty((samples, width), dtype=np.float32)
+    loops.sum_normed(
+        (values.transpose(1, 2) if by_columns else values.contiguous()).detach().numpy(),
+        by_columns,
+        *(each.detach().contiguous().numpy() for each in (centres, scales, lines)),
+        (1, samples) if tokens_first else (tokens, 1),
+        0,
+        found,
+    )
     return torch.from_numpy(found)
 
 

@@ -117,16 +117,42 @@ def _multiply_rows(values: Floats, centres: Floats, factors: Floats, first: int,
         found[row] = total
 
 
-def _sum_normed(values: Floats, centres: Floats, scales: Floats, factors: Floats, found: Floats) -> None:
-    """Over the rows t of each sample, the sums of (value[t] - centre[t]) * scale[t] * factor[t], column by column."""
-    width = values.shape[2]
+def _sum_normed(
+    values: Floats,
+    by_columns: bool,
+    centres: Floats,
+    scales: Floats,
+    factors: Floats,
+    apart: tuple[int, int],
+    first: int,
+    found: Floats,
+) -> None:
+    """Over the rows t of each sample, the sums of (value[t] - centre[t]) * scale[t] * factor[t], column by column.
+
+    Args:
+        values: (n, t, p), or (n, p, t) by columns.
+        by_columns: which.
+        centres: (n, t).
+        scales: (n, t).
+        factors: (all samples * t, p).
+        apart: rows of these from sample to sample and from t to t.
+        first: number of the first sample of `values` among those of `factors`.
+        found: (n, p).
+    """
+    tokens, width = centres.shape[1], found.shape[1]
     part, total = np.empty(width, np.float32), np.empty(width, np.float64)
+    lines = np.empty((tokens if by_columns else 0, width), np.float32)
     for sample in range(values.shape[0]):
+        if by_columns:
+            for place in range(np.uintp(width)):
+                for row in range(np.uintp(tokens)):
+                    lines[row, place] = values[sample, place, row]
         total[:] = 0
-        for start in range(0, values.shape[1], FEW):
+        for start in range(0, tokens, FEW):
             part[:] = 0
-            for row in range(start, min(start + FEW, values.shape[1])):
-                value, factor = values[sample, row], factors[sample, row]
+            for row in range(start, min(start + FEW, tokens)):
+                value = lines[row] if by_columns else values[sample, row]
+                factor = factors[(first + sample) * apart[0] + row * apart[1]]
                 centre, scale = centres[sample, row], scales[sample, row]
                 for place in range(width):
                     part[place] += (value[place] - centre) * scale * factor[place]
@@ -160,10 +186,21 @@ def _multiply_parts(parts: int, values: Floats, centres: Floats, factors: Floats
         multiply_some_rows(values[rows], centres, factors[rows], first + rows.start, found[rows])
 
 
-def _normed_parts(parts: int, values: Floats, centres: Floats, scales: Floats, factors: Floats, found: Floats) -> None:
+def _normed_parts(
+    parts: int,
+    values: Floats,
+    by_columns: bool,
+    centres: Floats,
+    scales: Floats,
+    factors: Floats,
+    apart: tuple[int, int],
+    first: int,
+    found: Floats,
+) -> None:
     for part in prange(parts):
         rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
-        sum_some_normed(values[rows], centres[rows], scales[rows], factors[rows], found[rows])
+        place = first + rows.start
+        sum_some_normed(values[rows], by_columns, centres[rows], scales[rows], factors, apart, place, found[rows])
 
 
 sum_normed = shared(sum_some_normed, compiled(_normed_parts, parallel=True))

@@ -90,9 +90,19 @@ def test_centred_products():
     np.testing.assert_allclose(found, wide.sum(1), atol=1e-6 * np.abs(wide).sum(1).max())
 
 
+NORMED = {
+    "as they come": lambda each: each,
+    "by columns": lambda each: each.transpose(1, 2).contiguous().transpose(1, 2),
+    "tokens first": lambda each: each.transpose(0, 1).contiguous().transpose(0, 1),
+    "every other": lambda each: each.repeat_interleave(2, 2)[:, :, ::2],
+}
+
+
 @pytest.mark.parametrize("tokens", [1, 64, 200])
-def test_normed_products(tokens):
-    values, factors = rows((3, tokens, 70)), rows((3, tokens, 70)).flip(2)
+@pytest.mark.parametrize("one", NORMED.values(), ids=NORMED)
+@pytest.mark.parametrize("other", NORMED.values(), ids=NORMED)
+def test_normed_products(tokens, one, other):
+    values, factors = one(rows((3, tokens, 70))), other(rows((3, tokens, 70)).flip(2))
     centres, scales = rows((3, tokens)), rows((3, tokens)).square()
     wide = (values.double() - centres.unsqueeze(2)) * scales.unsqueeze(2) * factors
     found = kernels.normed_products(values, centres, scales, factors)
@@ -100,6 +110,9 @@ def test_normed_products(tokens):
 
 
 KERNELS = {
+    "normed_products by columns": lambda: kernels.normed_products(
+        rows((9, 200, 70)).transpose(1, 2), rows((9, 70)), rows((9, 70)), rows((70, 9, 200)).transpose(0, 1)
+    ),
     "normed_products": lambda: kernels.normed_products(
         rows((9, 70, 200)), rows((9, 70)), rows((9, 70)), rows((9, 70, 200))
     ),
