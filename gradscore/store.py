@@ -138,10 +138,20 @@ class RunFolder:
 
     @property
     def samples_per_second(self) -> float | None:
-        """How fast the features were computed, each split as it was last worked on; None if the run does not say."""
+        """How fast the features were computed, each split as it was last worked on; None if the run does not say.
+
+        Raises:
+            StoreError: the manifest was changed to something else than numbers.
+        """
         spent = [entry["spent"] for entry in self.manifest["splits"].values() if "spent" in entry]
-        seconds = sum(entry["seconds"] for entry in spent)
-        return sum(entry["samples"] for entry in spent) / seconds if seconds else None
+        try:
+            seconds = sum(float(entry["seconds"]) for entry in spent)
+            return sum(float(entry["samples"]) for entry in spent) / seconds if seconds else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self.path / NAME}: damaged: 'spent' of a split wants numbers 'samples' and 'seconds' ({error}); "
+                "restore it from a copy or extract into another folder"
+            ) from None
 
     def mean_gradients(self) -> MeanGradients | None:
         """The mean gradients of the run; None unless `features.columns` has `gradient_cosine`.

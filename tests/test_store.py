@@ -113,6 +113,15 @@ def test_a_run_without_times_has_no_speed(run: Path) -> None:
     assert RunFolder(run).samples_per_second is None
 
 
+@pytest.mark.parametrize("spent", [{"samples": 3, "seconds": "soon"}, {"samples": 3}, None])
+def test_times_that_are_no_numbers_are_refused(run: Path, spent: object) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["splits"]["ood.noise"]["spent"] = spent
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged: 'spent'"):
+        _ = RunFolder(run).samples_per_second
+
+
 def test_config_reads_back(run: Path) -> None:
     assert RunFolder(run).config == make_config()
 
