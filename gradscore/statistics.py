@@ -222,14 +222,18 @@ def reduce_gradients(
                 moments[group] = Moments.empty(len(outputs), wanted)
             moments[group].merge(rows, measured)
 
-    small: dict[int, list[tuple[str, slice, Tensor]]] = {}
+    small: dict[int, dict[str, Tensor]] = {}
 
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
         if name not in owners:
             pass
-        elif isinstance(gradient, Dense) and 0 < gradient.values.numel() <= SMALL_ELEMENTS:
+        elif (
+            isinstance(gradient, Dense)
+            and len(gradient) == len(outputs)  # a part at a time, a large one would end up whole
+            and 0 < gradient.values.numel() <= SMALL_ELEMENTS
+        ):
             values = gradient.values.flatten(1)
-            small.setdefault(values.shape[1], []).append((name, rows, values))
+            small.setdefault(values.shape[1], {})[name] = values
         else:
             take(name, rows, measure(gradient, wanted))
         for other in sinks:
@@ -237,11 +241,10 @@ def reduce_gradients(
 
     engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph, taps=taps)
     for several in small.values():  # of one size: biases and weights of norms, together
-        measured = measure_exactly(torch.cat([values for _, _, values in several]), wanted)
-        start = 0
-        for name, rows, values in several:
-            take(name, rows, measured.of(slice(start, start + len(values))))
-            start += len(values)
+        measured = measure_exactly(torch.cat(list(several.values())), wanted)
+        for place, name in enumerate(several):
+            rows = slice(place * len(outputs), (place + 1) * len(outputs))
+            take(name, slice(0, len(outputs)), measured.of(rows))
     for name, samples in reported.items():
         elements = engine.parameters[name].numel()
         if samples == 0 and elements:

@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+from gradscore import statistics
 from gradscore.errors import ConfigError
-from gradscore.gradients import Engine, exact
+from gradscore.gradients import Engine, collect, exact
 from gradscore.gradients.factored import Dense, Factored, Rows, Total
-from gradscore.moments import Wanted, norm_order
+from gradscore.moments import Wanted, measure_exactly, norm_order
 from gradscore.statistics import measure, reduce_gradients
 
 NAMES = ("max", "min", "mean", "std", "l1", "l2", "linf", "l0.5", "l3")
@@ -123,6 +124,22 @@ def test_non_finite_elements_show():
     block[0, 7] = torch.nan
     moments = measure(Dense(block), Wanted.by(NAMES))
     assert all(np.isnan(moments.statistic(name)).tolist() == [True, False] for name in NAMES)
+
+
+def test_gradients_that_come_in_parts_are_not_gathered(monkeypatch):
+    """Small ones wait for each other, but not for their own other samples: those may be large."""
+    sizes = []
+    monkeypatch.setattr(collect, "PRODUCT_BUDGET", 1)
+    monkeypatch.setattr(
+        statistics, "measure_exactly", lambda block, wanted: sizes.append(len(block)) or measure_exactly(block, wanted)
+    )
+    model = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2, bias=False)).double()
+    outputs = model(torch.randn(5, 3).double())
+    reduce_gradients(
+        Engine(dict(model.named_parameters()), self_check=False), outputs, torch.ones_like(outputs),
+        statistics=["mean"], groups={name: [name] for name, _ in model.named_parameters()},
+    )  # fmt: skip
+    assert sizes == [1] * 10
 
 
 def test_unused_parameters_count_as_zeros():
