@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -180,8 +180,9 @@ class Inspector:
         if not due:
             torch.autograd.backward(losses, torch.full_like(losses, weight))
             return
+        around = self._with_pause(self._paused)
         with self.paused():
-            observe_training(self._samples_of(), losses, due, weight=weight, around=self._resumed())
+            observe_training(self._samples_of(), losses, due, weight=weight, around=around)
 
     def observe_modules(self) -> None:
         """Feeds the quantities that look at modules; `tick_epoch` does, too."""
@@ -218,23 +219,17 @@ class Inspector:
         rows = [(entry.epoch, entry.quantity, *_fields(entry.row)) for entry in self.history]
         return pd.DataFrame(rows, columns=COLUMNS)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Looks at nothing while the block runs."""
-        before, self._paused = self._paused, True
+        return self._with_pause(True)
+
+    @contextmanager
+    def _with_pause(self, paused: bool) -> Iterator[None]:
+        before, self._paused = self._paused, paused
         try:
             yield
         finally:
             self._paused = before
-
-    @contextmanager
-    def _resumed(self) -> Iterator[None]:
-        """Looks again while the block runs."""
-        self._paused = False
-        try:
-            yield
-        finally:
-            self._paused = True
 
     def _due(self) -> list[SampleGradientQuantity]:
         return [quantity for quantity in self._of(SampleGradientQuantity) if quantity.schedule(max(0, self.step))]

@@ -146,6 +146,16 @@ def test_other_quantities_see_this_pass_once_and_as_it_is(batch) -> None:
         }
 
 
+def test_a_pause_around_it_holds(batch) -> None:
+    model, quantity = conv(), OutputGradientGeometry()
+    with Inspector(model, [quantity, MeanGSNR()]) as inspector:
+        found = losses(model, batch)
+        with inspector.paused():
+            inspector.backward(found)
+    assert quantity.value == {}
+    assert gradients(model)
+
+
 def test_figures_are_those_of_observe_losses(batch) -> None:
     model = conv()
     quantities = [GradHist1d(), MeanGSNR()]
