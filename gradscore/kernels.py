@@ -123,7 +123,7 @@ def window_sums(
 
 
 def _product_loops(*operands: Tensor) -> ModuleType | None:
-    if _loops() is None or any(each.dtype != torch.float32 or each.device.type != "cpu" for each in operands):
+    if _loops() is None or not all(map(_is_float, operands)):
         return None
     from . import blas, product_loops
 
@@ -153,7 +153,7 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
     """
     loops = _loops()
     operands = (values, centres, scales, factors)
-    if loops is None or any(each.dtype != torch.float32 or each.device.type != "cpu" for each in operands):
+    if loops is None or not all(map(_is_float, operands)):
         return None
     samples, tokens, width = values.shape
     # A network may hold (n, p, t), as patches come from a convolution, or (t, n, p), as attention wants them.
@@ -173,7 +173,11 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
 
 
 def _usable(values: Tensor) -> bool:
-    return values.dtype == torch.float32 and values.device.type == "cpu" and values.is_contiguous()
+    return _is_float(values) and values.is_contiguous()
+
+
+def _is_float(values: Tensor) -> bool:
+    return values.dtype == torch.float32 and values.device.type == "cpu"
 
 
 @functools.cache
