@@ -25,11 +25,10 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import beta
 
 from gradscore.config import Config, load_config
+from gradscore.deployment.guard import Baseline, Policy, check_run, make_baseline, read_baseline, write_baseline
 from gradscore.errors import GradscoreError
-from gradscore.evaluation.run import evaluate_run, fit_run
+from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.features import extract
-from gradscore.guard.baseline import Baseline, Policy, make_baseline, read_baseline, write_baseline
-from gradscore.guard.check import check_run
 from gradscore.store import RunFolder
 
 ROOT = Path(__file__).parent.parent

@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from gradscore import kernels
-from gradscore.gradients import Engine, exact
-from gradscore.gradients.check import prepare
+from gradscore.gradients import Engine, exact, prepare
 from gradscore.statistics import reduce_gradients
 
 STATISTICS = ("max", "min", "mean", "std", "l1", "l2")

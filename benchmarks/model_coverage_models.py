@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradscore.compat import import_torchvision
+from gradscore.system import import_torchvision
 
 SAMPLES = 3
 CLASSES = 10

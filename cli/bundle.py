@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from .options import RunArgument, TrustOption
+from .rendering import figures_table, interval, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.bundle import Bundle
+    from gradscore.deployment import Bundle
 
 WHAT = {"wrong": "wrong predictions", "ood": "OOD samples"}
 
@@ -33,8 +32,7 @@ def bundle(
 
     Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code
     """
-    from gradscore.bundle import write_bundle  # imports PyTorch, which help need not wait for
-    from gradscore.bundling import make_bundle
+    from gradscore.deployment import make_bundle, write_bundle  # imports PyTorch, which help need not wait for
     from gradscore.store import RunFolder
 
     made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, trust_code=trust_code)
@@ -42,21 +40,19 @@ def bundle(
 
 
 def _print(console: Console, made: Bundle, *, out: Path, sha256: str) -> None:
-    table = Table("tells", "meta model", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("calibration\nsamples", "false alarms\nat most", "90 % of\ncalibrations", "threshold"):
-        table.add_column(heading, justify="right")
+    figures = ["calibration\nsamples", "false alarms\nat most", "90 % of\ncalibrations", "threshold"]
+    table = figures_table(["tells", "meta model"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
         low, high = limit.realised_rate()
-        cells = (str(limit.n), f"{limit.alpha:.4g}", f"{low:.3f}-{high:.3f}", f"{limit.value:.4g}")
+        cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
         table.add_row(WHAT[name], detector.protocol, *cells)
     console.print(table)
-    lines = [
+    say(
+        console,
         f"at most {made.alpha:.4g} of in-distribution samples are predicted right and yet rejected",
-        *(f"note: {notice}" for notice in made.notices),
+        *notes(made.notices),
         f"weights: {'inside' if made.weights is not None else made.model.checkpoint}",
         f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",
         f"sha256: {sha256}",
-    ]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    )

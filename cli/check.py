@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from gradscore.errors import ConfigError
 
 from .options import RunArgument
+from .rendering import figures_table, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.guard.baseline import Baseline, Policy
-    from gradscore.guard.check import CheckReport
+    from gradscore.deployment.guard import Baseline, CheckReport, Policy
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
@@ -49,16 +47,23 @@ def check(
 
     Example: gradscore check runs/digits/run --baseline baseline.json --junit check.xml
     """
-    from gradscore.files import write_text  # these import PyTorch, which help need not wait for
-    from gradscore.guard.baseline import make_baseline, read_baseline, write_baseline
-    from gradscore.guard.check import check_run
-    from gradscore.guard.outputs import to_annotations, to_json, to_junit, to_markdown
+    from gradscore.deployment.guard import (  # these import PyTorch, which help need not wait for
+        check_run,
+        make_baseline,
+        read_baseline,
+        to_annotations,
+        to_json,
+        to_junit,
+        to_markdown,
+        write_baseline,
+    )
     from gradscore.store import RunFolder
+    from gradscore.system import write_text
 
     console, folder = Console(), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
-        _say(console, f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
+        say(console, f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
         return
     known = read_baseline(baseline)
     report = check_run(folder, known, policy=_policy(known, margins or ()))
@@ -71,7 +76,7 @@ def check(
         _append_summary(os.environ, to_markdown(report))
     if update:
         write_baseline(baseline, report.current)
-        _say(console, f"baseline updated: {baseline}")
+        say(console, f"baseline updated: {baseline}")
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
@@ -80,7 +85,7 @@ def check(
 def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy:
     from pydantic import ValidationError
 
-    from gradscore.guard.baseline import Policy
+    from gradscore.deployment.guard import Policy
 
     settings = (Policy() if baseline is None else baseline.policy).model_dump()
     for margin in margins:
@@ -96,21 +101,18 @@ def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy
 
 
 def _print(console: Console, report: CheckReport) -> None:
-    from gradscore.guard.outputs import bounds, margin, number
+    from gradscore.deployment.guard import bounds, margin, number
 
-    table = Table("", "gate", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("baseline", "now", "change, bounds", "margin"):
-        table.add_column(heading, justify="right")
+    table = figures_table(["", "gate"], ["baseline", "now", "change, bounds", "margin"])
     for gate in report.gates:
         status = "unclear" if gate.status == "inconclusive" else gate.status
         cells = (number(gate.before), number(gate.now), bounds(gate), margin(gate))
         table.add_row(f"[{COLOURS[gate.status]}]{status}[/]", gate.name, *cells)
     console.print(table)
-    _say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
+    say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
     lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
     lines += [gate.message for gate in report.gates if gate.status == "info"]
-    for line in [*lines, *(f"note: {notice}" for notice in report.notices), report.summary]:
-        _say(console, line)
+    say(console, *lines, *notes(report.notices), report.summary)
 
 
 def _append_summary(environment: Mapping[str, str], text: str) -> None:
@@ -118,7 +120,3 @@ def _append_summary(environment: Mapping[str, str], text: str) -> None:
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .rendering import cell, figures_table, notes, say
+
 if TYPE_CHECKING:
-    from gradscore.evaluation.compare import Comparison
+    from gradscore.evaluation import Comparison
 
 RunsArgument = Annotated[
     list[Path],
@@ -28,7 +29,7 @@ def compare(
 
     Example: gradscore compare runs/digits/run runs/digits/without_uniform
     """
-    from gradscore.evaluation.compare import compare_runs  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation import compare_runs  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
     _print(Console(), compare_runs([RunFolder(run) for run in runs], score=score), first=runs[0], score=score)
@@ -39,12 +40,13 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
     last = ""
     for each in comparison.compared:
         if each.run not in tables:
-            tables[each.run] = _table(f"AUROC of {score}: {each.run} against {first}")
+            title = f"AUROC of {score}: {each.run} against {first}"
+            tables[each.run] = figures_table(["data set"], ["first", "second", "change", "interval", "p"], title=title)
             last = ""
-        title = f"{each.task}, {each.protocol}"
-        if title != last:
-            tables[each.run].add_row(Text(title, style="bold"))
-            last = title
+        heading = f"{each.task}, {each.protocol}"
+        if heading != last:
+            tables[each.run].add_row(Text(heading, style="bold"))
+            last = heading
         ours, theirs = each.n_positive
         positives = str(ours) if ours == theirs else f"{ours}, {theirs}"
         test = each.test
@@ -52,24 +54,12 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
             f"{test.difference:+.4f}", f"{test.low:+.3f} to {test.high:+.3f}", f"{test.p_value:.2g}"
         ]  # fmt: skip
         name = f"{each.dataset} ({positives}/{each.n})"
-        tables[each.run].add_row(Text(name), _cell(each.first), _cell(each.other), *change)
+        tables[each.run].add_row(Text(name), cell(each.first), cell(each.other), *change)
     for table in tables.values():
         console.print(table)
-    lines = [
+    say(
+        console,
         "in brackets: positive samples / all; change: second minus first, with its 95 % interval (paired, DeLong);",
         "p: of no change, not corrected for the number of rows",
-        *(f"note: {line}" for line in comparison.notices),
-    ]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _table(title: str) -> Table:
-    table = Table("data set", title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("first", "second", "change", "interval", "p"):
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+        *notes(comparison.notices),
+    )

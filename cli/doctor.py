@@ -8,7 +8,7 @@ import typer
 
 from gradscore.config import load_config
 
-from .options import ConfigArgument, SetOption
+from .options import ConfigArgument, SetOption, TrustOption
 
 MEANINGLESS = 2
 """The exit code when scores would be meaningless."""
@@ -23,7 +23,7 @@ def doctor(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="List how the gradients of every parameter are computed.")
     ] = False,
-    trust_code: Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")] = False,
+    trust_code: TrustOption = False,
 ) -> None:
     """Look for what would make the scores of a model wrong, useless or slow.
 
@@ -31,7 +31,7 @@ def doctor(
 
     Example: gradscore doctor configs/digits.yaml --trust-code
     """
-    from gradscore.doctor.run import check_config  # imports PyTorch, which help and errors need not wait for
+    from gradscore.doctor import check_config  # imports PyTorch, which help and errors need not wait for
 
     diagnosis = check_config(load_config(config, settings or ()), samples=samples, trust_code=trust_code)
     if coverage:

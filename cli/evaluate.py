@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
 
 from .options import RunArgument
+from .rendering import cell, figures_table, interval, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.evaluation.run import EvaluationReport
+    from gradscore.evaluation import EvaluationReport
 
 Scores = dict[tuple[str, ...], dict[str, dict[str, Any]]]
 
@@ -27,6 +27,7 @@ HEADINGS = {
     "fpr95_id_positive": "FPR95\nID +",
 }
 
+FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.items() if metric != "auroc")]
 
 PermutedOption = Annotated[
     bool,
@@ -44,9 +45,9 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
 
     Example: gradscore evaluate runs/digits/run
     """
-    from gradscore.evaluation.controls import in_words, permuted_labels  # scikit-learn, which help need not wait for
-    from gradscore.evaluation.report import write_report
-    from gradscore.evaluation.run import evaluate_run
+    # These import scikit-learn, which help need not wait for.
+    from gradscore.evaluation import evaluate_run, in_words, permuted_labels
+    from gradscore.reporting import write_report
     from gradscore.store import RunFolder
 
     folder = RunFolder(run)
@@ -61,38 +62,37 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
         line = f"report: {write_report(folder, evaluation).html}"
     except MissingExtraError as error:
         line = f"note: {error}"
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+    say(console, line)
 
 
 def _print(console: Console, report: EvaluationReport) -> None:
+    from gradscore.evaluation import is_group
+
     tables: dict[str, Table] = {}
     last = ""
     scores = _by_score(report.records)
     for (task, protocol, dataset, score), metrics in scores.items():
-        if _is_group(dataset) or "auroc" not in metrics:
+        if is_group(dataset) or "auroc" not in metrics:
             continue
         title = f"{task}, {protocol}"
         if title not in tables:
-            tables[title] = _table(title)
+            tables[title] = figures_table(["data set", "score"], FIGURES, title=title)
             last = ""
         area = metrics["auroc"]
         name = f"{dataset} ({area['n_positive']}/{area['n']})"
-        cells = [_cell(metrics[metric]["value"]) for metric in HEADINGS]
-        tables[title].add_row(name if name != last else "", score, cells[0], _interval(area), *cells[1:])
+        first, *others = [cell(metrics[metric]["value"]) for metric in HEADINGS]
+        span = interval(area["low"], area["high"])
+        tables[title].add_row(name if name != last else "", score, first, span, *others)
         last = name
     for table in [*tables.values(), *_group_tables(scores)]:
         console.print(table)
-    console.print(
-        "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)"
+    say(
+        console,
+        "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)",
+        "samples as positives, and with in-distribution (or correct) ones as positives",
+        *notes(report.notices),
+        f"all metrics: {report.path}",
     )
-    console.print("samples as positives, and with in-distribution (or correct) ones as positives")
-    for line in report.notices:
-        console.print(f"note: {line}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"all metrics: {report.path}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _is_group(dataset: str) -> bool:
-    return dataset.endswith((" (mean)", " (pooled)"))
 
 
 def _group_tables(scores: Scores) -> list[Table]:
@@ -104,20 +104,17 @@ def _group_tables(scores: Scores) -> list[Table]:
         if group == dataset:
             continue
         if protocol not in tables:
-            tables[protocol] = _group_table(f"ood, {protocol}: AUROC over groups of OOD sets")
+            tables[protocol] = figures_table(
+                ["group", "score"],
+                ["mean over sets", "interval", "pooled", "interval"],
+                title=f"ood, {protocol}: AUROC over groups of OOD sets",
+            )
             last = ""
         areas = [metrics["auroc"], scores["ood", protocol, f"{group} (pooled)", score]["auroc"]]
-        cells = [cell for area in areas for cell in (_cell(area["value"]), _interval(area))]
+        cells = [text for area in areas for text in (cell(area["value"]), interval(area["low"], area["high"]))]
         tables[protocol].add_row(group if group != last else "", score, *cells)
         last = group
     return list(tables.values())
-
-
-def _group_table(title: str) -> Table:
-    table = Table("group", "score", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("mean over sets", "interval", "pooled", "interval"):
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _by_score(records: list[dict[str, Any]]) -> Scores:
@@ -126,19 +123,3 @@ def _by_score(records: list[dict[str, Any]]) -> Scores:
         key = (record["task"], record["protocol"], record["dataset"], record["score"])
         grouped.setdefault(key, {})[record["metric"]] = record
     return grouped
-
-
-def _table(title: str) -> Table:
-    table = Table("data set", "score", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    first, *others = HEADINGS.values()
-    for heading in (first, "interval", *others):
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _interval(record: dict[str, Any]) -> str:
-    return "-" if record["low"] is None else f"{record['low']:.3f}-{record['high']:.3f}"

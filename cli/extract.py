@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,20 +13,13 @@ from rich.text import Text
 
 from gradscore.config import load_config
 
-from .options import INTERRUPTED, ConfigArgument, SetOption
+from .options import INTERRUPTED, ConfigArgument, DeviceChoice, SetOption, TrustOption
+from .rendering import cell, figures_table, notes, say
 
 if TYPE_CHECKING:
     from gradscore.features import ExtractSummary, SplitSummary
 
 SHOWN = 10
-
-
-class DeviceChoice(StrEnum):
-    """Where to compute."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
 
 
 def extract(
@@ -39,7 +31,7 @@ def extract(
     device: Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")] = None,
-    trust_code: Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")] = False,
+    trust_code: TrustOption = False,
 ) -> None:
     """Compute the gradient features of all samples and write a run folder.
 
@@ -47,7 +39,8 @@ def extract(
 
     Example: gradscore extract configs/digits.yaml --out runs/digits --batch-size 128 --trust-code
     """
-    from gradscore.features import extract as run_extract  # imports PyTorch, which help and errors need not wait for
+    # This imports PyTorch, which help and errors need not wait for.
+    from gradscore.features import extract as run_extract
 
     options = {"device": device, "batch_size": batch_size, "workers": workers}
     given = [f"extract.{name}={value}" for name, value in options.items() if value is not None]
@@ -57,9 +50,7 @@ def extract(
         with _progress_bar(errors) as bar:
             summary = run_extract(loaded, out=out, trust_code=trust_code, progress=_Teller(bar))
     except KeyboardInterrupt:
-        errors.print(
-            f"interrupted; the same command continues the run in {out or loaded.run}", soft_wrap=True, markup=False
-        )
+        say(errors, f"interrupted; the same command continues the run in {out or loaded.run}")
         raise typer.Exit(INTERRUPTED) from None
     _report(Console(), summary)
 
@@ -101,31 +92,30 @@ def _progress_bar(console: Console) -> Progress:
 
 def _report(console: Console, summary: ExtractSummary) -> None:
     if summary.was_complete:
-        console.print("this run is already complete: nothing to compute")
+        say(console, "this run is already complete: nothing to compute")
     console.print(_table(summary.splits))
     if summary.accuracy is not None:
-        console.print(f"accuracy over all labelled samples: {summary.accuracy:.4f}", soft_wrap=True)
-    console.print(f"{summary.feature_count} features per sample, computed on {summary.device}", soft_wrap=True)
-    _list(console, "note", summary.notices)
-    _list(console, "skipped", [f"{split.name}, {line}" for split in summary.splits for line in split.skipped])
-    not_finite = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
-    _list(console, "samples with values that are not finite", not_finite)
-    console.print(f"run folder: {summary.run}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"accuracy over all labelled samples: {summary.accuracy:.4f}")
+    skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
+    unusable = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
+    say(
+        console,
+        f"{summary.feature_count} features per sample, computed on {summary.device}",
+        *_first_few(notes(summary.notices)),
+        *_first_few(skipped),
+        *_first_few([f"samples with values that are not finite: {line}" for line in unusable]),
+        f"run folder: {summary.run}",
+    )
 
 
 def _table(splits: list[SplitSummary]) -> Table:
-    table = Table("split")
-    for heading in ("samples", "accuracy", "seconds", "samples/s"):
-        table.add_column(heading, justify="right")
+    table = figures_table(["split"], ["samples", "accuracy", "seconds", "samples/s"])
     for split in splits:
-        accuracy = "-" if split.accuracy is None else f"{split.accuracy:.4f}"
         rate = f"{split.computed / split.seconds:.0f}" if split.computed else "-"
-        table.add_row(split.name, str(split.samples), accuracy, f"{split.seconds:.1f}", rate)
+        table.add_row(split.name, str(split.samples), cell(split.accuracy), f"{split.seconds:.1f}", rate)
     return table
 
 
-def _list(console: Console, what: str, lines: list[str]) -> None:
-    for line in lines[:SHOWN]:
-        console.print(f"{what}: {line}", soft_wrap=True, highlight=False, markup=False)
-    if len(lines) > SHOWN:
-        console.print(f"{what}: and {len(lines) - SHOWN} more, listed in manifest.json")
+def _first_few(lines: list[str]) -> list[str]:
+    more = [f"and {len(lines) - SHOWN} more, listed in manifest.json"] if len(lines) > SHOWN else []
+    return [*lines[:SHOWN], *more]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from .options import RunArgument
+from .rendering import figures_table, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.evaluation.run import FitReport, Fitted
+    from gradscore.evaluation import FitReport, Fitted
 
 STRONGEST = 5
 
@@ -21,7 +20,7 @@ def fit_meta(run: RunArgument) -> None:
 
     Example: gradscore fit-meta runs/digits
     """
-    from gradscore.evaluation.run import fit_run  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation import fit_run  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
     with Console(stderr=True).status("reading") as status:
@@ -30,22 +29,19 @@ def fit_meta(run: RunArgument) -> None:
 
 
 def _print(console: Console, report: FitReport) -> None:
-    table = Table("meta model", box=SIMPLE_HEAD)
-    for heading in ("fit on", "positive", "left out", "strength"):
-        table.add_column(heading, justify="right")
+    table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
     for fitted in report.models:
         table.add_row(*_row(fitted))
     console.print(table)
-    lines = [
+    say(
+        console,
         "left out: samples whose content is also among the reported ones",
         "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
         *(line for fitted in report.models for line in _strongest(fitted)),
         *(f"skipped: {line}" for line in report.skipped),
-        *(f"note: {line}" for line in report.notices),
+        *notes(report.notices),
         f"meta models: {report.path}",
-    ]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    )
 
 
 def _row(fitted: Fitted) -> tuple[str, ...]:

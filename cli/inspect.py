@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from gradscore.errors import ConfigError
 
 from .options import SetOption, TrustOption
+from .rendering import figures_table, notes, say
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from gradscore.config import Config
-    from gradscore.inspect.report import InspectionFiles
-    from gradscore.inspect.run import Inspection
+    from gradscore.inspect import Inspection, InspectionFiles
 
 SHOWN = {
     ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
@@ -88,8 +87,10 @@ def inspect(
         return
     if len(source) > 1:
         raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
-    from gradscore.inspect.report import write_inspection  # these import PyTorch, which help need not wait for
-    from gradscore.inspect.run import inspect_config
+    from gradscore.inspect import (
+        inspect_config,
+        write_inspection,  # these import PyTorch, which help need not wait for
+    )
 
     config, folder = _opened(source[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
@@ -123,8 +124,7 @@ def _opened(source: Path, settings: list[str]) -> tuple[Config, Path]:
 
 
 def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out: Path | None) -> None:
-    from gradscore.inspect.checkpoints import moves
-    from gradscore.inspect.report import write_moves
+    from gradscore.inspect import moves, write_moves
 
     files = [first, *source]
     found = moves(files)
@@ -142,36 +142,25 @@ def _print(console: Console, found: Inspection) -> None:
         values = {(row["layer"], row["group"]): float(row["value"]) for row in part.to_dict("records")}
         if not values:
             continue
-        table = Table(Column("layer", no_wrap=True), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for group in found.samples:
-            table.add_column(group, justify="right")
+        table = figures_table([Column("layer", no_wrap=True)], list(found.samples))
         for layer in found.layers:
             cells = [values.get((layer, group)) for group in found.samples]
             if any(cell is not None for cell in cells):
                 table.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
-        _say(console, title)
+        say(console, title)
         console.print(table)
-    _say(console, f"{found.verdict} ({found.scope})")
-    for line in found.findings:
-        _say(console, line)
-    for line in [f"{group}: {count} samples" for group, count in found.samples.items()]:
-        _say(console, line)
-    for line in found.notices:
-        _say(console, f"note: {line}")
+    say(
+        console,
+        f"{found.verdict} ({found.scope})",
+        *found.findings,
+        *(f"{group}: {count} samples" for group, count in found.samples.items()),
+        *notes(found.notices),
+    )
 
 
 def _print_moves(console: Console, found: pd.DataFrame) -> None:
-    table = Table(
-        Column("layer", no_wrap=True),
-        "from",
-        "to",
-        title="steps",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for heading in ("size", "relative", "correlation"):
-        table.add_column(heading, justify="right")
+    names: list[str | Column] = [Column("layer", no_wrap=True), "from", "to"]
+    table = figures_table(names, ["size", "relative", "correlation"], title="steps")
     for _, row in found.iterrows():
         figures = [row["norm"], row["relative"], row["correlation"]]
         cells = ["" if value != value else f"{value:.3g}" for value in figures]
@@ -180,9 +169,5 @@ def _print_moves(console: Console, found: pd.DataFrame) -> None:
 
 
 def _say_files(console: Console, files: InspectionFiles) -> None:
-    _say(console, f"figures: {files.tables[0]}")
-    _say(console, f"note: {files.notice}" if files.html is None else f"report: {files.html}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+    say(console, f"figures: {files.tables[0]}")
+    say(console, f"note: {files.notice}" if files.html is None else f"report: {files.html}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -27,5 +28,14 @@ SetOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+class DeviceChoice(StrEnum):
+    """Where to compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
 
 TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gradscore.guard.check import CheckReport
+    from gradscore.deployment.guard import CheckReport
 
 _SETTINGS = {"run": "the run folder gradscore_check looks at", "baseline": "the baseline it is compared with"}
 
@@ -57,8 +57,8 @@ class Checker:
         Raises:
             GradscoreError: input that cannot be used.
         """
-        from gradscore.guard.baseline import Policy, read_baseline  # import PyTorch, which pytest need not wait for
-        from gradscore.guard.check import check_run
+        # These import PyTorch, which pytest need not wait for.
+        from gradscore.deployment.guard import Policy, check_run, read_baseline
         from gradscore.store import RunFolder
 
         known = read_baseline(self._place("baseline", baseline))

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from .extract import DeviceChoice
-from .options import TrustOption
+from .options import DeviceChoice, TrustOption
+from .rendering import say
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gradscore.scorer import Scorer
+    from gradscore.deployment import Scorer
 
 EXPLAINED = 5
 NAMES = {"wrong": "wrong", "ood": "OOD"}
@@ -56,11 +56,10 @@ def score(
 
     Example: gradscore score scorer.gradscore photos/ --out scores.parquet --explain --trust-code
     """
-    from gradscore.inputs import open_images  # these import PyTorch, which help need not wait for
-    from gradscore.scorer import Scorer
-    from gradscore.streaming import score_stream, table_writer
+    from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
+    from gradscore.deployment import Scorer, score_stream, table_writer
 
-    sources = open_images(samples, column=column)
+    sources = open_user_images(samples, column=column)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
     total = sum(map(len, sources))
@@ -90,7 +89,7 @@ def score(
 
 
 def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
-    _say(console, row["sample_id"])
+    say(console, row["sample_id"])
     if row["error"]:
         return
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
@@ -103,25 +102,25 @@ def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
     console.print(card)
     for name in scorer.bundle.detectors:
         if f"drivers_{name}" in row.index:
-            _say(console, f"  what moved the score for '{NAMES[name]}' most:")
+            say(console, f"  what moved the score for '{NAMES[name]}' most:")
             for driver in str(row[f"drivers_{name}"]).split("; "):
-                _say(console, f"    {driver}")
+                say(console, f"    {driver}")
 
 
 def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
     for row in table.to_dict("records"):
         if row["error"]:
-            _say(console, f"error   {row['error']}")
+            say(console, f"error   {row['error']}")
             continue
         values = [
             f"P({NAMES[name]}) {_known(row[f'probability_{name}'])} p {row[f'p_value_{name}']:.4f}"
             for name in scorer.bundle.detectors
         ]
         reason = f"  {row['reason']}" if row["reason"] else ""
-        _say(console, f"{row['decision']}  {row['sample_id']}  class {row['prediction']}  {'  '.join(values)}{reason}")
+        say(console, f"{row['decision']}  {row['sample_id']}  class {row['prediction']}  {'  '.join(values)}{reason}")
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
-                _say(console, f"        {NAMES[name]}: {row[f'drivers_{name}']}")
+                say(console, f"        {NAMES[name]}: {row[f'drivers_{name}']}")
 
 
 def _known(probability: float) -> str:
@@ -131,14 +130,8 @@ def _known(probability: float) -> str:
 
 def _print_summary(console: Console, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
     if sum(counts.values()) > 1 or out is not None:
-        _say(console, f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
+        say(console, f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if counts["error"]:
-        Console(stderr=True).print(
-            f"not scored: {counts['error']}; the first: {first_error}", soft_wrap=True, markup=False
-        )
+        say(Console(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
     if out is not None:
-        _say(console, f"results: {out}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(console, f"results: {out}")

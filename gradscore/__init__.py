@@ -1,17 +1,21 @@
-"""Per-sample gradients that tell whether a prediction is wrong or a sample is out of distribution."""
+"""Per-sample gradients that tell whether a prediction is wrong or a sample is out of distribution.
+
+Everything named here is imported when it is first used, so that `import gradscore` takes no time.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import losses, metrics
-from .collector import GradientMetricCollector
-from .doctor import check_model
 from .errors import GradscoreError
-from .gradients import Engine, GradientWarning
 
 if TYPE_CHECKING:
-    from .scorer import Scorer
+    from . import losses, metrics
+    from .deployment import Scorer
+    from .doctor import check_model
+    from .gradients import Engine, GradientWarning
+    from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
 
@@ -27,11 +31,25 @@ __all__ = [
     "metrics",
 ]
 
+_ROOMS = {
+    "Engine": "gradients",
+    "GradientMetricCollector": "statistics",
+    "GradientWarning": "gradients",
+    "Scorer": "deployment",
+    "check_model": "doctor",
+}
+_MODULES = ("losses", "metrics")
+
 
 def __getattr__(name: str) -> Any:
-    """`Scorer` is imported when it is first used: scikit-learn and pandas take their time."""
-    if name != "Scorer":
+    """Imports what is asked for."""
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .scorer import Scorer
+    return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
 
-    return Scorer
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

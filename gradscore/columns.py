@@ -1,170 +1,38 @@
-"""Features beyond the statistics of parameter gradients: `features.columns`.
+"""Names of the columns of a feature table.
 
-`output_gradient_norm` is the L2 norm of the gradient of a sample's loss with respect to the outputs of a layer,
-`activation_rate` the share of the outputs of a layer's activation functions that are not zero, and `gradient_cosine`
-the cosine of a sample's gradient with the mean gradient of the in-distribution fit samples of its predicted class.
+`META_COLUMNS`, then `logit_0` ..., `penultimate_0` ... if they are stored, then features: `<loss>/<parameter or
+module>/<statistic>`, where `FORWARD` stands in the place of a loss for what depends on none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor, nn
-from torch.autograd.graph import Node
+META_COLUMNS = ("sample_id", "split", "label", "prediction", "correct", "content_hash")
+"""The columns before the logits and the features."""
 
-from .config import FeaturesConfig
-from .errors import ConfigError, ModelError
-from .gradients.collect import Sink, Tap
-from .layers import Call, LayerWatch, owners
-from .losses import SUMS, LogitGradient
-from .mean_gradients import Cosines, MeanGradients, check_memory
-
-NORM, RATE, COSINE = "output_gradient_norm", "activation_rate", "gradient_cosine"
+LOGIT = "logit_"
+PENULTIMATE = "penultimate_"
 
 FORWARD = "forward"
-"""Stands in the place of a loss in the names of columns that depend on none."""
+
+NORM, RATE, COSINE = "output_gradient_norm", "activation_rate", "gradient_cosine"
+"""Features that are no statistics of parameter gradients; see `gradscore.features`."""
+
+EXTRA_COLUMNS = (NORM, RATE, COSINE)
+"""What `features.columns` may name."""
 
 
-class ExtraColumns:
-    """Computes the columns of `features.columns`, batch by batch.
-
-    Args:
-        model: the classifier.
-        features: the settings; losses and columns.
-        groups: parameter names by group.
-        parameters: all parameters of the groups by name.
-        num_classes: K.
-
-    Attributes:
-        means: mean gradients, for `gradient_cosine`; to be set before the first batch.
-
-    Raises:
-        ConfigError: `gradient_cosine` with a loss of several gradients, or more mean gradients than memory.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        features: FeaturesConfig,
-        groups: Mapping[str, Sequence[str]],
-        parameters: Mapping[str, Tensor],
-        num_classes: int,
-    ) -> None:
-        self.wanted, self.losses, self.groups = features.columns, features.losses, groups
-        self.means: MeanGradients | None = None
-        self._layers = owners(list(parameters)) if NORM in self.wanted else []
-        self._watch = LayerWatch(model, layers=self._layers, activations=RATE in self.wanted)
-        if COSINE in self.wanted:
-            several = [loss for loss in self.losses if loss in SUMS]
-            if several:
-                raise ConfigError(
-                    f"features.columns: gradient_cosine: loss '{several[0]}' has a gradient for every class, whose sum "
-                    "is zero; leave out one of the two"
-                )
-            check_memory(losses=self.losses, parameters=parameters, num_classes=num_classes)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns; `ModelError` before the first forward pass if they depend on it."""
-        names: list[str] = []
-        for column in self.wanted:
-            if column == RATE:
-                names += [f"{FORWARD}/{layer}/{RATE}" for layer in self._watch.activation_layers]
-            else:
-                rows = self._layers if column == NORM else list(self.groups)
-                names += [f"{loss}/{row}/{column}" for loss in self.losses for row in rows]
-        return names
-
-    @property
-    def notices(self) -> list[str]:
-        """What has no figure, and why."""
-        found = list(self._watch.notices)
-        if self.means is not None and bool((self.means.counts == 0).any()):
-            empty = (self.means.counts == 0).nonzero().flatten().tolist()
-            shown = ", ".join(map(str, empty[:10])) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
-            found.append(f"gradient_cosine is 0 for predictions no sample of in_dist.fit has: class {shown}")
-        return found
-
-    def catch(self, forward: Callable[[], Tensor]) -> tuple[Tensor, list[Call]]:
-        """Runs the model, looking at its layers if a column needs it; see `LayerWatch.catch`."""
-        if NORM in self.wanted or RATE in self.wanted:
-            return self._watch.catch(forward)
-        return forward(), []
-
-    def learn(self, outputs: Tensor, calls: Sequence[Call], direction: Tensor) -> None:
-        """Finds out where the samples lie in the outputs of layers; see `LayerWatch.locate`."""
-        self._watch.locate(calls, outputs, direction.to(outputs.dtype))
-
-    def batch(self, outputs: Tensor, calls: Sequence[Call], *, leave_out: bool) -> BatchColumns:
-        """What is found in one batch.
-
-        Args:
-            outputs: (N, K) with a graph.
-            calls: of the forward pass.
-            leave_out: the samples are among those of the mean gradients, and are left out for themselves.
-
-        Raises:
-            ModelError: the mean gradients are missing.
-        """
-        if COSINE in self.wanted and self.means is None:
-            raise ModelError("features.columns: gradient_cosine needs mean gradients, and there are none")
-        rates = self._watch.active_shares(calls, len(outputs)) if RATE in self.wanted else {}
-        return BatchColumns(self, outputs, rates, leave_out=leave_out)
-
-    def blank_norms(self, samples: int, device: torch.device) -> dict[str, Tensor]:
-        """(samples,) zeros for every layer."""
-        return {layer: torch.zeros(samples, dtype=torch.float64, device=device) for layer in self._layers}
-
-    def norm_taps(self, calls: Sequence[Call], norms: Mapping[str, Tensor]) -> dict[Node, Tap]:
-        """See `LayerWatch.norm_taps`."""
-        return self._watch.norm_taps(calls, norms) if norms else {}
+def feature_columns(names: Iterable[str]) -> list[str]:
+    """The names of the features among those of a feature table (or the table itself), in order."""
+    return [name for name in names if "/" in name]
 
 
-class BatchColumns:
-    """The columns of one batch; made by `ExtraColumns.batch`."""
+def logit_columns(names: Iterable[str]) -> list[str]:
+    """The names of the logits, by class; see `feature_columns`."""
+    return [name for name in names if name.startswith(LOGIT) and "/" not in name]
 
-    def __init__(self, columns: ExtraColumns, outputs: Tensor, rates: Mapping[str, Tensor], *, leave_out: bool) -> None:
-        self._columns, self._rates, self._leave_out = columns, rates, leave_out
-        self._predictions = outputs.detach().double().argmax(1)
-        self._norms = {loss: columns.blank_norms(len(outputs), outputs.device) for loss in columns.losses}
-        self._now = self._norms[columns.losses[0]]
-        self._cosines: dict[str, Cosines] = {}
 
-    def listeners(
-        self, loss: str, gradient: LogitGradient, calls: Sequence[Call]
-    ) -> tuple[list[Sink], dict[Node, Tap]]:
-        """What looks on in the backward pass of a gradient at the logits, for `reduce_gradients`."""
-        self._now = {layer: torch.zeros_like(norms) for layer, norms in self._norms[loss].items()}
-        sinks: list[Sink] = []
-        if self._columns.means is not None:
-            self._cosines[loss] = Cosines(
-                self._columns.means,
-                loss,
-                gradient,
-                predictions=self._predictions,
-                groups=self._columns.groups,
-                leave_out=self._leave_out,
-            )
-            sinks.append(self._cosines[loss].take)
-        return sinks, self._columns.norm_taps(calls, self._now)
-
-    def passed(self, loss: str, gradient: LogitGradient) -> None:
-        """The backward pass is over."""
-        for layer, norms in self._now.items():
-            self._norms[loss][layer] += norms * gradient.scale
-
-    def values(self) -> npt.NDArray[np.float64]:
-        """(N, columns) float64, in the order of `ExtraColumns.names`."""
-        parts: list[Tensor] = []
-        for column in self._columns.wanted:
-            if column == RATE:
-                parts += self._rates.values()
-            elif column == NORM:
-                parts += [norm for norms in self._norms.values() for norm in norms.values()]
-            else:
-                parts += [part for loss in self._columns.losses for part in self._cosines[loss].finished().unbind(1)]
-        return torch.stack([part.cpu() for part in parts], dim=1).numpy()
+def penultimate_columns(names: Iterable[str]) -> list[str]:
+    """The names of the penultimate features, none unless they were asked for; see `feature_columns`."""
+    return [name for name in names if name.startswith(PENULTIMATE) and "/" not in name]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from report_runs import report_evaluation, report_run  # noqa: F401  fixtures of several folders
 from safetensors.torch import save_file
 from torch import nn
 
-from gradscore.bundle import write_bundle
-from gradscore.bundling import make_bundle
 from gradscore.config import Config
-from gradscore.evaluation.run import evaluate_run, fit_run
+from gradscore.deployment import make_bundle, write_bundle
+from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.features import extract
 from gradscore.store import RunFolder
 

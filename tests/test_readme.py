@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gradscore.store import RunFolder
+from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
 
 ROOT = Path(__file__).parent.parent

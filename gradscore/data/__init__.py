@@ -1,18 +1,48 @@
-"""Data sets: where samples come from, and how they become tensors."""
+"""Samples: where they come from, and how they become tensors.
 
-from .dataset import SampleDataset, Selected, content_hash, open_images, open_split
+In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
+of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images, `synthetic` and
+`corruptions` make more of them, `user_images` reads what is named on a command line.
+"""
+
+from __future__ import annotations
+
+from .batches import count_shards, load_batches, plan_batches
+from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
+from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
-from .sources import ImageSource
+from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
+from .sources import ImageSource, Pixels
+from .splits import CALIBRATION, FIT, TEST, SplitInfo, planned_splits
+from .user_images import RawImage, UserImages, open_user_images
 
 __all__ = [
+    "CALIBRATION",
+    "FIT",
+    "TEST",
     "BadSample",
     "Batch",
+    "DataConfig",
+    "DatasetConfig",
     "ImageSource",
+    "Pixels",
+    "Preprocessing",
+    "PreprocessingConfig",
+    "RawImage",
     "Sample",
     "SampleDataset",
+    "SelectConfig",
     "Selected",
+    "SplitInfo",
+    "UserImages",
     "collate",
     "content_hash",
+    "count_shards",
+    "load_batches",
     "open_images",
     "open_split",
+    "open_splits",
+    "open_user_images",
+    "plan_batches",
+    "planned_splits",
 ]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from ..config import DatasetConfig, PreprocessingConfig, SelectConfig
 from ..errors import DataError
 from .corruptions import corrupted_source
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
+from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import ImageSource, Pixels, UnreadableImageError, open_source
+from .splits import FIT, TEST, planned_splits
 from .synthetic import synthetic_source
 
 UNLABELLED = -1
@@ -125,6 +126,44 @@ def open_split(
     if labelled and images.labels is not None:
         images = replace(images, labels=_mapped(images.labels, spec, images.ids, num_classes))
     return SampleDataset(images, Preprocessing(preprocessing), labelled=labelled)
+
+
+def open_splits(
+    data: DataConfig,
+    *,
+    preprocessing: PreprocessingConfig,
+    num_classes: int,
+    seed: int,
+    only: Collection[str] | None = None,
+) -> dict[str, SampleDataset]:
+    """Opens the data of all splits, by name and in order.
+
+    Synthetic OOD sets are made of the fit split's raw images, corrupted ones of the test split's.
+
+    Args:
+        data: the section of the configuration.
+        preprocessing: from raw pixels to model inputs.
+        num_classes: K, to check the labels.
+        seed: of synthetic and corrupted sets.
+        only: names of the splits that are wanted; all of them if None.
+
+    Raises:
+        DataError: data that cannot be used.
+    """
+    found: dict[str, SampleDataset] = {}
+    for name, (info, spec) in planned_splits(data).items():
+        if only is not None and name not in only:
+            continue
+        made_of = {"ood": FIT, "shifted": TEST}.get(info.kind)
+        found[name] = open_split(
+            spec,
+            preprocessing=preprocessing,
+            num_classes=num_classes,
+            labelled=info.kind != "ood",
+            fit_images=None if made_of is None else found[made_of].images,
+            seed=seed,
+        )
+    return found
 
 
 def open_images(spec: DatasetConfig, *, fit_images: ImageSource | None, seed: int) -> Selected:

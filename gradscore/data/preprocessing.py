@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compat import import_torchvision
-from ..config import PreprocessingConfig
 from ..errors import ConfigError, DataError
+from ..system import import_torchvision
+from .settings import PreprocessingConfig
 from .sources import Pixels
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ..compat import import_torchvision
 from ..errors import DataError
+from ..system import import_torchvision
 
 Pixels = NDArray[np.uint8]
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, CoupledSamplesError, EngineError
-from ..gradients import Engine, GradientWarning
-from ..gradients.check import prepare
+from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSS_NAMES, LossHead, loss_terms
 from .accuracy import check_accuracy
 from .findings import Diagnosis, Finding, note, problem, some, warning

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from ..config import Config
-from ..data import collate, open_split
-from ..device import resolve_device
-from ..groups import check_names, group_parameters
-from ..models import build_model
+from ..data import TEST, collate
+from ..features import check_names, open_datasets
+from ..models import build_model, group_parameters
+from ..system import resolve_device
 from .findings import Diagnosis, Finding, some, warning
 from .model import check_model
 
@@ -35,15 +35,8 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     with torch.random.fork_rng():
         torch.manual_seed(config.extract.seed)
         model = build_model(config.model, trust_code=trust_code)
-    group_parameters(model, config.features)
-    dataset = open_split(
-        config.data.in_dist.test,
-        preprocessing=config.preprocessing,
-        num_classes=config.model.num_classes,
-        labelled=True,
-        fit_images=None,
-        seed=config.extract.seed,
-    )
+    group_parameters(model, config.features.parameters, granularity=config.features.granularity)
+    dataset = open_datasets(config, only=[TEST])[TEST]
     chosen = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
     batch = collate([dataset[int(place)] for place in chosen])
     found = check_model(

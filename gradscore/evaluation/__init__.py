@@ -1,1 +1,48 @@
-"""Figures of merit, protocols and reports."""
+"""How good the scores are: protocols, figures of merit and their intervals.
+
+In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
+`protocols` says which samples fit and which are reported, `scoring` scores them, `records` turns scores into figures;
+`metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls` and `duplicates` look for mistakes,
+`run_comparison` compares runs.
+"""
+
+from __future__ import annotations
+
+from .bootstrap import draw_counts
+from .calibration import reliability
+from .controls import in_words, permuted_labels
+from .delong import paired_delong
+from .metrics import auroc
+from .records import CLASSIFIER, FEW, GAIN, Record, is_group
+from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run
+from .run_comparison import Compared, Comparison, compare_runs
+from .score_table import positive_of, read_scores
+from .scoring import BASELINES, LOGIT_LR
+from .selective import risk_coverage
+
+__all__ = [
+    "BASELINES",
+    "CLASSIFIER",
+    "FEW",
+    "GAIN",
+    "LOGIT_LR",
+    "Compared",
+    "Comparison",
+    "EvaluationReport",
+    "FitReport",
+    "Fitted",
+    "Record",
+    "auroc",
+    "compare_runs",
+    "draw_counts",
+    "evaluate_run",
+    "fit_run",
+    "in_words",
+    "is_group",
+    "paired_delong",
+    "permuted_labels",
+    "positive_of",
+    "read_scores",
+    "reliability",
+    "risk_coverage",
+]

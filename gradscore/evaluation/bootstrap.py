@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ..system import FloatArray
 from .calibration import BINS, bin_of
 from .metrics import checked
 from .selective import augrc_of_counts, aurc_of_counts, eaurc_of_counts
 
-FloatArray = NDArray[np.float64]
 Bounds = tuple[float, float]
 
 RESAMPLES = 500

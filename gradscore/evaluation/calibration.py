@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
 from ..errors import EvaluationError
+from ..system import FloatArray
 from .metrics import checked
-
-FloatArray = NDArray[np.float64]
 
 BINS = 15
 
@@ -95,29 +93,6 @@ def reliability(probabilities: ArrayLike, positive: ArrayLike, *, bins: int = BI
 def bin_of(probabilities: FloatArray, *, bins: int = BINS) -> NDArray[np.int64]:
     """The bin (N,) of each probability; the last one includes 1."""
     return np.minimum((probabilities * bins).astype(np.int64), bins - 1)
-
-
-def at_prevalence(log_odds: ArrayLike, *, n: int, n_positive: int) -> FloatArray:
-    """Probabilities from the log-odds of a model fitted with both classes counting the same.
-
-    Such a model takes positives to be as common as negatives; the true odds are those of the samples it was fitted on.
-
-    Source: Saerens, Latinne and Decaestecker, 2002.
-
-    Args:
-        log_odds: (N,).
-        n: samples the model was fitted on.
-        n_positive: positives among them, between 1 and n - 1.
-
-    Returns:
-        (N,) in [0, 1].
-
-    Raises:
-        EvaluationError: it was fitted on one class only.
-    """
-    if not 0 < n_positive < n:
-        raise EvaluationError(f"calibration: wanted a model fitted on two classes, got {n_positive} positive of {n}")
-    return np.asarray(expit(np.asarray(log_odds, dtype=np.float64) + np.log(n_positive) - np.log(n - n_positive)))
 
 
 def _probabilities(probabilities: ArrayLike, positive: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:

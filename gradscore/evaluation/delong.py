@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm, rankdata
 
 from ..errors import EvaluationError
+from ..system import FloatArray
 from .metrics import checked
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,8 @@ class Placements:
         of_negatives: (Q,) share of positives above each negative.
     """
 
-    of_positives: Array
-    of_negatives: Array
+    of_positives: FloatArray
+    of_negatives: FloatArray
 
 
 def auroc_variance(scores: ArrayLike, positive: ArrayLike) -> float | None:
@@ -218,7 +217,7 @@ def _tested(difference: float, variance: float, *, level: float) -> PairedTest:
     return PairedTest(difference=difference, low=difference - half, high=difference + half, p_value=p_value)
 
 
-def _influence(scores: ArrayLike, positive: ArrayLike) -> tuple[float, Array] | None:
+def _influence(scores: ArrayLike, positive: ArrayLike) -> tuple[float, FloatArray] | None:
     """AUROC, and what each sample (N,) moves it by, times N."""
     placed = placements(scores, positive)
     if placed is None:
@@ -247,14 +246,14 @@ def _enough(truth: NDArray[np.bool_]) -> bool:
     return min(int(truth.sum()), int((~truth).sum())) >= 2
 
 
-def _delong(scores: Array, truth: NDArray[np.bool_]) -> tuple[Array, Array]:
+def _delong(scores: FloatArray, truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
     """AUROCs (M,) and their covariance (M, M) of scores (M, N)."""
     beaten, beating = _placements(scores, truth)
     of_positives = np.atleast_2d(np.cov(beaten)) / beaten.shape[1]
     return beaten.mean(axis=1), of_positives + np.atleast_2d(np.cov(beating)) / beating.shape[1]
 
 
-def _placements(scores: Array, truth: NDArray[np.bool_]) -> tuple[Array, Array]:
+def _placements(scores: FloatArray, truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
     """Share of negatives below each positive (M, P), and of positives above each negative, a tie counting one half."""
     positives, negatives = int(truth.sum()), int((~truth).sum())
     ranks = rankdata(scores, axis=1)

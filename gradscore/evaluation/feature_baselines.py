@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..baselines import fit_detectors, read_head
-from ..baselines.detectors import Score
+from ..columns import penultimate_columns
+from ..data import FIT
 from ..errors import MissingExtraError
-from ..store import RunFolder, penultimate_columns
-from .protocols import FIT
+from ..scores import Score, fit_detectors
+from ..store import RunFolder, read_head
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FeatureBaselines:
 
     def of(self, name: str, frame: pd.DataFrame) -> NDArray[np.float64]:
         """The score called `name` of the rows of a feature table, (N,) float64."""
-        return self.scores[name](frame[penultimate_columns(frame)].to_numpy(dtype=np.float64))
+        return self.scores[name](frame[penultimate_columns(frame.columns)].to_numpy(dtype=np.float64))
 
 
 def fit_feature_baselines(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> FeatureBaselines:
@@ -50,7 +50,7 @@ def fit_feature_baselines(run: RunFolder, read: Callable[[str], pd.DataFrame]) -
         StoreError: a damaged file.
     """
     frame = read(FIT)
-    columns = penultimate_columns(frame)
+    columns = penultimate_columns(frame.columns)
     if not columns:
         return FeatureBaselines()
     others = [info.name for info in run.splits() if info.name != FIT and not info.auxiliary]

@@ -23,15 +23,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..config_fields import Protocol
-from ..store import SplitInfo
+from ..config import Protocol
+from ..data import CALIBRATION, FIT, TEST, SplitInfo
 from .duplicates import Overlap, find_overlaps
 
 Task = Literal["misclassification", "ood", "shifted"]
 Rows = Mapping[str, NDArray[np.bool_]]
-
-FIT, TEST = "in_dist.fit", "in_dist.test"
-CALIBRATION = "in_dist.calibration"
 
 
 @dataclass(frozen=True)

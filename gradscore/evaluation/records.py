@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from ..baselines import FEATURE_BASELINES
+from ..scores import FEATURE_BASELINES
 from .bootstrap import RANKING, SELECTIVE, calibration_bounds, draw_counts, ranking_bounds
 from .calibration import brier, expected_calibration_error
 from .delong import (
@@ -130,6 +130,11 @@ def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:
             "direction inverted: an AUROC below 0.5 means that the score ranks what it should find below the rest"
         )
     return lines
+
+
+def is_group(dataset: str) -> bool:
+    """Whether a data set of a record is a group of OOD sets."""
+    return dataset.endswith((" (mean)", " (pooled)"))
 
 
 def _figures(block: pd.DataFrame, name: str, positive: Any, counts: Any) -> Iterator[Record]:

@@ -10,26 +10,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..combined import fit_combined_model
+from ..columns import logit_columns
 from ..config import MetaConfig
+from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
-from ..files import only_writer, write_text
-from ..meta import MetaModel, balanced_weights, fit_distance_model, fit_meta_model
-from ..store import RunFolder, logit_columns
+from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance_model, fit_meta_model
+from ..store import RunFolder
+from ..system import only_writer, write_text
 from . import duplicates
-from .protocols import FIT, TEST, Plan, Plans, SplitRows, make_plans
+from .protocols import Plan, Plans, SplitRows, make_plans
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
-from .scoring import (
-    BASELINES,
-    LOGIT_LR,
-    Read,
-    Scorer,
-    fits_two_classes,
-    frame_reader,
-    positive_rows,
-    selected_rows,
-)
+from .scoring import BASELINES, LOGIT_LR, Read, Scorer, fits_two_classes, frame_reader, positive_rows, selected_rows
 
 __all__ = ["BASELINES", "EvaluationReport", "FitReport", "Fitted", "Record", "evaluate_run", "fit_run"]
 
@@ -222,5 +214,5 @@ def _fitted_on_logits(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
     frame = selected_rows(plan.fit, read)
     target = positive_rows(plan, plan.fit)
     return fit_meta_model(
-        frame[logit_columns(frame)], target, balanced_weights(target, frame["split"]), run.config.meta
+        frame[logit_columns(frame.columns)], target, balanced_weights(target, frame["split"]), run.config.meta
     )

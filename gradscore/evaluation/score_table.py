@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
-from ..files import replacing
+from ..system import replacing
 
 NAME = "scores.parquet"
 

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..meta import MetaModel
-from ..scaling import FloatArray
+from ..columns import META_COLUMNS, logit_columns
+from ..data import FIT
+from ..meta import MetaModel, at_prevalence
 from ..scores import SCORES
-from ..store import META_COLUMNS, RunFolder, logit_columns
-from .calibration import at_prevalence
+from ..store import RunFolder
+from ..system import FloatArray
 from .feature_baselines import FeatureBaselines, fit_feature_baselines
-from .protocols import FIT, Plan, Rows
+from .protocols import Plan, Rows
 from .score_table import LEADING
 
 BASELINES = ("msp", "entropy", "margin", "max_logit", "energy", "gen")
@@ -136,14 +137,14 @@ class Scorer:
         frame = self._read(split)
         key = (f"{plan.label}/{name}", split)
         if key not in self._cache:
-            self._cache[key] = model.decision(frame[logit_columns(frame)] if name == LOGIT_LR else frame)
+            self._cache[key] = model.decision(frame[logit_columns(frame.columns)] if name == LOGIT_LR else frame)
         return self._cache[key]
 
     def _baseline(self, name: str, split: str) -> FloatArray:
         if (name, split) not in self._cache:
             frame = self._read(split)
             self._cache[name, split] = (
-                SCORES[name](frame[logit_columns(frame)].to_numpy(dtype=np.float64))
+                SCORES[name](frame[logit_columns(frame.columns)].to_numpy(dtype=np.float64))
                 if name in SCORES
                 else self.feature_baselines.of(name, frame)
             )

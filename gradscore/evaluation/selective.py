@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ..system import FloatArray
 from .metrics import checked
 
-FloatArray = NDArray[np.float64]
 Area = Callable[[FloatArray, FloatArray], FloatArray]
 
 

@@ -1,6 +1,38 @@
-"""Per-sample gradients, read off the autograd graph."""
+"""Per-sample gradients, read off the autograd graph: the core.
 
+In come the outputs of a batch with their graph and the gradient of the losses there; out comes, parameter by parameter,
+the gradient of every sample in the cheapest form that holds it. `engine` runs it; `graph` reads the autograd graph,
+`layout` finds the samples in it, `rules` has one small function per kind of node and the table `RULES`, `factored` and
+`convolved` the forms a rule returns, `plan` and `collect` put them together, `trial` compares a new plan with `exact`,
+the slow twin, and `warm_up` does so before a run.
+"""
+
+from __future__ import annotations
+
+from .collect import Sink, Tap
+from .convolved import Convolved, shifted_blocks, suits_groups
 from .engine import Engine, GradientWarning
-from .factored import PerSample
+from .factored import Block, Dense, Factored, PerSample, sample_slices
+from .graph import Gradients, read_graph
+from .layout import Layout, probe
+from .warm_up import prepare
 
-__all__ = ["Engine", "GradientWarning", "PerSample"]
+__all__ = [
+    "Block",
+    "Convolved",
+    "Dense",
+    "Engine",
+    "Factored",
+    "GradientWarning",
+    "Gradients",
+    "Layout",
+    "PerSample",
+    "Sink",
+    "Tap",
+    "prepare",
+    "probe",
+    "read_graph",
+    "sample_slices",
+    "shifted_blocks",
+    "suits_groups",
+]

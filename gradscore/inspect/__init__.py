@@ -1,36 +1,46 @@
 """The health of gradients, layer by layer: on saved models and real data, and during training.
 
-A quantity says what is looked at, an `Inspector` feeds quantities from a model, and `inspect_config` runs all of them
-over the splits of a configuration.
+In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`, one file each) says
+what is looked at, an `inspector` feeds quantities from a model, `samples` with the gradients of single samples, and
+`run` looks at the splits of a configuration, in groups of samples (`sample_groups`), and words what is not well
+(`findings`). `checkpoints` shows how a model moved; `report`, `tables` and `tensorboard` write.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .aggregate import Running, Series
-from .bin_adaptation import BinAdaptation, GradAbsMax, ParamAbsMax
-from .explicit_call import ExplicitCall
-from .grad_hist_1d import GradHist1d
-from .grad_hist_2d import GradHist2d
-from .gradient_activation import GradientActivation
-from .gradient_geometry import GradientGeometry
-from .histogram import Histogram
+from .checkpoints import moves
 from .inspector import Inspector
-from .loss_module import LossModule
-from .mean_gsnr import MeanGSNR
-from .output_activation import OutputActivation
-from .output_gradient_geometry import OutputGradientGeometry
-from .output_norm import OutputNorm
-from .parameter_difference_geometry import ParameterDifferenceGeometry
-from .parameter_norm import ParameterNorm
-from .quantity import (
+from .quantities import (
+    BinAdaptation,
+    ExplicitCall,
+    GradAbsMax,
+    GradHist1d,
+    GradHist2d,
+    GradientActivation,
+    GradientGeometry,
+    Histogram,
+    LossModule,
+    MeanGSNR,
     ModuleQuantity,
+    OutputActivation,
+    OutputGradientGeometry,
     OutputGradientQuantity,
+    OutputNorm,
     OutputQuantity,
+    ParamAbsMax,
+    ParameterDifferenceGeometry,
+    ParameterNorm,
     Quantity,
+    Running,
     SampleGradientQuantity,
+    Series,
     TensorQuantity,
     every,
 )
+from .report import InspectionFiles, write_inspection, write_moves
+from .run import Inspection, inspect_config
 from .samples import observe_samples
 from .tensorboard import to_tensorboard
 
@@ -46,6 +56,8 @@ __all__ = [
     "GradientActivation",
     "GradientGeometry",
     "Histogram",
+    "Inspection",
+    "InspectionFiles",
     "Inspector",
     "InspectorCallback",
     "LossModule",
@@ -65,8 +77,12 @@ __all__ = [
     "Series",
     "TensorQuantity",
     "every",
+    "inspect_config",
+    "moves",
     "observe_samples",
     "to_tensorboard",
+    "write_inspection",
+    "write_moves",
 ]
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..config_source import closest
 from ..errors import ConfigError
-from .bin_adaptation import GradAbsMax, ParamAbsMax
-from .grad_hist_1d import GradHist1d
-from .grad_hist_2d import GradHist2d
-from .gradient_activation import GradientActivation
-from .gradient_geometry import GradientGeometry
-from .mean_gsnr import MeanGSNR
-from .output_activation import OutputActivation
-from .output_gradient_geometry import OutputGradientGeometry
-from .output_norm import OutputNorm
-from .parameter_norm import ParameterNorm
-from .quantity import Quantity
+from ..system import closest
+from .quantities.bin_adaptation import GradAbsMax, ParamAbsMax
+from .quantities.grad_hist_1d import GradHist1d
+from .quantities.grad_hist_2d import GradHist2d
+from .quantities.gradient_activation import GradientActivation
+from .quantities.gradient_geometry import GradientGeometry
+from .quantities.mean_gsnr import MeanGSNR
+from .quantities.output_activation import OutputActivation
+from .quantities.output_gradient_geometry import OutputGradientGeometry
+from .quantities.output_norm import OutputNorm
+from .quantities.parameter_norm import ParameterNorm
+from .quantities.quantity import Quantity
 
 CATALOGUE: dict[str, Callable[[], Quantity]] = {
     "grad_hist_1d": lambda: GradHist1d(bins=61, adapt=GradAbsMax(min_size=1e-300), per_parameter=True),

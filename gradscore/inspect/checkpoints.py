@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..errors import ConfigError, ModelError
 from ..models import read_weights
-from .geometry import CORRELATION, NORM
-from .parameter_difference_geometry import ParameterDifferenceGeometry
-from .quantity import MODEL
+from .quantities.geometry import CORRELATION, NORM
+from .quantities.parameter_difference_geometry import ParameterDifferenceGeometry
+from .quantities.quantity import MODEL
 
 COLUMNS = ["from", "to", "layer", "norm", "relative", "correlation"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from .aggregate import Aggregate
-from .grad_hist_1d import GradHist1d
-from .gradient_activation import GradientActivation
-from .gradient_geometry import GradientGeometry
-from .mean_gsnr import MeanGSNR
-from .output_activation import OutputActivation
-from .output_gradient_geometry import PER_SAMPLE, OutputGradientGeometry
-from .quantity import Quantity
+from .quantities.aggregate import Aggregate
+from .quantities.grad_hist_1d import GradHist1d
+from .quantities.gradient_activation import GradientActivation
+from .quantities.gradient_geometry import GradientGeometry
+from .quantities.mean_gsnr import MeanGSNR
+from .quantities.output_activation import OutputActivation
+from .quantities.output_gradient_geometry import PER_SAMPLE, OutputGradientGeometry
+from .quantities.quantity import Quantity
 
 MANY_DEAD = 0.25
 """Share of units without gradient or output from which on a layer is named."""

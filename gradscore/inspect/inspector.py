@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, EngineError
 from ..gradients import Engine
-from .quantity import (
+from .quantities.quantity import (
     MODEL,
     ModuleQuantity,
     OutputGradientQuantity,

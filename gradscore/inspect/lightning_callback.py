@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..compat import import_torchvision
 from ..errors import ConfigError, MissingExtraError
+from ..system import import_torchvision
 from .inspector import EpochCallback, Inspector
-from .quantity import Quantity
+from .quantities.quantity import Quantity
 
 import_torchvision()  # which Lightning imports
 try:

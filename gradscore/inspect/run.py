@@ -12,19 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
-from ..config_source import closest
-from ..device import resolve_device
 from ..errors import ConfigError
-from ..features import open_splits
-from ..gradients import Engine, GradientWarning
-from ..gradients.check import prepare
+from ..features import open_datasets
+from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
 from ..models import build_model
+from ..system import closest, resolve_device
 from .catalogue import make_quantities
 from .findings import findings, looked_for
-from .groups import Grouping, choose, grouped, parts
 from .inspector import Inspector
-from .quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
+from .quantities.quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
+from .sample_groups import Grouping, choose, grouped, parts
 from .samples import observe_samples
 
 COLUMNS = ["group", "quantity", "measure", "layer", "statistic", "value"]
@@ -128,7 +126,7 @@ def inspect_config(
     with torch.random.fork_rng():
         torch.manual_seed(config.extract.seed)
         model = build_model(config.model, trust_code=trust_code).to(device)
-    chosen, notices = choose(config, model, open_splits(config), samples=samples, batch_size=batch_size)
+    chosen, notices = choose(config, model, open_datasets(config), samples=samples, batch_size=batch_size)
     if config.model.checkpoint is None:
         notices.append("model.checkpoint is null: these are the gradients of random weights")
     found = inspect_groups(

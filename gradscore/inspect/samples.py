@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..gradients import Engine, PerSample
-from ..gradients.collect import Sink
-from ..gradients.factored import Block
-from .quantity import SampleGradientQuantity
+from ..gradients import Block, Engine, PerSample, Sink
+from .quantities.quantity import SampleGradientQuantity
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..files import replacing
-from .grad_hist_1d import GradHist1d
-from .grad_hist_2d import GradHist2d
-from .histogram import Histogram
-from .mean_gsnr import MeanGSNR
-from .quantity import MODEL
+from ..system import replacing
+from .quantities.grad_hist_1d import GradHist1d
+from .quantities.grad_hist_2d import GradHist2d
+from .quantities.histogram import Histogram
+from .quantities.mean_gsnr import MeanGSNR
+from .quantities.quantity import MODEL
 from .run import Inspection
 
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradscore.evaluation.score_table import LEADING, write_scores
-from gradscore.manifest import FORMAT
+from gradscore.store.manifest import FORMAT
 from gradscore_cli.main import app
 
 N = 40

@@ -6,24 +6,25 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gradscore.config import Config
-from gradscore.evaluation.report.figures import Figures
-from gradscore.evaluation.report.sentences import headlines
+from gradscore.config.schema import Config
 from gradscore.evaluation.run import evaluate_run
 from gradscore.evaluation.score_table import read_scores, score_columns
-from gradscore.parts import Rows
-from gradscore.store import RunFolder, RunWriter
+from gradscore.reporting.evaluation.figures import Figures
+from gradscore.reporting.evaluation.sentences import headlines
+from gradscore.store.run_folder import RunFolder
+from gradscore.store.run_writer import RunWriter
+from gradscore.store.shards import ShardRows
 from gradscore_cli.main import app
 
 SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
 
 
-def make_rows(split: str, *, wrong: int, copied: bool) -> Rows:
+def make_rows(split: str, *, wrong: int, copied: bool) -> ShardRows:
     generator = np.random.default_rng(list(split.encode()))
     ood = split.startswith("ood")
     labels = generator.integers(0, 2, SIZE)
-    return Rows(
+    return ShardRows(
         split=split,
         sample_ids=[str(place) for place in range(SIZE)],
         labels=np.full(SIZE, -1) if ood else labels,
@@ -119,13 +120,13 @@ def test_writes_a_report_without_the_images_it_cannot_find(stdout: str, evaluati
 
 
 def test_permuted_labels_are_a_control(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.evaluation.report.find_spec", lambda name: None)
+    monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted), "--permuted-labels"])
     assert "note: permuted labels: as it should be, nothing is found in 4 controls" in found.stdout
 
 
 def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.evaluation.report.find_spec", lambda name: None)
+    monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted)])
     assert found.exit_code == 0
     assert "note: no report: it needs jinja2, matplotlib, plotly; run `pip install 'gradscore[report]'`" in found.stdout

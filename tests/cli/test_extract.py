@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gradscore.store import RunFolder
+from gradscore.store.run_folder import RunFolder
 from gradscore_cli.extract import _progress_bar, _Teller
 from gradscore_cli.main import app
 

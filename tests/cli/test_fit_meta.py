@@ -3,21 +3,22 @@ from pathlib import Path
 import numpy as np
 from typer.testing import CliRunner
 
-from gradscore.config import Config
-from gradscore.meta import MetaModel
-from gradscore.parts import Rows
-from gradscore.store import RunFolder, RunWriter
+from gradscore.config.schema import Config
+from gradscore.meta.models import MetaModel
+from gradscore.store.run_folder import RunFolder
+from gradscore.store.run_writer import RunWriter
+from gradscore.store.shards import ShardRows
 from gradscore_cli.main import app
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1", "uniform/fc.weight/l2"]
 SIZE = 40
 
 
-def make_rows(split: str, *, level: float, labelled: bool, wrong: int) -> Rows:
+def make_rows(split: str, *, level: float, labelled: bool, wrong: int) -> ShardRows:
     generator = np.random.default_rng(list(split.encode()))
     labels = generator.integers(0, 2, SIZE)
     predictions = np.where(np.arange(SIZE) < wrong, 1 - labels, labels)
-    return Rows(
+    return ShardRows(
         split=split,
         sample_ids=[str(place) for place in range(SIZE)],
         labels=labels if labelled else np.full(SIZE, -1),

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gradscore.deployment.guard.baseline import Policy, make_baseline, write_baseline
 from gradscore.errors import BaselineError
-from gradscore.guard.baseline import Policy, make_baseline, write_baseline
-from gradscore.store import RunFolder
+from gradscore.store.run_folder import RunFolder
 from gradscore_cli.pytest_plugin import Checker
 
 

@@ -11,10 +11,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
+from gradscore.data import open_user_images
+from gradscore.deployment.scorer import Scorer
+from gradscore.deployment.streaming import score_stream, table_writer
 from gradscore.errors import DataError
-from gradscore.inputs import open_images
-from gradscore.scorer import Scorer
-from gradscore.streaming import score_stream, table_writer
 from gradscore_cli.main import app
 
 DIGITS = np.round(load_digits().images[420:500] * (255 / 16)).astype(np.uint8)
@@ -109,7 +109,7 @@ def test_exit_codes(small_bundle, samples, monkeypatch, arguments: list[str], co
 
 def test_rows_are_streamed(small_bundle, samples) -> None:
     scorer = Scorer.load(small_bundle, trust_code=True)
-    (source,) = open_images([str(samples / "digits.npz")])
+    (source,) = open_user_images([str(samples / "digits.npz")])
     taken: list[str] = []
     stream = score_stream(scorer, (taken.append(image.sample_id) or image for image in source), batch_size=16)
     assert len(next(stream)) == 16

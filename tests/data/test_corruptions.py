@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from gradscore.config import DatasetConfig, PreprocessingConfig
 from gradscore.data import open_images, open_split
 from gradscore.data.corruptions import CORRUPTIONS, CorruptedSource, corrupted_source
+from gradscore.data.settings import DatasetConfig, PreprocessingConfig
 from gradscore.data.sources import ArraySource
 from gradscore.errors import DataError
 

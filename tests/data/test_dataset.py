@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from gradscore.config import DatasetConfig, PreprocessingConfig, SelectConfig
 from gradscore.data import BadSample, Sample, SampleDataset, collate, open_split
 from gradscore.data.dataset import content_hash, select
+from gradscore.data.settings import DatasetConfig, PreprocessingConfig, SelectConfig
 from gradscore.data.sources import ArraySource, ImageSource
 from gradscore.errors import DataError
 

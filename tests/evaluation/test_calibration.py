@@ -6,7 +6,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss
 
 from gradscore.errors import EvaluationError
-from gradscore.evaluation.calibration import at_prevalence, brier, expected_calibration_error, reliability
+from gradscore.evaluation.calibration import brier, expected_calibration_error, reliability
+from gradscore.meta.probability import at_prevalence
 
 
 def sample(*, seed=0, n=2000):

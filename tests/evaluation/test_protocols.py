@@ -2,8 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.evaluation.protocols import CALIBRATION, FIT, TEST, SplitRows, first_half, make_plans
-from gradscore.store import SplitInfo
+from gradscore.data import TEST
+from gradscore.data.splits import CALIBRATION, FIT, SplitInfo
+from gradscore.evaluation.protocols import SplitRows, first_half, make_plans
 
 ALL = ["known", "leave_one_out", "in_dist_only"]
 

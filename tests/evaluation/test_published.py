@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.compat import import_torchvision
 from gradscore.evaluation.delong import auroc_variance, paired_delong
 from gradscore.evaluation.metrics import METRICS, auroc
 from gradscore.evaluation.selective import augrc, aurc, risk_coverage
+from gradscore.system.torchvision_compat import import_torchvision
 
 GENERATOR = np.random.default_rng(0)
 POSITIVE = np.arange(400) % 3 == 0

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from gradscore.errors import EvaluationError
-from gradscore.evaluation.report import write_report
 from gradscore.evaluation.run import EvaluationReport, evaluate_run, fit_run
-from gradscore.store import RunFolder
+from gradscore.reporting.evaluation import write_report
+from gradscore.store.run_folder import RunFolder
 
 SHIFTED = [
     {"name": "blurred", "source": "corrupted:blur", "arguments": {"severity": 5}},
@@ -49,7 +49,7 @@ def test_accuracy_is_that_of_the_feature_table(run: RunFolder, evaluation: Evalu
 
 
 def test_scores_are_those_of_the_misclassification_model(run: RunFolder, evaluation: EvaluationReport) -> None:
-    from gradscore.meta import MetaModel
+    from gradscore.meta.models import MetaModel
 
     model = MetaModel.load(run.meta_path / "misclassification/in_dist_only/all")
     found = evaluation.scores.query("task == 'shifted' and dataset == 'blurred'")["meta"]

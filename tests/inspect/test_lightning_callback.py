@@ -14,12 +14,12 @@ from gradscore.inspect import (
     GradHist1d,
     GradientGeometry,
     Inspector,
-    InspectorCallback,
     MeanGSNR,
     OutputNorm,
     ParameterDifferenceGeometry,
     every,
 )
+from gradscore.inspect.lightning_callback import InspectorCallback
 
 from lightning.pytorch import LightningModule, Trainer  # isort: skip (after gradscore, which mends torchvision first)
 

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradscore.config import FeaturesConfig
-from gradscore.groups import group_parameters
-from gradscore.rows import Extractor
+from gradscore.config.schema import FeaturesConfig
+from gradscore.features.extractor import Extractor
+from gradscore.models.parameter_groups import group_parameters
 
 COLUMNS = ["output_gradient_norm", "activation_rate", "gradient_cosine"]
 LOSS_VALUES = {
@@ -72,7 +72,12 @@ def made(name: str) -> tuple[nn.Module, Tensor]:
 
 def extractor(model: nn.Module, **features: object) -> Extractor:
     settings = FeaturesConfig(**{"losses": list(LOSS_VALUES), "statistics": ["l2"], "columns": COLUMNS, **features})
-    return Extractor(model, num_classes=K, features=settings, groups=group_parameters(model, settings))
+    return Extractor(
+        model,
+        num_classes=K,
+        features=settings,
+        groups=group_parameters(model, settings.parameters, granularity=settings.granularity),
+    )
 
 
 def with_means(model: nn.Module, fit: Sequence[Tensor], **features: object) -> Extractor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import MissingExtraError
-from ...files import replacing
+from ...reporting import check_packages
+from ...system import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..run import Inspection
 
 __all__ = ["InspectionFiles", "write_inspection", "write_moves"]
-
-PACKAGES = ("jinja2", "matplotlib", "plotly")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +50,13 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
 
     tables = write_tables(inspection, folder)
     try:
-        _check_extra()
+        check_packages("page", "inspect again")
     except MissingExtraError as error:
         return InspectionFiles(tables=tables, html=None, plots=[], notice=str(error))
     from .contents import inspection_sections  # imports those packages
-    from .page import write_page
+    from .page import write_report
 
-    html, plots = write_page(inspection_sections(inspection), folder, name=name, inspection=inspection)
+    html, plots = write_report(inspection_sections(inspection), folder, name=name, inspection=inspection)
     return InspectionFiles(tables=tables, html=html, plots=plots)
 
 
@@ -68,19 +66,11 @@ def write_moves(moves: pd.DataFrame, folder: Path, *, name: str) -> InspectionFi
     with replacing(table) as temporary:
         moves.to_parquet(temporary, index=False)
     try:
-        _check_extra()
+        check_packages("page", "inspect again")
     except MissingExtraError as error:
         return InspectionFiles(tables=[table], html=None, plots=[], notice=str(error))
     from .contents import moves_sections
-    from .page import write_page
+    from .page import write_report
 
-    html, plots = write_page(moves_sections(moves), folder, name=name, inspection=None)
+    html, plots = write_report(moves_sections(moves), folder, name=name, inspection=None)
     return InspectionFiles(tables=[table], html=html, plots=plots)
-
-
-def _check_extra() -> None:
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(
-            f"no page: it needs {', '.join(missing)}; run `pip install 'gradscore[report]'` and inspect again"
-        )

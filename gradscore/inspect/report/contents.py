@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ...evaluation.report.plots import PALETTE
-from ..aggregate import Aggregate, Running
-from ..grad_hist_1d import GradHist1d
-from ..grad_hist_2d import GradHist2d
-from ..mean_gsnr import MeanGSNR
-from ..quantity import MODEL, Quantity
+from ...reporting import HeatMap, LayerLine, LayerProfile, Plot, colour, file_name
+from ...system import FloatArray
+from ..quantities.aggregate import Aggregate, Running
+from ..quantities.grad_hist_1d import GradHist1d
+from ..quantities.grad_hist_2d import GradHist2d
+from ..quantities.mean_gsnr import MeanGSNR
+from ..quantities.quantity import MODEL, Quantity
 from ..run import Inspection
-from .plots import FloatArray, Heat, Line, Plot, Profile
 
 EXPLAINED = {
     ("output gradient", "norm"): "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
@@ -114,11 +114,11 @@ def moves_sections(moves: pd.DataFrame) -> list[Section]:
             part = moves[(moves["from"] == start) & (moves["to"] == stop)].set_index("layer")[column]
             values = part.reindex(layers).to_numpy(dtype=np.float64)
             if np.isfinite(values).any():
-                lines.append(Line(name=f"{start} to {stop}", colour=_colour(number), middle=values))
+                lines.append(LayerLine(name=f"{start} to {stop}", colour=colour(number), middle=values))
         if lines:
             log = column == "relative" and all((line.middle[np.isfinite(line.middle)] > 0).all() for line in lines)
             plots.append(
-                Profile(
+                LayerProfile(
                     name=f"checkpoints-{column}",
                     title=title,
                     caption=caption,
@@ -139,8 +139,8 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
         layers = [layer for layer in order if any(layer in layers for layers in found.values())]
         lines = [_line(name, found[name], layers, number) for number, name in enumerate(groups)]
         log = first.log_scale and "norm" in measure and all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines)
-        yield Profile(
-            name=_file_name(f"{first.name}-{measure}"),
+        yield LayerProfile(
+            name=file_name(f"{first.name}-{measure}"),
             title=f"{first.name.capitalize()}: {measure}",
             caption=" ".join([EXPLAINED.get((first.name, measure), ""), BAND]).strip(),
             x_label=measure,
@@ -150,7 +150,7 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
         )
 
 
-def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int) -> Line:
+def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int) -> LayerLine:
     """Medians and quartiles, or mean and extremes where the values were not kept."""
     middle, band = [], []
     for layer in layers:
@@ -163,18 +163,18 @@ def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str],
             middle.append(aggregate.point("mean" if running else "median"))
             band.append(aggregate.band("min-max" if running else "Q1-Q3"))
     low, high = np.array(band, dtype=np.float64).reshape(-1, 2).T
-    return Line(name=name, colour=_colour(number), middle=np.array(middle, dtype=np.float64), low=low, high=high)
+    return LayerLine(name=name, colour=colour(number), middle=np.array(middle, dtype=np.float64), low=low, high=high)
 
 
-def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mapping[str, int]) -> Profile:
+def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mapping[str, int]) -> LayerProfile:
     ratios = {name: quantity.over_data_set() for name, quantity in groups.items() if isinstance(quantity, MeanGSNR)}
     layers = [layer for layer in order if any(layer in found for found in ratios.values())]
     lines = [
-        Line(name=name, colour=_colour(number), middle=np.array([found.get(layer, nan) for layer in layers]))
+        LayerLine(name=name, colour=colour(number), middle=np.array([found.get(layer, nan) for layer in layers]))
         for number, (name, found) in enumerate(ratios.items())
     ]
     whole = "; ".join(f"{name} {found.get(MODEL, nan):.3g} ({_noise(samples[name])})" for name, found in ratios.items())
-    return Profile(
+    return LayerProfile(
         name="gsnr",
         title="Gradient signal-to-noise ratio",
         caption="Squared mean over variance of each entry's gradient over all samples of a group, mean over entries. "
@@ -187,7 +187,7 @@ def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mappi
     )
 
 
-def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Heat]:
+def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[HeatMap]:
     """How the ratios of entries are spread, by parameter; undefined ones are left out."""
     logs: dict[str, dict[str, FloatArray]] = {}
     for name, quantity in groups.items():
@@ -205,13 +205,11 @@ def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Itera
         rows = [layer for layer, ratios in found.items() if len(ratios)]
         if rows:
             counts = [np.histogram(found[layer].clip(edges[0], edges[-1]), edges)[0] for layer in rows]
-            yield Heat(
-                name=_file_name(f"gsnr-map-{name}"),
+            yield HeatMap(
+                name=file_name(f"gsnr-map-{name}"),
                 title=f"Signal-to-noise ratio of entries: {name}",
-                caption="",
                 x_label="GSNR of an entry, log10",
-                y_label="",
-                x=(edges[:-1] + edges[1:]) / 2,
+                columns=(edges[:-1] + edges[1:]) / 2,
                 rows=rows,
                 values=np.stack([_log_shares(each) for each in counts]),
                 hover=[f"median {10 ** float(np.median(found[layer])):.2g}" for layer in rows],
@@ -222,57 +220,46 @@ def _noise(samples: int) -> str:
     return f"{1 / (samples - 3):.2g}" if samples > 3 else "anything"
 
 
-def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Heat]:
+def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[HeatMap]:
     for name, quantity in groups.items():
         if not isinstance(quantity, GradHist1d) or not quantity.histograms:
             continue
         layers = [layer for layer in order if layer in quantity.histograms]
         histograms = [quantity.histograms[layer] for layer in layers]
-        yield Heat(
-            name=_file_name(f"histogram-{name}"),
+        yield HeatMap(
+            name=file_name(f"histogram-{name}"),
             title=f"Gradients: {name}",
-            caption="",
             x_label="gradient, in shares of the row's range",
-            y_label="",
-            x=(np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
+            columns=(np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
             rows=layers,
             values=np.stack([_log_shares(histogram.counts.numpy()) for histogram in histograms]),
             hover=[f"range ±{histogram.ranges[0][1]:.2g}" for histogram in histograms],
         )
 
 
-def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[Heat]:
+def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[HeatMap]:
     for name, quantity in groups.items():
         if isinstance(quantity, GradHist2d) and quantity.model.total:
             gradient, parameter = quantity.model.edges
-            yield Heat(
-                name=_file_name(f"histogram-2d-{name}"),
+            yield HeatMap(
+                name=file_name(f"histogram-2d-{name}"),
                 title=f"Gradients and parameters: {name}",
-                caption="",
                 x_label="gradient",
                 y_label="parameter",
-                x=(gradient[:-1] + gradient[1:]) / 2,
+                columns=(gradient[:-1] + gradient[1:]) / 2,
                 rows=(parameter[:-1] + parameter[1:]) / 2,
                 values=_log_shares(quantity.model.counts.numpy()).T,
             )
 
 
-def _alike(heats: Iterator[Heat]) -> list[Plot]:
+def _alike(heats: Iterator[HeatMap]) -> list[Plot]:
     """The same plots with one scale of colours, so that groups can be compared."""
     found = list(heats)
     lowest = min((float(np.nanmin(heat.values, initial=-1.0)) for heat in found), default=-1.0)
-    return [replace(heat, lowest=lowest) for heat in found]
+    return [replace(heat, low=lowest, high=0.0, unit="share, log10") for heat in found]
 
 
 def _log_shares(counts: NDArray[np.int64]) -> FloatArray:
     shares = np.where(counts > 0, counts / max(1, counts.sum()), np.nan)
     logs: FloatArray = np.log10(shares)
     return logs
-
-
-def _colour(number: int) -> str:
-    return PALETTE[number % len(PALETTE)]
-
-
-def _file_name(text: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in text.lower())

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
-from ...evaluation.report.page import script_json
-from ...files import write_text
+from ...reporting import write_page, write_plots
 from ..run import Inspection
 from .contents import Section
-from .drawings import draw
-from .interactive import figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_page(
+def write_report(
     sections: Sequence[Section], folder: Path, *, name: str, inspection: Inspection | None
 ) -> tuple[Path, list[Path]]:
     """Writes `report.html` and `plots/` to a folder.
@@ -35,28 +29,17 @@ def write_page(
         The page, and the PNG and SVG files.
     """
     plots = [plot for section in sections for plot in section.plots]
-    drawn = [path for plot in plots for path in draw(plot, folder / "plots")]
-    for path in {*(folder / "plots").glob("*.png"), *(folder / "plots").glob("*.svg")} - set(drawn):
-        path.unlink()  # of groups that are not inspected any more
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    drawn = write_plots(plots, folder / "plots")
     page = folder / "report.html"
-    text = environment.get_template("inspect.html.jinja").render(
-        name=name,
-        samples=inspection.samples if inspection else {},
-        findings=inspection.findings if inspection else [],
-        verdict=inspection.verdict if inspection else "",
-        scope=inspection.scope if inspection else "",
-        notices=inspection.notices if inspection else [],
-        sections=sections,
-        version=version("gradscore"),
-        figures=script_json({plot.name: figure(plot) for plot in plots}),
-        plotly=Markup(get_plotlyjs()),
-    )
-    write_text(page, text)
+    content: dict[str, Any] = {
+        "name": name,
+        "facts": [(group, f"{count} samples") for group, count in inspection.samples.items()] if inspection else [],
+        "findings": inspection.findings if inspection else [],
+        "verdict": inspection.verdict if inspection else "",
+        "scope": inspection.scope if inspection else "",
+        "notices": inspection.notices if inspection else [],
+        "sections": sections,
+        "version": version("gradscore"),
+    }
+    write_page(page, TEMPLATES / "inspect.html.jinja", content, plots)
     return page, drawn

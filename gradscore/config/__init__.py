@@ -1,0 +1,39 @@
+"""What is asked for: the settings of a run.
+
+In comes a YAML file with overrides and environment variables; out comes a checked `Config` with every default filled
+in. The sections `model`, `preprocessing` and `data` belong to the rooms they are about; `schema` has the others and
+puts all together, `yaml_source` reads and words errors, `presets` has published choices of features.
+"""
+
+from __future__ import annotations
+
+from ..data import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
+from ..models import ModelConfig
+from .schema import (
+    Config,
+    EvaluateConfig,
+    ExtractConfig,
+    FeaturesConfig,
+    MetaConfig,
+    Protocol,
+    dump_config,
+    load_config,
+    parse_config,
+)
+
+__all__ = [
+    "Config",
+    "DataConfig",
+    "DatasetConfig",
+    "EvaluateConfig",
+    "ExtractConfig",
+    "FeaturesConfig",
+    "MetaConfig",
+    "ModelConfig",
+    "PreprocessingConfig",
+    "Protocol",
+    "SelectConfig",
+    "dump_config",
+    "load_config",
+    "parse_config",
+]

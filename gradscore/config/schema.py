@@ -1,0 +1,149 @@
+"""The settings of a run: what a configuration file may say, its defaults and its checks.
+
+The sections `model`, `preprocessing` and `data` belong to the rooms they are about. `load_config` reads a file,
+`dump_config` writes one; the YAML side of both (environment, overrides, messages) is in `yaml_source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from ..columns import EXTRA_COLUMNS
+from ..data import DataConfig, PreprocessingConfig
+from ..errors import ConfigError
+from ..models import ModelConfig
+from ..system import AnchoredPath, Device, Names, NotNegative, Positive, Section, closest, without_repeats
+from .presets import with_preset
+from .yaml_source import explain, parse_settings, read_settings
+
+Protocol = Literal["known", "leave_one_out", "in_dist_only"]
+
+
+def _known_column(name: str) -> str:
+    if name not in EXTRA_COLUMNS:
+        raise ValueError(f"no column {name!r}; {closest(name, EXTRA_COLUMNS)}")
+    return name
+
+
+Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
+
+
+class FeaturesConfig(Section):
+    """Which features: losses x parameter groups x statistics.
+
+    `parameters` are shell patterns on parameter names, or `@last` for the last layer; `granularity` pools their
+    gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
+    lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
+    layer it names, for baselines; they are no inputs of meta models. `columns` adds features per sample that are no
+    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine.
+    """
+
+    preset: str | None = None
+    losses: Names = ["pseudo_label", "uniform"]
+    statistics: Names = ["max", "min", "mean", "std", "l1", "l2"]
+    parameters: Names = ["*"]
+    granularity: Literal["parameter", "module", "model"] = "parameter"
+    columns: Columns = []
+    penultimate: bool | str = False
+    autocast: Literal["bf16", "fp16"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, settings: Any) -> Any:
+        return with_preset(settings) if isinstance(settings, dict) else settings
+
+
+class ExtractConfig(Section):
+    """How features are computed; only `batch_size` and `device` may move their last bits."""
+
+    batch_size: Positive = 64
+    workers: NotNegative = 0
+    device: Device = "auto"
+    on_error: Literal["fail", "skip"] = "fail"
+    part_size: Positive = 1024
+    seed: int = 0
+
+
+class MetaConfig(Section):
+    """How the meta models are fitted; cross-validation tries each of the inverse regularisation `strengths`.
+
+    `ood: combined` adds a one-class distance and the energy to the log-odds of models fitted on OOD samples.
+    """
+
+    ood: Literal["logistic", "combined"] = "logistic"
+    cv_folds: Annotated[int, Field(ge=2)] = 5
+    seed: int = 0
+    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [
+        0.00001,
+        0.0001,
+        0.001,
+        0.01,
+        0.1,
+        1.0,
+    ]
+
+
+class EvaluateConfig(Section):
+    """Which protocols are reported, and what to do about images that are in two splits.
+
+    `duplicates: remove` leaves them out of the fits and says so; `error` refuses.
+    """
+
+    protocols: Annotated[list[Protocol], Field(min_length=1)] = ["known", "leave_one_out", "in_dist_only"]
+    seed: int = 0
+    duplicates: Literal["remove", "error"] = "remove"
+
+
+class Config(Section):
+    """Everything a run needs; `run` is the folder `extract` writes to unless told otherwise."""
+
+    model: ModelConfig
+    preprocessing: PreprocessingConfig = PreprocessingConfig()
+    data: DataConfig
+    features: FeaturesConfig = FeaturesConfig()
+    extract: ExtractConfig = ExtractConfig()
+    meta: MetaConfig = MetaConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    run: AnchoredPath
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads a configuration file.
+
+    Args:
+        path: a YAML file. Relative paths in it are relative to its folder; `${NAME}` and `${NAME:-default}` are taken
+            from the environment.
+        overrides: `key.path=value`, applied in order before anything else is looked at; values are YAML, list entries
+            are named by position (`data.ood.0.count=100`).
+
+    Returns:
+        The settings, checked, with every default filled in and every path absolute.
+
+    Raises:
+        ConfigError: the file cannot be read, is not a YAML mapping, or holds an unknown, missing or unusable setting.
+    """
+    path = Path(path)
+    settings = read_settings(path, overrides)
+    return _validated(settings, where=str(path), base=path.absolute().parent)
+
+
+def parse_config(text: str, *, where: str) -> Config:
+    """Reads back what `dump_config` wrote: paths and `$` are taken as they stand; `where` names the text in errors."""
+    return _validated(parse_settings(text, where=where), where=where, base=None)
+
+
+def dump_config(config: Config) -> str:
+    """The YAML of every setting, defaults included."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _validated(settings: dict[str, Any], *, where: str, base: Path | None) -> Config:
+    try:
+        return Config.model_validate(settings, context={"base": base})
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {'; '.join(explain(error, Config))}") from None

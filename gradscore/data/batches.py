@@ -1,0 +1,81 @@
+"""The batches of a split: a shard of the feature table always starts a new one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import DataLoader
+
+from .dataset import SampleDataset
+from .samples import Batch, collate
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """The samples `start` to `stop` of a split; they belong to shard `shard` and are its last ones if `last`."""
+
+    shard: int
+    start: int
+    stop: int
+    last: bool
+
+
+def count_shards(samples: int, *, shard_size: int) -> int:
+    """The number of shards of a split."""
+    return -(-samples // shard_size)
+
+
+def plan_batches(samples: int, *, shards: Iterable[int], shard_size: int, batch_size: int) -> list[PlannedBatch]:
+    """Cuts some shards of a split into batches.
+
+    Args:
+        samples: the number of samples of the split.
+        shards: the numbers of the shards.
+        shard_size: samples in a shard; the last shard may have fewer.
+        batch_size: samples in a batch; the last batch of a shard may have fewer.
+
+    Returns:
+        The batches in order.
+
+    Example:
+        >>> [(batch.start, batch.stop) for batch in plan_batches(9, shards=[0, 2], shard_size=4, batch_size=3)]
+        [(0, 3), (3, 4), (8, 9)]
+    """
+    planned = []
+    for shard in shards:
+        end = min((shard + 1) * shard_size, samples)
+        for start in range(shard * shard_size, end, batch_size):
+            planned.append(PlannedBatch(shard, start, min(start + batch_size, end), last=start + batch_size >= end))
+    return planned
+
+
+def load_batches(
+    dataset: SampleDataset, planned: list[PlannedBatch], *, workers: int, pin: bool = False
+) -> Iterator[Batch]:
+    """Loads batches in order.
+
+    Args:
+        dataset: the samples.
+        planned: which batches.
+        workers: processes that load ahead; 0 loads in this one.
+        pin: load into memory from which an accelerator copies while it computes.
+
+    Yields:
+        One batch for each planned one.
+    """
+    yield from DataLoader(
+        dataset,
+        batch_sampler=[list(range(batch.start, batch.stop)) for batch in planned],
+        num_workers=workers,
+        collate_fn=collate,
+        pin_memory=pin,
+        worker_init_fn=_leave_interrupts_to_the_parent,
+        generator=torch.Generator(),
+    )
+
+
+def _leave_interrupts_to_the_parent(_worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,146 @@
+"""What may be asked of data: the sections `preprocessing` and `data` of a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+
+from ..system import NotNegative, Positive, Section, Slug, anchored, without_repeats
+
+_FILE_SOURCES = ("folder", "npz")
+
+
+def anchored_source(source: str, info: ValidationInfo) -> str:
+    """A data source with the path of a file or folder made absolute."""
+    kind, _, rest = source.partition(":")
+    return f"{kind}:{anchored(Path(rest), info)}" if kind in _FILE_SOURCES and rest else source
+
+
+def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError(f"wanted a positive number of pixels, [height, width] or null, got {value!r}") from None
+
+
+Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
+DataSource = Annotated[str, AfterValidator(anchored_source)]
+
+
+class PreprocessingConfig(Section):
+    """What happens to an image before the model: resize, centre crop, channels, normalisation.
+
+    `weights` names torchvision weights (`ResNet18_Weights.IMAGENET1K_V1`) whose own transforms are used instead.
+    """
+
+    resize: Size = None
+    crop: Size = None
+    channels: Literal[1, 3] | None = None
+    mean: list[float] | None = None
+    std: list[Annotated[float, Field(gt=0)]] | None = None
+    weights: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("mean and std belong together: set both or neither")
+        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
+            raise ValueError(f"mean has {len(self.mean)} values and std {len(self.std)}: give one per channel in both")
+        others = [key for key in ("resize", "crop", "channels", "mean") if getattr(self, key) is not None]
+        if self.weights is not None and others:
+            raise ValueError(f"weights brings its own transforms: remove {', '.join(others)}, or weights")
+        return self
+
+
+class SelectConfig(Section):
+    """Which samples of a source: by class, then by content hash, then `start` to `stop`, then `count` at random."""
+
+    classes: list[int] | None = None
+    count: Positive | None = None
+    start: NotNegative | None = None
+    stop: NotNegative | None = None
+    hash: tuple[float, float] | None = None
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.hash is not None and not 0 <= self.hash[0] < self.hash[1] <= 1:
+            raise ValueError(f"hash must be an interval [low, high) with 0 <= low < high <= 1, got {list(self.hash)}")
+        if self.stop is not None and self.stop <= (self.start or 0):
+            raise ValueError(f"stop ({self.stop}) must be greater than start ({self.start or 0})")
+        return self
+
+
+class DatasetConfig(Section):
+    """A set of samples: where they come from, which of them, and how its labels map to the model's classes."""
+
+    source: DataSource
+    arguments: dict[str, Any] = {}
+    select: SelectConfig = SelectConfig()
+    label_map: dict[int, int] | None = None
+
+    @field_validator("arguments")
+    @classmethod
+    def _anchor_root(cls, arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        root = arguments.get("root")
+        return {**arguments, "root": str(anchored(Path(root), info))} if isinstance(root, str) else arguments
+
+
+class OodConfig(DatasetConfig):
+    """A named set of out-of-distribution samples; an `auxiliary` one joins the fits and is left out of the headline."""
+
+    name: Slug
+    group: Slug | None = None
+    auxiliary: bool = False
+
+    @field_validator("source")
+    @classmethod
+    def _of_other_classes(cls, source: str) -> str:
+        if source.startswith("corrupted:"):
+            raise ValueError(f"{source} holds the classes of the model, so it is not OOD: name it in data.shifted")
+        return source
+
+
+class ShiftedConfig(DatasetConfig):
+    """A named set of in-distribution classes under covariate shift, labelled; reported by itself, never fitted on.
+
+    `corrupted:<kind>` makes one of the in-distribution test samples (`arguments: {severity: 3}`).
+    """
+
+    name: Slug
+
+
+class InDistConfig(Section):
+    """The in-distribution samples to fit on, to report on, and to set thresholds with.
+
+    Without `calibration`, thresholds are set with the `test` samples, which then say nothing about the thresholds.
+    """
+
+    fit: DatasetConfig
+    test: DatasetConfig
+    calibration: DatasetConfig | None = None
+
+
+class DataConfig(Section):
+    """All sets of samples of a run."""
+
+    in_dist: InDistConfig
+    ood: list[OodConfig] = []
+    shifted: list[ShiftedConfig] = []
+
+    @field_validator("ood", "shifted")
+    @classmethod
+    def _distinct(cls, sets: list[Any]) -> list[Any]:
+        without_repeats([entry.name for entry in sets])
+        return sets

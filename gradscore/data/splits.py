@@ -1,0 +1,50 @@
+"""The splits of a run: what each is called, what it is for, and where its samples come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .settings import DataConfig, DatasetConfig
+
+FIT, TEST, CALIBRATION = "in_dist.fit", "in_dist.test", "in_dist.calibration"
+"""In-distribution splits: what fits meta models, what is reported on, and what sets thresholds."""
+
+SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood", "shifted"]
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """A split: its name, what it is for, and for OOD sets their own name, group and whether they are auxiliary."""
+
+    name: str
+    kind: SplitKind
+    ood_name: str | None = None
+    group: str | None = None
+    auxiliary: bool = False
+
+    @property
+    def dataset_name(self) -> str:
+        """What the set is called in reports: the name of an OOD or shifted set without its kind."""
+        return self.name.partition(".")[2] if self.kind in ("ood", "shifted") else self.name
+
+    @property
+    def is_reported_ood(self) -> bool:
+        """Whether this is an OOD set that is reported on, not an auxiliary one."""
+        return self.kind == "ood" and not self.auxiliary
+
+
+def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig]]:
+    """The splits that a configuration asks for, by name.
+
+    Fit, test, calibration if there is one, then OOD and shifted sets as configured.
+    """
+    found: list[tuple[SplitInfo, DatasetConfig]] = [
+        (SplitInfo(FIT, "in_dist.fit"), data.in_dist.fit),
+        (SplitInfo(TEST, "in_dist.test"), data.in_dist.test),
+    ]
+    if data.in_dist.calibration is not None:
+        found.append((SplitInfo(CALIBRATION, "in_dist.calibration"), data.in_dist.calibration))
+    found += [(SplitInfo(f"ood.{each.name}", "ood", each.name, each.group, each.auxiliary), each) for each in data.ood]
+    found += [(SplitInfo(f"shifted.{each.name}", "shifted"), each) for each in data.shifted]
+    return {info.name: (info, spec) for info, spec in found}

@@ -1,0 +1,15 @@
+"""Decisions on new samples, and a gate for saved models.
+
+In comes an evaluated run; out comes a bundle (`bundling`, `bundle`, in an `archive`), thresholds with a promise
+(`conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`). `guard` compares a run with a
+baseline.
+"""
+
+from __future__ import annotations
+
+from .bundle import Bundle, read_bundle, write_bundle
+from .bundling import make_bundle
+from .scorer import Scorer
+from .streaming import score_stream, table_writer
+
+__all__ = ["Bundle", "Scorer", "make_bundle", "read_bundle", "score_stream", "table_writer", "write_bundle"]

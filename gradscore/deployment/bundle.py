@@ -1,0 +1,288 @@
+"""A bundle: everything a decision on a new sample needs, in one file without pickle.
+
+`bundle.json` says what it is; meta models, calibration scores, the self-test and, if wanted, the weights are members of
+their own. A `python:` model's code is never inside: the bundle names the file, relative to the folder it lies in.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from ..columns import COSINE
+from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
+from ..errors import BundleError, EvaluationError, StoreError
+from ..features import MeanGradients
+from ..meta import ARRAYS, DESCRIPTION, MetaModel
+from ..store import MEAN_GRADIENTS
+from ..system import FloatArray, file_sha256
+from .archive import read_archive, write_archive
+from .conformal import Threshold, threshold
+
+FORMAT = "gradscore bundle"
+VERSION = 1
+DETECTORS = ("wrong", "ood")
+"""What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
+
+_WEIGHTS = "weights.safetensors"
+_CALIBRATION = "calibration.safetensors"
+_SELF_TEST = "self_test.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detector:
+    """A meta model and when it fires.
+
+    Attributes:
+        model: the meta model.
+        protocol: what it was fitted on, see `gradscore.evaluation.protocols`.
+        calibration: (n,) its scores of the calibration samples, ascending.
+        threshold: a score above it fires.
+    """
+
+    model: MetaModel
+    protocol: str
+    calibration: FloatArray
+    threshold: Threshold
+
+    def at(self, alpha: float) -> Detector:
+        """The same detector with another bound of its false-alarm rate; `EvaluationError` as in `threshold`."""
+        return Detector(
+            model=self.model,
+            protocol=self.protocol,
+            calibration=self.calibration,
+            threshold=threshold(self.calibration, alpha),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTest:
+    """Noise images and what the model makes of them, to see that it still does.
+
+    Attributes:
+        images: (n, C, H, W) uint8; the model sees them divided by 127.5, minus 1.
+        answers: (n, columns) float64 logits and features.
+    """
+
+    images: NDArray[np.uint8]
+    answers: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What `gradscore score` works with.
+
+    Attributes:
+        model: the classifier; its checkpoint is None when the weights are inside.
+        weights_sha256: hash of its parameters and buffers, as in the manifest of a run.
+        code_sha256: hash of the file of a `python:` model; None for others.
+        preprocessing: from raw pixels to model inputs.
+        features: what is computed of a sample.
+        columns: names of the logits and features, in order.
+        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected.
+        detectors: by name, in the order of `DETECTORS`.
+        self_test: known answers.
+        weights: the weights, if they are inside.
+        mean_gradients: what the column `gradient_cosine` compares with, if it is among the features.
+        versions: packages it was made with.
+        provenance: where it comes from; plain values.
+        notices: what its user should know.
+    """
+
+    model: ModelConfig
+    weights_sha256: str
+    code_sha256: str | None
+    preprocessing: PreprocessingConfig
+    features: FeaturesConfig
+    columns: list[str]
+    alpha: float
+    detectors: Mapping[str, Detector]
+    self_test: SelfTest
+    weights: Mapping[str, Tensor] | None = None
+    mean_gradients: MeanGradients | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+class _DetectorIndex(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    protocol: str
+    alpha: float
+    threshold: float
+    n: int
+    rank: int
+
+
+class _Index(BaseModel):
+    """The fields of `bundle.json` as they are written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: str
+    version: int
+    model: ModelConfig
+    weights_sha256: str
+    code_sha256: str | None
+    preprocessing: PreprocessingConfig
+    features: FeaturesConfig
+    columns: list[str]
+    alpha: float
+    detectors: dict[str, _DetectorIndex]
+    versions: dict[str, str]
+    provenance: dict[str, Any]
+    notices: list[str]
+
+
+def write_bundle(path: Path, bundle: Bundle) -> str:
+    """Writes a bundle in one step and returns the SHA-256 of the file."""
+    index = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": _relative(bundle.model, path.absolute().parent).model_dump(mode="json"),
+        "weights_sha256": bundle.weights_sha256,
+        "code_sha256": bundle.code_sha256,
+        "preprocessing": bundle.preprocessing.model_dump(mode="json"),
+        "features": bundle.features.model_dump(mode="json"),
+        "columns": bundle.columns,
+        "alpha": bundle.alpha,
+        "detectors": {name: _described(detector) for name, detector in bundle.detectors.items()},
+        "versions": dict(bundle.versions),
+        "provenance": dict(bundle.provenance),
+        "notices": bundle.notices,
+    }
+    members = {
+        _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
+        _SELF_TEST: save(asdict(bundle.self_test)),
+    }
+    for name, detector in bundle.detectors.items():
+        members |= _model_members(name, detector.model)
+    if bundle.weights is not None:
+        members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
+    if bundle.mean_gradients is not None:
+        members[MEAN_GRADIENTS] = bundle.mean_gradients.to_bytes()
+    write_archive(path, index, members)
+    return file_sha256(path)
+
+
+def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
+    """Reads a bundle and checks everything that can be checked without the model.
+
+    Args:
+        path: the file.
+        sha256: refuse a file with another SHA-256.
+
+    Returns:
+        The bundle; the paths of its model are absolute.
+
+    Raises:
+        BundleError: it is damaged, was changed, or another version of the format.
+    """
+    if sha256 is not None and _file_sha256(path) != sha256.lower():
+        raise BundleError(
+            f"{path}: wanted the file with SHA-256 {sha256}, got another one; get it from where it was made"
+        )
+    raw, members = read_archive(path)
+    if (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
+        raise BundleError(
+            f"{path}: wanted {FORMAT!r} version {VERSION}, got {raw.get('format')!r} version {raw.get('version')!r}; "
+            "use the gradscore that wrote it, or make the bundle anew"
+        )
+    try:
+        index = _Index.model_validate(raw, context={"base": path.absolute().parent})
+        calibration, self_test = load(members[_CALIBRATION]), load(members[_SELF_TEST])
+        bundle = Bundle(
+            **{
+                name: getattr(index, name)
+                for name in _Index.model_fields
+                if name not in ("format", "version", "detectors")
+            },
+            detectors={
+                name: _read_detector(name, index.detectors[name], members, calibration[name])
+                for name in DETECTORS
+                if name in index.detectors
+            },
+            self_test=SelfTest(images=self_test["images"], answers=self_test["answers"]),
+            weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
+            mean_gradients=_mean_gradients(members),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BundleError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; make the bundle anew") from None
+    except (KeyError, SafetensorError, StoreError, EvaluationError) as error:
+        raise BundleError(f"{path}: incomplete or inconsistent ({error}); make the bundle anew") from None
+    _check_columns(path, bundle)
+    return bundle
+
+
+def _mean_gradients(members: Mapping[str, bytes]) -> MeanGradients | None:
+    content = members.get(MEAN_GRADIENTS)
+    return None if content is None else MeanGradients.from_bytes(content, where=MEAN_GRADIENTS)
+
+
+def _described(detector: Detector) -> dict[str, Any]:
+    limit = detector.threshold
+    entry = {"alpha": limit.alpha, "threshold": limit.value, "n": limit.n, "rank": limit.rank}
+    return {"protocol": detector.protocol, **entry}
+
+
+def _model_members(name: str, model: MetaModel) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder)
+        return {f"meta/{name}/{file}": (Path(folder) / file).read_bytes() for file in (ARRAYS, DESCRIPTION)}
+
+
+def _read_detector(name: str, index: _DetectorIndex, members: Mapping[str, bytes], calibration: FloatArray) -> Detector:
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (ARRAYS, DESCRIPTION):
+            (Path(folder) / file).write_bytes(members[f"meta/{name}/{file}"])
+        model = MetaModel.load(folder)
+    found = threshold(calibration, index.alpha)
+    if (found.value, found.n, found.rank) != (index.threshold, index.n, index.rank):
+        raise EvaluationError(f"the threshold of '{name}' is not that of its calibration scores")
+    return Detector(model=model, protocol=index.protocol, calibration=calibration, threshold=found)
+
+
+def _check_columns(path: Path, bundle: Bundle) -> None:
+    if not bundle.detectors:
+        raise BundleError(f"{path}: no meta model in it; make the bundle anew")
+    if (COSINE in bundle.features.columns) != (bundle.mean_gradients is not None):
+        raise BundleError(f"{path}: its mean gradients do not fit its features; make the bundle anew")
+    for name, detector in bundle.detectors.items():
+        if detector.model.columns != bundle.columns:
+            raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
+    if bundle.self_test.answers.shape != (len(bundle.self_test.images), len(bundle.columns)):
+        raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
+
+
+def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
+    """The model with its paths relative to a folder, so that both can be moved together."""
+    kind, _, rest = model.source.partition(":")
+    file, _, factory = rest.rpartition(":")
+    changes: dict[str, Any] = {}
+    if kind == "python" and file.endswith(".py"):
+        changes["source"] = f"python:{Path(os.path.relpath(file, folder)).as_posix()}:{factory}"
+    if model.checkpoint is not None:
+        changes["checkpoint"] = Path(os.path.relpath(model.checkpoint, folder))
+    return model.model_copy(update=changes)
+
+
+def _file_sha256(path: Path) -> str:
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,223 @@
+"""From a run folder to a bundle: pick the meta models, calibrate them, and note what the model answers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from ..columns import feature_columns, logit_columns
+from ..config import Config
+from ..data import CALIBRATION, FIT, TEST, BadSample
+from ..errors import BundleError, EvaluationError
+from ..features import Extractor, MeanGradients, open_datasets, run_means
+from ..gradients import GradientWarning
+from ..meta import MetaModel, contributions
+from ..models import build_model, group_parameters, weights_sha256
+from ..store import RunFolder, package_versions
+from ..system import FloatArray
+from .bundle import Bundle, Detector, SelfTest
+from .conformal import threshold
+
+SELF_TEST_IMAGES = 8
+BATCH_TOLERANCE = 0.05
+"""Largest change of a score with the batch that is not worth a notice."""
+
+_CANDIDATES = {
+    "wrong": ["misclassification/in_dist_only/all"],
+    "ood": ["ood/known/all", "ood/in_dist_only/all"],
+}
+
+
+def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = False, trust_code: bool = False) -> Bundle:
+    """Makes a bundle of a run with meta models.
+
+    Args:
+        run: a finished run folder; its data and its checkpoint must be there.
+        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected, shared equally
+            by the detectors.
+        with_weights: put the weights into the bundle.
+        trust_code: allow a `python:` model, whose code is run.
+
+    Returns:
+        The bundle.
+
+    Raises:
+        BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
+        EvaluationError: too few calibration samples; the message says how many are needed.
+        ModelError: a model that cannot be built.
+        DataError: data that cannot be used.
+    """
+    config = run.config
+    if config.model.checkpoint is None and not with_weights:
+        raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
+    model = _model_of(run, trust_code=trust_code)
+    frame, notices = _calibration_frame(run)
+    columns = [*logit_columns(frame.columns), *feature_columns(frame.columns)]
+    fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
+    wanted = {name: found for name, found in fitted.items() if found is not None}
+    if not wanted:
+        raise BundleError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
+    notices += [
+        f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in fitted if name not in wanted
+    ]
+    detectors = {
+        name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
+    }
+    means = run_means(run)
+    test, in_pairs = _self_test(config, model, columns, means)
+    notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
+    return Bundle(
+        model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
+        weights_sha256=run.manifest["inputs"]["model"]["weights_sha256"],
+        code_sha256=run.manifest["inputs"]["model"]["code_sha256"],
+        preprocessing=config.preprocessing,
+        features=config.features,
+        columns=columns,
+        alpha=alpha,
+        detectors=detectors,
+        self_test=test,
+        weights=model.state_dict() if with_weights else None,
+        mean_gradients=means,
+        versions=package_versions(),
+        provenance=_provenance(run, frame),
+        notices=notices,
+    )
+
+
+def feature_extractor(
+    model: nn.Module, bundle_or_config: Bundle | Config, means: MeanGradients | None = None
+) -> Extractor:
+    """The extractor of the features of a bundle or configuration, for a model on its device.
+
+    Args:
+        model: the classifier.
+        bundle_or_config: what features there are.
+        means: mean gradients, for the column `gradient_cosine`.
+    """
+    features, classes = bundle_or_config.features, bundle_or_config.model.num_classes
+    groups = group_parameters(model, features.parameters, granularity=features.granularity)
+    return Extractor(model, num_classes=classes, features=features, groups=groups, means=means)
+
+
+def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
+    """The model inputs (n, C, H, W) float32 of the images of a self-test."""
+    return torch.from_numpy(images.copy()).float() / 127.5 - 1.0
+
+
+def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(run.config.extract.seed)
+        model = build_model(run.config.model, trust_code=trust_code)
+    wanted = run.manifest["inputs"]["model"]["weights_sha256"]
+    got = weights_sha256(model)
+    if got != wanted:
+        raise BundleError(
+            f"{run.path}: the run was made with weights of hash {wanted[:12]}..., got {got[:12]}... from "
+            f"{run.config.model.checkpoint}; restore the checkpoint, or extract and fit-meta again"
+        )
+    return model
+
+
+def _calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
+    if CALIBRATION not in {info.name for info in run.splits()}:
+        frame = run.read(TEST)
+        return frame, [
+            f"calibrated on the {len(frame)} samples of {TEST}, since data.in_dist.calibration is not set: use other "
+            "samples to measure how often it rejects"
+        ]
+    frame = run.read(CALIBRATION)
+    copies = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
+    kept = frame[~copies].reset_index(drop=True)
+    lost = int(copies.sum())
+    return kept, [f"{lost} calibration samples were left out as copies of samples of {FIT}"] if lost else []
+
+
+def _meta_model(run: RunFolder, places: list[str]) -> tuple[MetaModel, str] | None:
+    found = next((place for place in places if (run.meta_path / place).is_dir()), None)
+    return None if found is None else (MetaModel.load(run.meta_path / found), found.split("/")[1])
+
+
+def _calibrated(name: str, model: MetaModel, protocol: str, *, frame: pd.DataFrame, alpha: float) -> Detector:
+    """A detector calibrated on the samples for which firing is a false alarm."""
+    ordinary = frame if name == "ood" else frame[frame["correct"].fillna(False).to_numpy(dtype=bool)]
+    scores = np.sort(model.decision(ordinary))
+    try:
+        limit = threshold(scores, alpha)
+    except EvaluationError as error:
+        what = "in-distribution" if name == "ood" else "correctly predicted in-distribution"
+        raise EvaluationError(f"detector '{name}', calibrated on {what} samples: {error}") from None
+    return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
+
+
+def batch_notices(
+    detectors: Mapping[str, Detector], columns: list[str], *, together: FloatArray, in_pairs: FloatArray
+) -> list[str]:
+    """Says when a score depends on the batch its sample comes in, and which inputs of the meta model are to blame.
+
+    Args:
+        detectors: by name.
+        columns: of the values.
+        together: (n, columns) logits and features of n samples in one batch.
+        in_pairs: the same in batches of two.
+
+    Returns:
+        A sentence for each detector whose scores differ by more than `BATCH_TOLERANCE`.
+    """
+    usable = np.asarray(np.isfinite(together).all(axis=1) & np.isfinite(in_pairs).all(axis=1), dtype=np.bool_)
+    one, other = (pd.DataFrame(values[usable], columns=columns) for values in (together, in_pairs))
+    notices = []
+    for name, detector in detectors.items():
+        gap = np.abs(detector.model.decision(other) - detector.model.decision(one)).max(initial=0.0)
+        if gap > BATCH_TOLERANCE:
+            moved = np.abs(contributions(detector.model, other) - contributions(detector.model, one)).max(axis=0)
+            worst = [detector.model.inputs[place] for place in np.argsort(-moved, kind="stable")[:3]]
+            notices.append(
+                f"scores of '{name}' change by up to {gap:.2g} with the batch a sample comes in, mostly through "
+                f"{', '.join(worst)}: they hold little but rounding"
+            )
+    return notices
+
+
+def _self_test(
+    config: Config, model: nn.Module, columns: list[str], means: MeanGradients | None
+) -> tuple[SelfTest, FloatArray]:
+    """The self-test, and its answers when the images come in pairs."""
+    shape = _input_shape(config)
+    images = np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
+    extractor = feature_extractor(model, config, means)
+    inputs = self_test_images(images)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)  # extract has said it
+        answers = extractor.values(inputs)
+        in_pairs = np.concatenate([extractor.values(inputs[place : place + 2]) for place in range(0, len(inputs), 2)])
+    if extractor.names != columns:
+        raise BundleError("the feature table has other columns than the model now gives; extract again")
+    return SelfTest(images=images, answers=answers), in_pairs
+
+
+def _input_shape(config: Config) -> tuple[int, ...]:
+    dataset = open_datasets(config, only=[TEST])[TEST]
+    sample = next(
+        (sample for sample in map(dataset.__getitem__, range(len(dataset))) if not isinstance(sample, BadSample)), None
+    )
+    if sample is None:
+        raise BundleError(
+            f"no sample of {TEST} can be read, so the size of the model's input is unknown; check the data"
+        )
+    return tuple(sample.image.shape)
+
+
+def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
+    data = run.manifest["inputs"]["data"]
+    return {
+        "run": Path(run.path).absolute().name,
+        "data": {name: entry["fingerprint"] for name, entry in data.items()},
+        "calibration": {"split": str(frame["split"].iloc[0]) if len(frame) else CALIBRATION, "samples": len(frame)},
+        "accuracy": {name: entry["accuracy"] for name, entry in run.manifest["splits"].items() if entry["accuracy"]},
+    }

@@ -1,0 +1,29 @@
+"""The gate: is a run still as good as a committed baseline says?
+
+In come a run folder and a baseline (`baseline`); out comes a report of gates (`check`), in several forms (`outputs`).
+`noninferiority` compares rates and AUROCs with their uncertainty, `drift` the features of a few samples.
+"""
+
+from __future__ import annotations
+
+from .baseline import Baseline, Policy, make_baseline, read_baseline, write_baseline
+from .check import CheckReport, Gate, check_run
+from .outputs import bounds, margin, number, to_annotations, to_json, to_junit, to_markdown
+
+__all__ = [
+    "Baseline",
+    "CheckReport",
+    "Gate",
+    "Policy",
+    "bounds",
+    "check_run",
+    "make_baseline",
+    "margin",
+    "number",
+    "read_baseline",
+    "to_annotations",
+    "to_json",
+    "to_junit",
+    "to_markdown",
+    "write_baseline",
+]

@@ -1,0 +1,244 @@
+"""The baseline: what a checked model did, sample by sample, and how much worse a later one may be.
+
+A baseline is small JSON to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
+that a later run can be compared sample by sample.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ...columns import feature_columns, logit_columns
+from ...data import TEST
+from ...errors import BaselineError, EvaluationError
+from ...evaluation import read_scores
+from ...store import RunFolder, package_versions
+from ...system import write_text
+from ..conformal import threshold
+
+FORMAT = "gradscore baseline"
+VERSION = 1
+PANEL = 2000
+"""Samples kept of each split: those with the smallest hashes, which later runs choose as well."""
+
+PROBE = 8
+"""Samples whose features are kept."""
+
+HASH_DIGITS = 12
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Detector = Literal["wrong", "ood"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Policy(_Section):
+    """How much worse is too much.
+
+    Attributes:
+        accuracy: accepted drop of the classifier's accuracy.
+        auroc: accepted drop of an AUROC.
+        false_alarm: accepted rise of the false-alarm rate at the frozen threshold.
+        detection: accepted drop of the detection rate at the frozen threshold.
+        feature: accepted change of a feature relative to its size, for a model with the same weights.
+        alpha: false-alarm rate the thresholds are frozen at.
+        level: confidence of a verdict.
+    """
+
+    accuracy: Share = 0.02
+    auroc: Share = 0.05
+    false_alarm: Share = 0.05
+    detection: Share = 0.2
+    feature: Annotated[float, Field(gt=0)] = 1e-3
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    level: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+
+
+class Samples(_Section):
+    """Samples of a split: `correct` has `1`, `0` or `-` (no label) for each, `scores` a number for each."""
+
+    content_hash: list[str]
+    correct: str
+    scores: dict[Detector, list[float]]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        lengths = {len(self.content_hash), len(self.correct), *map(len, self.scores.values())}
+        if len(lengths) > 1 or set(self.correct) - set("10-"):
+            raise ValueError("hashes, correct and scores must belong to the same samples")
+        return self
+
+    def frame(self) -> pd.DataFrame:
+        """One row per sample by its hash: `correct` (1.0, 0.0 or missing), and a column for each score."""
+        correct = [{"1": 1.0, "0": 0.0}.get(mark, np.nan) for mark in self.correct]
+        scores = {str(name): values for name, values in self.scores.items()}
+        return pd.DataFrame({"correct": correct, **scores}, index=pd.Index(self.content_hash))
+
+
+class Probe(_Section):
+    """Features of a few samples, by column."""
+
+    content_hash: list[str]
+    columns: dict[str, list[float | None]]
+
+
+class Baseline(_Section):
+    """A run in numbers, and the policy later runs are held to.
+
+    Attributes:
+        model: the classifier as in the manifest of the run: source, number of classes, hashes of code and weights.
+        protocol: which OOD samples fitted the meta model for OOD samples.
+        thresholds: frozen at `policy.alpha`, see `gradscore.conformal`.
+        accuracy: of the classifier on all samples of `in_dist.test`.
+        splits: `in_dist.test` and the reported OOD sets.
+        probe: features of samples of `in_dist.test`.
+        samples_per_second: how fast the features were computed; None if the run does not say. For information.
+        notices: what cannot be checked with it.
+    """
+
+    format: Literal["gradscore baseline"] = "gradscore baseline"
+    version: Literal[1] = 1
+    policy: Policy
+    model: dict[str, Any]
+    versions: dict[str, str]
+    protocol: str | None
+    accuracy: float | None
+    samples_per_second: float | None = None
+    thresholds: dict[Detector, float]
+    notices: list[str]
+    splits: dict[str, Samples]
+    probe: Probe
+
+
+def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
+    """Takes down a run that was evaluated.
+
+    Args:
+        run: the run folder.
+        policy: how much worse later runs may be.
+
+    Returns:
+        The baseline.
+
+    Raises:
+        BaselineError: the run has no scores to keep.
+        StoreError: the run is not finished or not evaluated.
+    """
+    policy = policy or Policy()
+    table = read_scores(run.evaluation_path)
+    wrong = table[table["task"] == "misclassification"]
+    protocols = set(table.loc[table["task"] == "ood", "protocol"])
+    protocol = next((name for name in ("known", "in_dist_only") if name in protocols), None)
+    ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
+    if wrong.empty and ood.empty:
+        raise BaselineError(f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again")
+    test = run.read(TEST)
+    scores: dict[Detector, pd.DataFrame] = {"wrong": wrong, "ood": ood}
+    names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
+    splits = {name: _samples(name, scores, test) for name in names}
+    thresholds, notices = _thresholds(splits[TEST], policy)
+    speed = run.samples_per_second
+    model: Mapping[str, Any] = run.manifest["inputs"]["model"]
+    return Baseline(
+        policy=policy,
+        model={**model, "preprocessing": run.manifest["inputs"]["preprocessing"]},
+        versions=package_versions(),
+        protocol=protocol,
+        accuracy=run.manifest["splits"][TEST]["accuracy"],
+        samples_per_second=None if speed is None else _rounded([speed], 3)[0],
+        thresholds=thresholds,
+        notices=notices,
+        splits=splits,
+        probe=_probe(test),
+    )
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Writes a baseline as JSON, every list on a line of its own."""
+    write_text(path, _pretty(baseline.model_dump(mode="json")) + "\n")
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Reads a baseline.
+
+    Raises:
+        BaselineError: it is missing, damaged or of another version.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BaselineError(
+            f"{path}: there is no baseline; make it with gradscore check RUN --baseline {path} --update"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BaselineError(f"{path}: cannot be read as JSON: {error}; restore it from version control") from None
+    found = (content.get("format"), content.get("version")) if isinstance(content, dict) else (None, None)
+    if found != (FORMAT, VERSION):
+        raise BaselineError(
+            f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; "
+            "write it anew with --update"
+        )
+    try:
+        return Baseline.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise BaselineError(f"{path}: {place}: {first['msg']}; restore it from version control") from None
+
+
+def _samples(split: str, scores: Mapping[Detector, pd.DataFrame], test: pd.DataFrame) -> Samples:
+    """The panel of a split: its distinct samples with the smallest hashes."""
+    tables = {
+        name: table[table["split"] == split].drop_duplicates("content_hash").set_index("content_hash")["meta"]
+        for name, table in scores.items()
+    }
+    columns = {name: column for name, column in tables.items() if len(column)}
+    frame = pd.DataFrame(columns).dropna().sort_index().iloc[:PANEL]
+    correct = test.drop_duplicates("content_hash").set_index("content_hash")["correct"]
+    marks = correct.reindex(frame.index) if split == TEST else pd.Series(pd.NA, index=frame.index, dtype="boolean")
+    return Samples(
+        content_hash=[str(name)[:HASH_DIGITS] for name in frame.index],
+        correct="".join("-" if mark is pd.NA else str(int(mark)) for mark in marks),
+        scores={name: _rounded(frame[name]) for name in columns},
+    )
+
+
+def _thresholds(test: Samples, policy: Policy) -> tuple[dict[Detector, float], list[str]]:
+    frame = test.frame()
+    ordinary = {"wrong": frame[frame["correct"] == 1], "ood": frame}
+    thresholds: dict[Detector, float] = {}
+    notices = []
+    for name in test.scores:
+        try:
+            thresholds[name] = _rounded([threshold(ordinary[name][name], policy.alpha).value])[0]
+        except EvaluationError as error:
+            notices.append(f"no frozen threshold for '{name}': {error}")
+    return thresholds, notices
+
+
+def _probe(test: pd.DataFrame) -> Probe:
+    rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
+    names = [*logit_columns(test.columns), *feature_columns(test.columns)]
+    columns = {name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)] for name in names}
+    return Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns)
+
+
+def _rounded(values: Sequence[float] | pd.Series[float], digits: int = 7) -> list[float]:
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def _pretty(value: Any, depth: int = 0) -> str:
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, allow_nan=False)
+    pad = " " * (depth + 1)
+    entries = [f"{pad}{json.dumps(key)}: {_pretty(entry, depth + 1)}" for key, entry in value.items()]
+    return "{\n" + ",\n".join(entries) + "\n" + " " * depth + "}"

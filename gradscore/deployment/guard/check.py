@@ -1,0 +1,320 @@
+"""Compare a run with a baseline, gate by gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from ...data import TEST
+from ...errors import GateFailedError, InconclusiveError
+from ...store import RunFolder
+from .baseline import Baseline, Detector, Policy, make_baseline
+from .drift import Drift, feature_drift
+from .noninferiority import (
+    Difference,
+    Status,
+    auroc_difference_other,
+    auroc_difference_same,
+    judge,
+    rate_difference_other,
+    rate_difference_same,
+)
+
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
+
+ENOUGH_IN_COMMON = 0.5
+"""From this share of the baseline's samples on, two runs are compared on the samples they have in common."""
+
+WORDS = {"wrong": "wrong predictions", "ood": "OOD samples"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """One thing that was checked.
+
+    Attributes:
+        name: what, in words.
+        metric: its kind, which names its margin in the policy.
+        status: see `compare.Verdict`; `info` for what cannot fail.
+        before: value of the baseline.
+        now: value of the run.
+        margin: the accepted change for the worse; None for what cannot fail.
+        low: lower bound of the change for the better.
+        high: upper bound of the change for the better.
+        smallest_drop: smallest change for the worse that would have shown.
+        method: how it was compared.
+        n: samples it rests on.
+        message: a sentence on the outcome.
+    """
+
+    name: str
+    metric: Metric
+    status: Status
+    before: float | None
+    now: float | None
+    margin: float | None
+    low: float | None
+    high: float | None
+    smallest_drop: float | None
+    method: str
+    n: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """The outcome of a check.
+
+    Attributes:
+        run: name of the run folder.
+        gates: what was checked.
+        notices: what could not be, and what else to know.
+        current: the run as a baseline, under the policy it was checked with.
+    """
+
+    run: str
+    gates: list[Gate]
+    notices: list[str]
+    current: Baseline
+
+    @property
+    def status(self) -> Status:
+        """`fail` if a gate failed, else `inconclusive` if one was, else `pass`."""
+        found = {gate.status for gate in self.gates}
+        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 3 inconclusive."""
+        codes = {"fail": GateFailedError.exit_code, "inconclusive": InconclusiveError.exit_code}
+        return codes.get(self.status, 0)
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        words = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "info": "for information"}
+        counts = {word: sum(gate.status == status for gate in self.gates) for status, word in words.items()}
+        listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        return f"{self.run}: {words[self.status]} ({listed})"
+
+    def raise_for_status(self) -> None:
+        """Raises if the check did not pass.
+
+        Raises:
+            GateFailedError: a gate failed.
+            InconclusiveError: the samples do not suffice to tell.
+        """
+        lines = [gate.message for gate in self.gates if gate.status == self.status]
+        if self.status == "fail":
+            raise GateFailedError("; ".join(lines))
+        if self.status == "inconclusive":
+            raise InconclusiveError("; ".join(lines))
+
+
+def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = None) -> CheckReport:
+    """Compares a run that was evaluated with a baseline.
+
+    Args:
+        run: the run folder.
+        baseline: what it is held to.
+        policy: margins other than those of the baseline.
+
+    Returns:
+        The report; `raise_for_status` turns it into an error.
+
+    Raises:
+        StoreError: the run is not finished or not evaluated.
+        BaselineError: the run has no scores to compare.
+    """
+    policy = policy or baseline.policy
+    current = make_baseline(run, policy)
+    same_model = current.model == baseline.model
+    differences = list(_differences(baseline, current, same_model=same_model))
+    drift = feature_drift(baseline.probe, run.read(TEST), tolerance=policy.feature)
+    same_weights = current.model["weights_sha256"] == baseline.model["weights_sha256"]
+    gates = [_gate(name, metric, found, policy=policy, gates=len(differences)) for name, metric, found in differences]
+    gates.append(_feature_gate(drift, policy=policy, same_weights=same_weights))
+    gates.append(_speed(baseline.samples_per_second, current.samples_per_second))
+    notices = [*baseline.notices, *_notices(baseline, current)]
+    return CheckReport(run=Path(run.path).name, gates=gates, notices=notices, current=current)
+
+
+def _differences(
+    baseline: Baseline, current: Baseline, *, same_model: bool
+) -> Iterator[tuple[str, Metric, Difference]]:
+    pairs = {
+        name: _Pair(samples.frame(), current.splits[name].frame())
+        for name, samples in baseline.splits.items()
+        if name in current.splits
+    }
+    test = pairs[TEST]
+    if baseline.accuracy is not None:
+        yield "accuracy of the classifier", "accuracy", test.rate("correct", above=0.5, exact=same_model)
+    for name in ("wrong", "ood"):
+        if {name} <= {*test.before.columns} & {*test.now.columns}:
+            yield from _of_detector(name, baseline, pairs)
+
+
+def _of_detector(
+    name: Detector, baseline: Baseline, pairs: dict[str, _Pair]
+) -> Iterator[tuple[str, Metric, Difference]]:
+    test = pairs[TEST]
+    others = {split: pair for split, pair in pairs.items() if split != TEST}
+    if name == "wrong":
+        yield "AUROC for wrong predictions", "auroc", test.auroc(name)
+    else:
+        for split, pair in others.items():
+            yield f"AUROC for {split}", "auroc", test.joined(pair).auroc(name)
+    limit = baseline.thresholds.get(name)
+    if limit is None:
+        return
+    ordinary = test.where(correct=True) if name == "wrong" else test
+    yield f"false alarms for {WORDS[name]}", "false_alarm", ordinary.rate(name, above=limit)
+    if name == "wrong":
+        yield "detection of wrong predictions", "detection", test.where(correct=False).rate(name, above=limit)
+    else:
+        for split, pair in others.items():
+            yield f"detection of {split}", "detection", pair.rate(name, above=limit)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The samples of a split in the baseline and in the run: those in common where that is most of them."""
+
+    before: pd.DataFrame
+    now: pd.DataFrame
+
+    @property
+    def common(self) -> pd.Index[str] | None:
+        both = self.before.index[self.before.index.isin(self.now.index)]
+        return both if len(both) and len(both) >= ENOUGH_IN_COMMON * len(self.before) else None
+
+    def joined(self, ood: _Pair) -> _Pair:
+        """These samples as negatives, and others as positives."""
+        return _Pair(*(pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)]).pipe(_distinct)
+                       for mine, theirs in ((self.before, ood.before), (self.now, ood.now))))  # fmt: skip
+
+    def where(self, *, correct: bool) -> _Pair:
+        """The samples each model predicts right, or wrong."""
+        return _Pair(*(frame[frame["correct"] == float(correct)] for frame in (self.before, self.now)))
+
+    def rate(self, column: str, *, above: float, exact: bool = False) -> Difference:
+        before, now = self.before[column].dropna(), self.now[column].dropna()
+        common = self.common
+        if common is None:
+            return rate_difference_other(before > above, now > above)
+        found = rate_difference_same(before.reindex(common) > above, now.reindex(common) > above)
+        if exact and found.value == 0:
+            return Difference(before=found.before, now=found.now, error=0.0, method="same model", n=found.n)
+        return found
+
+    def auroc(self, column: str) -> Difference:
+        common = self.common
+        before, now = (self.before, self.now) if common is None else (self.before.loc[common], self.now.loc[common])
+        before, now = before[before["correct"].notna()], now[now["correct"].notna()]
+        compare = auroc_difference_other if common is None else auroc_difference_same
+        return compare(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
+
+
+def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
+    """Samples that are in one of two joined splits only."""
+    return frame[~frame.index.duplicated(keep=False)]
+
+
+def _gate(name: str, metric: Metric, found: Difference, *, policy: Policy, gates: int) -> Gate:
+    margin = float(getattr(policy, metric))
+    verdict = judge(found, margin=margin, level=policy.level, gates=gates, higher_is_better=metric != "false_alarm")
+    worse = "rise" if metric == "false_alarm" else "drop"
+    change = "" if found.value is None else f"{found.before:.4f} -> {found.now:.4f} ({found.value:+.4f})"
+    endings = {
+        "pass": f"no {worse} of more than {margin:g}",
+        "fail": f"a {worse} of more than {margin:g}",
+        "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
+    }
+    message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
+    if verdict.status == "inconclusive":
+        smallest = verdict.smallest_drop
+        message += "; one class only" if smallest is None else f"; they would have shown a {worse} of {smallest:.3f}"
+    return Gate(
+        name=name,
+        metric=metric,
+        status=verdict.status,
+        before=found.before,
+        now=found.now,
+        margin=margin,
+        low=verdict.low,
+        high=verdict.high,
+        smallest_drop=verdict.smallest_drop,
+        method=found.method,
+        n=found.n,
+        message=message,
+    )
+
+
+def _feature_gate(drift: Drift, *, policy: Policy, same_weights: bool) -> Gate:
+    moved = len(drift.moved)
+    status: Status = "fail" if drift.schema or (moved and same_weights) else "info"
+    if not drift.schema and same_weights and not moved:
+        status = "pass" if drift.samples else "inconclusive"
+    far = f"{moved} columns moved by more than {policy.feature:g}, most of all the {drift.place} ({drift.largest:.3g})"
+    message = far if moved else f"no column moved by more than {policy.feature:g} (at most {drift.largest:.2g})"
+    if not drift.samples:
+        message = "no sample of the probe is in the run"
+    if moved and not same_weights:
+        message += "; the weights are others, so that is for information"
+    if drift.schema:
+        message = f"the columns differ: {drift.schema}"
+    return Gate(
+        name="features of the probe",
+        metric="feature",
+        status=status,
+        before=0.0,
+        now=drift.largest if np.isfinite(drift.largest) else None,
+        margin=policy.feature,
+        low=None,
+        high=None,
+        smallest_drop=None,
+        method="relative change",
+        n=drift.samples,
+        message=f"features of the probe: {message}",
+    )
+
+
+def _speed(before: float | None, now: float | None) -> Gate:
+    """How fast features were computed: machines differ and so do their loads, so it never decides."""
+    values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
+    ratio = f" ({now / before:.2f} times)" if before and now else ""
+    return Gate(
+        name="samples per second",
+        metric="speed",
+        status="info",
+        before=before,
+        now=now,
+        margin=None,
+        low=None,
+        high=None,
+        smallest_drop=None,
+        method="wall clock",
+        n=1,
+        message=f"extraction: {' -> '.join(values)} samples per second{ratio}, for information",
+    )
+
+
+def _notices(baseline: Baseline, current: Baseline) -> list[str]:
+    gone = [name for name in baseline.splits if name not in current.splits]
+    lines = [f"{name} is in the baseline and not in the run; it was not compared" for name in gone]
+    if baseline.protocol != current.protocol:
+        lines.append(f"the baseline is of protocol {baseline.protocol}, the run of {current.protocol}")
+    changed = [f"{name} {old} -> {current.versions.get(name)}" for name, old in baseline.versions.items()
+               if current.versions.get(name) != old]  # fmt: skip
+    if changed:
+        lines.append(f"versions changed: {', '.join(changed)}")
+    if baseline.model != current.model:
+        keys = [key for key in baseline.model if baseline.model[key] != current.model.get(key)]
+        lines.append(f"the model is another one: {', '.join(keys)} changed")
+    return lines

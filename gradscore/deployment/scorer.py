@@ -1,0 +1,274 @@
+"""Decide on new samples: from a bundle and a batch of images to accept or reject, with the reason."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..columns import logit_columns
+from ..config import ModelConfig
+from ..data import Preprocessing
+from ..errors import BundleError, DataError
+from ..gradients import GradientWarning
+from ..meta import at_prevalence, drivers
+from ..models import build_model, weights_sha256
+from ..system import Device, resolve_device
+from .bundle import Bundle, Detector, read_bundle
+from .bundling import feature_extractor, self_test_images
+from .conformal import p_values
+
+LOGIT_TOLERANCE = 1e-3
+"""Largest accepted change of a logit in the self-test, relative to the largest logit."""
+
+SCORE_TOLERANCE = 1e-2
+"""Largest accepted change of a score in the self-test, relative to the score or 1, whichever is larger."""
+
+REASONS = {"wrong": "prediction likely wrong", "ood": "out of distribution"}
+NOT_FINITE = "its logits or gradients are not finite"
+
+Images = Tensor | NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.float64]
+
+
+class Scorer:
+    """Scores images with the model, meta models and thresholds of a bundle; made by `Scorer.load`.
+
+    One scorer may be called from several threads; the calls take turns.
+
+    Attributes:
+        bundle: what it works with.
+        input_shape: (C, H, W) of the samples the bundle was made with.
+    """
+
+    def __init__(self, bundle: Bundle, model: nn.Module, *, device: Device = "auto") -> None:
+        """Takes a bundle and its model with weights; `Scorer.load` does so from a file.
+
+        Raises:
+            BundleError: the model is not that of the bundle, or it answers the self-test differently.
+        """
+        _check_weights(bundle, model)
+        self.bundle = bundle
+        self.input_shape: tuple[int, ...] = tuple(bundle.self_test.images.shape[1:])
+        self._lock = threading.Lock()
+        self._preprocess = Preprocessing(bundle.preprocessing)
+        self._extractor = feature_extractor(model.to(resolve_device(device)), bundle, bundle.mean_gradients)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GradientWarning)  # extract has said it
+            self._self_test()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        trust_code: bool = False,
+        device: Device = "auto",
+        alpha: float | None = None,
+        model_source: str | None = None,
+        weights: Path | None = None,
+        sha256: str | None = None,
+    ) -> Self:
+        """Reads a bundle and makes a scorer of it.
+
+        Args:
+            path: the bundle.
+            trust_code: allow a `python:` model, whose code is run.
+            device: where to compute.
+            alpha: another bound of the false-alarm rate than that of the bundle.
+            model_source: where the model's code is now, if not where it was.
+            weights: where its weights are now, if not where they were.
+            sha256: refuse a file with another SHA-256.
+
+        Returns:
+            The scorer.
+
+        Raises:
+            BundleError: a damaged bundle, or a model that is not that of the bundle; the message says which.
+            ModelError: a model that cannot be built.
+            EvaluationError: too few calibration samples for `alpha`.
+            ConfigError: the device is not there.
+        """
+        bundle = read_bundle(Path(path), sha256=sha256)
+        if alpha is not None:
+            share = alpha / len(bundle.detectors)
+            detectors = {name: detector.at(share) for name, detector in bundle.detectors.items()}
+            bundle = replace(bundle, alpha=alpha, detectors=detectors)
+        moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
+        moved |= {} if weights is None else {"checkpoint": weights}
+        config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
+        return cls(bundle, _built(config, bundle, trust_code=trust_code), device=device)
+
+    def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
+        """Scores a batch.
+
+        Args:
+            images: (N, C, H, W). Floats are taken as preprocessed, as the model takes them; uint8 are raw pixels and
+                go through the preprocessing of the bundle.
+            sample_ids: names of the samples; their positions if None.
+            explain: how many of the strongest drivers of each score to name.
+
+        Returns:
+            One row for each sample: `sample_id`, `prediction`, for each detector `probability_*` (missing for a
+            one-class model), `score_*` (higher = more likely wrong or OOD), `p_value_*` and, if asked for,
+            `drivers_*`; then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
+
+        Raises:
+            DataError: images of another form.
+            ModelError: the model cannot take the images.
+        """
+        batch = self._batch(images)
+        names = [str(place) for place in range(len(batch))] if sample_ids is None else list(sample_ids)
+        if len(names) != len(batch):
+            raise DataError(f"sample_ids: wanted {len(batch)} names, one for each image, got {len(names)}")
+        values = self._values(batch)
+        usable = _usable(values)
+        table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
+        kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
+        table.insert(0, "sample_id", [names[place] for place in kept])
+        if not len(lost):
+            return table
+        joined = with_errors(table, [names[place] for place in lost], [NOT_FINITE] * len(lost))
+        return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
+
+    def preprocess(self, pixels: NDArray[np.uint8]) -> Tensor:
+        """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
+        return self._preprocess(pixels)
+
+    def columns(self, *, explain: int = 0) -> list[str]:
+        """The names of the columns of a result, in order."""
+        kinds = ["probability", "score", "p_value", *(["drivers"] if explain else [])]
+        of_detectors = [f"{kind}_{name}" for name in self.bundle.detectors for kind in kinds]
+        return ["sample_id", "prediction", *of_detectors, "decision", "reason", "error"]
+
+    def _batch(self, images: Images) -> Tensor:
+        found = images.detach() if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
+        if found.ndim != 4:
+            raise DataError(f"images: wanted shape (N, C, H, W), got {tuple(found.shape)}")
+        if found.dtype == torch.uint8:
+            pixels = found.cpu().numpy().transpose(0, 2, 3, 1)
+            prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
+            return torch.stack(prepared) if prepared else torch.empty(0, *self.input_shape)
+        if not found.is_floating_point():
+            raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
+        return found.float()
+
+    def _values(self, batch: Tensor) -> NDArray[np.float64]:
+        # A single image takes another way through the engine, whose rounding differs; so it comes twice.
+        pair = batch.repeat(2, 1, 1, 1) if len(batch) == 1 else batch
+        with self._lock, torch.inference_mode(mode=False), torch.enable_grad():
+            # A clone made outside inference mode can take part in a graph.
+            return self._extractor.values(pair.clone())[: len(batch)]
+
+    def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
+        logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
+        table: dict[str, Any] = {"prediction": pd.array(logits.argmax(axis=1), dtype="Int64")}
+        fires: dict[str, NDArray[np.bool_]] = {}
+        for name, detector in self.bundle.detectors.items():
+            scores = detector.model.decision(features)
+            table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
+            table[f"score_{name}"] = scores
+            table[f"p_value_{name}"] = p_values(detector.calibration, scores)
+            if explain:
+                found = drivers(detector.model, features, k=explain)
+                table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
+            fires[name] = scores > detector.threshold.value
+        reasons = [_reason({name: bool(fired[row]) for name, fired in fires.items()}) for row in range(len(features))]
+        table["decision"] = ["reject" if reason else "accept" for reason in reasons]
+        return pd.DataFrame({**table, "reason": reasons, "error": [""] * len(features)})
+
+    def _self_test(self) -> None:
+        """Sees that the model answers as it did, and learns the sample layout on the way."""
+        test = self.bundle.self_test
+        values = self._values(self_test_images(test.images))
+        if self._extractor.names != self.bundle.columns:
+            raise BundleError(
+                f"the model gives {values.shape[1]} columns, other than the {len(self.bundle.columns)} of the bundle; "
+                "the names or number of its parameters or layers changed"
+            )
+        wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
+        logits = logit_columns(wanted.columns)
+        largest = float(np.nanmax(np.abs(wanted[logits].to_numpy()), initial=0.0))
+        _check_close("logits", wanted[logits].to_numpy(), got[logits].to_numpy(), LOGIT_TOLERANCE * largest)
+        usable = _usable(test.answers) & _usable(values)
+        for name, detector in self.bundle.detectors.items():
+            before, now = (detector.model.decision(frame.loc[usable]) for frame in (wanted, got))
+            allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
+            _check_close(f"score '{name}'", before, now, allowed)
+
+
+def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
+    """A table of results, and below it rows for samples that could not be scored."""
+    nothing = [""] * len(sample_ids)
+    known = {"sample_id": sample_ids, "decision": ["error"] * len(sample_ids), "error": errors}
+    text = [str(name) for name in table.columns if name in (*known, "reason") or str(name).startswith("drivers_")]
+    joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(sample_ids)))
+    return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})
+
+
+def _wrong_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At the share of wrong predictions among the samples that fitted the meta model."""
+    notes = detector.model.notes
+    return at_prevalence(scores, n=int(notes["n"]), n_positive=int(notes["n_positive"]))
+
+
+def _ood_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """With OOD samples as common as others; nothing is known of their share. Missing for a one-class model."""
+    if detector.model.kind != "logistic":
+        return np.full(len(scores), np.nan)
+    return at_prevalence(scores, n=2, n_positive=1)
+
+
+PROBABILITIES: Mapping[str, Callable[[Detector, NDArray[np.float64]], NDArray[np.float64]]] = {
+    "wrong": _wrong_probability,
+    "ood": _ood_probability,
+}
+
+
+def _usable(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.asarray(np.isfinite(values).all(axis=1), dtype=np.bool_)
+
+
+def _reason(fired: Mapping[str, bool]) -> str:
+    return "; ".join(REASONS[name] for name, is_so in fired.items() if is_so)
+
+
+def _built(config: ModelConfig, bundle: Bundle, *, trust_code: bool) -> nn.Module:
+    if bundle.weights is None or config.checkpoint is not None:
+        return build_model(config, trust_code=trust_code)
+    with torch.random.fork_rng():  # the random weights it starts with are replaced
+        model = build_model(config, trust_code=trust_code)
+    try:
+        model.load_state_dict(bundle.weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise BundleError(f"the weights in the bundle do not fit {config.source}: {reason}") from None
+    return model
+
+
+def _check_weights(bundle: Bundle, model: nn.Module) -> None:
+    got = weights_sha256(model)
+    if got != bundle.weights_sha256:
+        raise BundleError(
+            f"the bundle was made for weights of hash {bundle.weights_sha256[:12]}..., the model has {got[:12]}...; "
+            "use the checkpoint it was made with, or make the bundle anew"
+        )
+
+
+def _check_close(
+    what: str, wanted: NDArray[np.float64], got: NDArray[np.float64], allowed: NDArray[np.float64] | float
+) -> None:
+    gap = np.abs(np.nan_to_num(got) - np.nan_to_num(wanted))
+    if not (np.isfinite(wanted) == np.isfinite(got)).all() or (gap > allowed).any():
+        raise BundleError(
+            f"self-test: {what} differ from those the bundle was made with by up to {float(gap.max()):.3g}; the code "
+            "of the model or a package changed in a way that changes its answers. Make the bundle anew"
+        )

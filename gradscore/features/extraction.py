@@ -1,0 +1,278 @@
+"""From a configuration to feature tables: one row per sample, one column per loss, parameter group and statistic."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from ..columns import COSINE
+from ..config import Config, FeaturesConfig
+from ..data import FIT, SampleDataset, collate, count_shards, load_batches, plan_batches
+from ..errors import ConfigError, DataError
+from ..gradients import GradientWarning
+from ..losses import LOSS_NAMES
+from ..models import build_model, find_last_layer, group_parameters
+from ..statistics import norm_order
+from ..store import RunWriter, check_target, describe_inputs, is_complete, write_head
+from ..system import closest, resolve_device
+from .class_gradients_pass import check_samples, mean_gradients
+from .datasets import open_datasets
+from .extractor import Computed, Extractor, joined_rows
+
+WARM_UP = 3
+"""Samples shown to the engine before a run."""
+
+
+class Progress(Protocol):
+    """Is told how far an extraction is."""
+
+    def __call__(self, split: str, done: int, total: int) -> None:
+        """`done` of the `total` samples of all splits are there; `split` is being worked on.
+
+        With `gradient_cosine`, the samples of `in_dist.fit` count twice: they are looked at before all others, too.
+        """
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What is in a split and what it took.
+
+    Attributes:
+        name: the split.
+        samples: rows in its table.
+        labelled: those with a label.
+        accuracy: of the classifier; None without labels.
+        computed: samples looked at this time; the others were there already.
+        seconds: spent on them.
+        non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
+        skipped: samples that could not be used, as `id: reason`.
+    """
+
+    name: str
+    samples: int
+    labelled: int
+    accuracy: float | None
+    computed: int
+    seconds: float
+    non_finite: int
+    skipped: list[str]
+
+
+@dataclass(frozen=True)
+class ExtractSummary:
+    """What an extraction did.
+
+    Attributes:
+        run: the run folder.
+        device: the kind of device that computed.
+        splits: one summary each, in order.
+        feature_count: columns of features.
+        notices: what fell back to a slower way and why, and what else the reader of the figures should know.
+        was_complete: everything was there already, nothing was computed.
+    """
+
+    run: Path
+    device: str
+    splits: list[SplitSummary]
+    feature_count: int
+    notices: list[str]
+    was_complete: bool
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of the classifier over all labelled samples; None without any."""
+        shares = [(split.accuracy, split.labelled) for split in self.splits if split.accuracy is not None]
+        labelled = sum(count for _, count in shares)
+        return sum(share * count for share, count in shares) / labelled if labelled else None
+
+
+def extract(
+    config: Config, *, out: Path | None = None, trust_code: bool = False, progress: Progress | None = None
+) -> ExtractSummary:
+    """Computes the feature tables of a run, or what is missing of them.
+
+    The values depend neither on the number of workers nor on interruptions: a shard of a table always starts a new
+    batch.
+
+    Args:
+        config: the settings; `config.extract` says how to compute.
+        out: the run folder, instead of `config.run`.
+        trust_code: allow a `python:` model, whose code is run.
+        progress: told after every batch.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        ConfigError: an unknown loss, statistic or parameter pattern, or a device that is not there.
+        ModelError: a model that cannot be built, or whose outputs do not fit.
+        DataError: data that cannot be used.
+        StoreError: a run folder made from other inputs, or with a damaged shard.
+        EngineError: gradients that cannot be computed.
+    """
+    config = config if out is None else config.model_copy(update={"run": out.absolute()})
+    device = resolve_device(config.extract.device)
+    check_names(config.features)
+    model = _seeded_model(config, trust_code=trust_code)
+    groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
+    datasets = open_datasets(config)
+    fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
+    layer = find_last_layer(model, config.features.penultimate)
+    inputs = describe_inputs(
+        config,
+        model=model,
+        device=device.type,
+        groups=groups,
+        fingerprints=fingerprints,
+        penultimate=None if layer is None else layer.name,
+    )
+    extractor = Extractor(
+        model.to(device),
+        num_classes=config.model.num_classes,
+        features=config.features,
+        groups=groups,
+        last_layer=layer,
+    )
+    was_complete = is_complete(config.run, check_target(config.run, inputs))
+    with warnings.catch_warnings(), torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False):
+        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+        if not was_complete:
+            _warm_up(extractor, datasets["in_dist.fit"], config=config)
+        with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+            if layer is not None and not was_complete:
+                write_head(config.run, layer.head)
+            task = _Task(config, extractor, writer, _Counter(sum(map(len, datasets.values())), progress))
+            if COSINE in config.features.columns and not was_complete:
+                task.look_ahead(datasets[FIT])
+            splits = [_completed(task, name, dataset) for name, dataset in datasets.items()]
+            if not was_complete:
+                writer.finish(feature_count=len(extractor.feature_names), notices=_notices(config, extractor))
+    return ExtractSummary(
+        run=config.run,
+        device=device.type,
+        splits=splits,
+        feature_count=writer.manifest["feature_count"],
+        notices=writer.manifest["notices"],
+        was_complete=was_complete,
+    )
+
+
+def check_names(features: FeaturesConfig) -> None:
+    """Makes sure that the losses and statistics exist.
+
+    Raises:
+        ConfigError: one does not.
+    """
+    for place, loss in enumerate(features.losses):
+        if loss not in LOSS_NAMES:
+            raise ConfigError(f"features.losses.{place}: no loss '{loss}'; {closest(loss, LOSS_NAMES)}")
+    for statistic in features.statistics:
+        norm_order(statistic)
+
+
+@dataclass
+class _Counter:
+    """Adds up samples and tells how far the extraction is."""
+
+    total: int
+    progress: Progress | None
+    done: int = 0
+
+    def add(self, split: str, samples: int) -> None:
+        self.done += samples
+        if self.progress is not None:
+            self.progress(split, self.done, self.total)
+
+
+@dataclass(frozen=True)
+class _Task:
+    config: Config
+    extractor: Extractor
+    writer: RunWriter
+    counter: _Counter
+
+    def look_ahead(self, fit: SampleDataset) -> None:
+        """Has the extractor compare gradients with the means of the fit split, computed first if need be."""
+        self.counter.total += len(fit)
+        means = mean_gradients(
+            self.extractor, fit, self.writer, config=self.config, progress=lambda done: self.counter.add(FIT, done)
+        )
+        self.extractor.compare_with(means)
+
+
+def _seeded_model(config: Config, *, trust_code: bool) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(config.extract.seed)
+        return build_model(config.model, trust_code=trust_code)
+
+
+def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) -> None:
+    """Shows the engine the first samples of the run, so that what it learns there is the same after an interruption.
+
+    A model or first samples that cannot be used are found here, before there is a run folder.
+    """
+    batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
+    check_samples(batch, split=FIT, on_error=config.extract.on_error)
+    if len(batch.images):
+        extractor.prepare(batch.images)
+
+
+def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
+    """Computes the shards of a split that are missing."""
+    began = time.perf_counter()
+    options = task.config.extract
+    shards = count_shards(len(dataset), shard_size=options.part_size)
+    notes = task.writer.existing(split, shards)
+    planned = plan_batches(
+        len(dataset),
+        shards=[number for number in range(shards) if number not in notes],
+        shard_size=options.part_size,
+        batch_size=options.batch_size,
+    )
+    computed = sum(batch.stop - batch.start for batch in planned)
+    task.counter.add(split, len(dataset) - computed)
+    rows: list[Computed] = []
+    for plan, batch in zip(
+        planned,
+        load_batches(dataset, planned, workers=options.workers, pin=task.extractor.device.type == "cuda"),
+        strict=True,
+    ):
+        check_samples(batch, split=split, on_error=options.on_error)
+        rows.append(Computed(batch, task.extractor.values(batch.images, leave_out=split == FIT)))
+        task.counter.add(split, plan.stop - plan.start)
+        if plan.last:
+            names, classes = task.extractor.names, task.config.model.num_classes
+            shard = joined_rows(rows, split=split, names=names, num_classes=classes)
+            notes[plan.shard] = task.writer.write(split, plan.shard, shard)
+            rows = []
+    if not any(note.rows for note in notes.values()):
+        first = notes[0].skipped[0]
+        raise DataError(f"split {split}: all {len(dataset)} samples were skipped; {first.sample_id}: {first.error}")
+    seconds = time.perf_counter() - began
+    ordered = [notes[number] for number in range(shards)]
+    entry = task.writer.finish_split(split, ordered, samples=computed, seconds=seconds)
+    return SplitSummary(
+        name=split,
+        samples=entry["rows"],
+        labelled=entry["labelled"],
+        accuracy=entry["accuracy"],
+        computed=computed,
+        seconds=seconds,
+        non_finite=entry["non_finite"],
+        skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
+    )
+
+
+def _notices(config: Config, extractor: Extractor) -> list[str]:
+    notices = list(extractor.notices)
+    if config.model.checkpoint is None:
+        notices.append(f"model.checkpoint is null: random weights, made with seed {config.extract.seed}")
+    if config.features.autocast is not None:
+        notices.append(f"features.autocast: the network ran in {config.features.autocast}, which all features show")
+    return notices

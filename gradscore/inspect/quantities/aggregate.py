@@ -1,0 +1,208 @@
+"""What becomes of a value that is observed again and again: running moments, or the values themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from math import inf, nan, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+
+POINTS = ("mean", "std", "min", "max")
+"""Statistics that both aggregates have."""
+
+QUARTILES = ("median", "Q1", "Q3", "IQR")
+"""Statistics that need the values themselves."""
+
+BANDS = ("std", "min-max", "Q1-Q3")
+"""Ranges: mean less and plus one standard deviation, extremes, quartiles."""
+
+
+class Running:
+    """Count, mean, population variance, minimum and maximum of values, without keeping them.
+
+    Values that are not finite are counted apart and enter nothing else.
+
+    Attributes:
+        count: of finite values.
+        non_finite: of the others.
+        mean: of the finite values; NaN without any.
+        minimum: smallest finite value; NaN without any.
+        maximum: largest finite value; NaN without any.
+
+    Source: Welford 1962, "Note on a method for calculating corrected sums of squares and products"; Chan, Golub,
+        LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances", for `merge`.
+
+    Example:
+        >>> running = Running()
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     running.add(value)
+        >>> running.mean, running.point("max")
+        (3.0, 6.0)
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.non_finite = 0
+        self.mean = nan
+        self.minimum = nan
+        self.maximum = nan
+        self._squares = 0.0
+
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+        if not math.isfinite(value):
+            self.non_finite += 1
+            return
+        self.count += 1
+        if self.count == 1:
+            self.mean = self.minimum = self.maximum = value
+            return
+        difference = value - self.mean
+        self.mean += difference / self.count
+        self._squares += difference * (value - self.mean)
+        self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
+
+    def merge(self, other: Aggregate) -> None:
+        """Takes in everything another aggregate of the same kind holds, as if it had been added here."""
+        if not isinstance(other, Running):
+            raise ConfigError("running and in-memory aggregates cannot be merged: the values of one of them are gone")
+        self.non_finite += other.non_finite
+        if not other.count:
+            return
+        if not self.count:
+            self.mean, self.minimum, self.maximum = other.mean, other.minimum, other.maximum
+        else:
+            difference = other.mean - self.mean
+            total = self.count + other.count
+            self._squares += difference**2 * self.count * other.count / total
+            self.mean += difference * other.count / total
+            self.minimum, self.maximum = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        self._squares += other._squares
+        self.count += other.count
+
+    @property
+    def variance(self) -> float:
+        """Population variance: the sum of squared deviations over the count; NaN without a value."""
+        return self._squares / self.count if self.count else nan
+
+    def point(self, name: str) -> float:
+        """A statistic.
+
+        Args:
+            name: one of `POINTS`.
+
+        Returns:
+            Its value, NaN without values.
+
+        Raises:
+            ConfigError: another name.
+        """
+        if name == "std":
+            return sqrt(self.variance)
+        check_statistics(points=[name], bands=[], in_place=True)
+        return {"mean": self.mean, "min": self.minimum, "max": self.maximum}[name]
+
+    def band(self, name: str) -> tuple[float, float]:
+        """A range, from low to high, by a name of `BANDS`; `ConfigError` for `Q1-Q3`, which needs the values."""
+        check_statistics(points=[], bands=[name], in_place=True)
+        return _band(self, name)
+
+
+class Series:
+    """Values kept in memory, in order; the same answers as `Running`, and quartiles.
+
+    Quartiles interpolate linearly between the two nearest values, as `numpy.quantile` does.
+
+    Attributes:
+        values: everything that was added, in order, finite or not.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+        self.values.append(value)
+
+    def merge(self, other: Aggregate) -> None:
+        """Appends the values of another aggregate of the same kind."""
+        if not isinstance(other, Series):
+            raise ConfigError("running and in-memory aggregates cannot be merged: the values of one of them are gone")
+        self.values += other.values
+
+    @property
+    def count(self) -> int:
+        """The number of finite values."""
+        return len(self._finite())
+
+    @property
+    def non_finite(self) -> int:
+        """The number of values that are not finite."""
+        return len(self.values) - self.count
+
+    def point(self, name: str) -> float:
+        """A statistic of the finite values by a name of `POINTS` or `QUARTILES`; NaN without values."""
+        check_statistics(points=[name], bands=[], in_place=False)
+        values = self._finite()
+        if not len(values):
+            return nan
+        if name == "IQR":
+            return self.point("Q3") - self.point("Q1")
+        if name in QUARTILES:
+            return float(np.quantile(values, {"Q1": 0.25, "median": 0.5, "Q3": 0.75}[name]))
+        return float({"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}[name])
+
+    def band(self, name: str) -> tuple[float, float]:
+        """A range, from low to high, by a name of `BANDS`."""
+        check_statistics(points=[], bands=[name], in_place=False)
+        return _band(self, name)
+
+    def _finite(self) -> NDArray[np.float64]:
+        values = np.asarray(self.values, dtype=np.float64)
+        return values[np.isfinite(values)]
+
+
+Aggregate = Running | Series
+
+
+def _band(aggregate: Aggregate, name: str) -> tuple[float, float]:
+    if name == "std":
+        mean, std = aggregate.point("mean"), aggregate.point("std")
+        return mean - std, mean + std
+    low, _, high = name.partition("-")
+    return aggregate.point(low), aggregate.point(high)
+
+
+def check_statistics(*, points: Iterable[str], bands: Iterable[str], in_place: bool) -> None:
+    """Makes sure that statistics exist, and that in-place aggregation has them.
+
+    Args:
+        points: names of single figures.
+        bands: names of ranges.
+        in_place: whether the values themselves are not kept.
+
+    Raises:
+        ConfigError: one of them does not, or needs in-memory aggregation.
+    """
+    for kind, names, known in (("statistic", points, (*POINTS, *QUARTILES)), ("range", bands, BANDS)):
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"no {kind} {name!r}; there are {', '.join(known)}")
+            if in_place and (name in QUARTILES or name == "Q1-Q3"):
+                raise ConfigError(
+                    f"{kind} {name!r} needs the values themselves, which in-place aggregation does not keep; "
+                    "set inplace=False"
+                )
+
+
+def limits(aggregates: Iterable[Aggregate]) -> tuple[float, float]:
+    """Smallest and largest finite value over several aggregates; (inf, -inf) without values."""
+    low, high = inf, -inf
+    for each in aggregates:
+        if each.count:
+            low, high = min(low, each.point("min")), max(high, each.point("max"))
+    return low, high

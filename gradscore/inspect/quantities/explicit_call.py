@@ -1,0 +1,62 @@
+"""Figures that a training loop hands in itself."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from ...errors import ConfigError
+from .aggregate import Aggregate, Running, Series
+from .quantity import MODEL, Quantity
+
+
+class ExplicitCall(Quantity):
+    """Figures by name, kept as running moments or in memory, as each call says.
+
+    Args:
+        train_loss: name for losses of training.
+        other_loss: name for losses of validation and test.
+        options: see `Quantity`.
+    """
+
+    name = "explicit"
+
+    def __init__(
+        self, *, train_loss: str = "training loss", other_loss: str = "validation loss", **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.train_loss, self.other_loss = train_loss, other_loss
+
+    def push_running(self, name: str, value: float) -> None:
+        """Adds a value to running moments; `ConfigError` if values under this name are kept in memory."""
+        self._push(name, value, Running)
+
+    def push_memory(self, name: str, value: float) -> None:
+        """Keeps a value in memory; `ConfigError` if running moments are kept under this name."""
+        self._push(name, value, Series)
+
+    def push_loss(self, value: float, *, train: bool, running: bool = True) -> None:
+        """Adds a loss.
+
+        Args:
+            value: the loss.
+            train: whether it is one of training.
+            running: keep running moments, not the values.
+        """
+        push = self.push_running if running else self.push_memory
+        push(self.train_loss if train else self.other_loss, value)
+
+    def merge(self, other: Self) -> None:
+        """See `Quantity`."""
+        for measure, layers in other.value.items():
+            mine = self.value.setdefault(measure, {})
+            for layer, aggregate in layers.items():
+                mine.setdefault(layer, type(aggregate)()).merge(aggregate)
+
+    def _push(self, name: str, value: float, kind: type[Aggregate]) -> None:
+        aggregate = self._aggregates.setdefault(name, {}).setdefault(MODEL, kind())
+        if not isinstance(aggregate, kind):
+            raise ConfigError(
+                f"{name!r} is kept {'in memory' if kind is Running else 'as running moments'} since it was first "
+                "pushed; use the same way for every value of a name"
+            )
+        aggregate.add(float(value))

@@ -1,0 +1,211 @@
+"""The signal-to-noise ratio of gradients: how much the samples agree on where a parameter should go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from ...errors import ConfigError
+from ...gradients import Factored, PerSample
+from ...kernels import add_deviations
+from .aligned import aligned_blocks
+from .quantity import MODEL, Row, SampleGradientQuantity
+
+Key = TypeVar("Key")
+
+TINY = torch.finfo(torch.float64).tiny
+
+BUDGET = 1 << 20
+"""Elements of gradients held in float64 at a time."""
+
+
+@dataclass
+class EntryMoments:
+    """Mean and spread over samples of every entry of a gradient, in float64.
+
+    Attributes:
+        count: samples.
+        mean: of the shape of the parameter, flattened.
+        squares: sums of squared deviations from the mean, never negative.
+    """
+
+    count: int
+    mean: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> EntryMoments:
+        """The moments of some samples, (n, p).
+
+        Deviations from the first sample are taken in the precision the gradients have: where all samples nearly agree,
+        they are exact, and nothing cancels.
+        """
+        first = values[0].clone()
+        sums, squares = (torch.zeros_like(first, dtype=torch.float64) for _ in range(2))
+        if not add_deviations(values, first, sums, squares):
+            deviations = (values - first).double()
+            sums, squares = deviations.sum(0), deviations.square_().sum(0)
+        share = sums / len(values)
+        return cls(len(values), first.double() + share, (squares - sums * share).clamp_(min=0))
+
+    @classmethod
+    def of_products(cls, gradient: Factored) -> EntryMoments:
+        """The moments of plain outer products, in float64 and without writing one of them out."""
+        left, right = gradient.left[:, 0, :, 0].double(), gradient.right[:, 0, :, 0].double()
+        count = len(gradient)
+        mean = (left.T @ right).div_(count)
+        squares = (left.square().T @ right.square()).addcmul_(mean, mean, value=-count)
+        return cls(count, mean.flatten(), squares.clamp_(min=0).flatten())
+
+    def merge(self, other: EntryMoments) -> None:
+        """Takes in the moments of other samples; see `aggregate.Running` for the source."""
+        total = self.count + other.count
+        difference = other.mean - self.mean
+        self.squares.add_(other.squares)
+        self.squares.addcmul_(difference, difference, value=self.count * other.count / total)
+        self.mean.add_(difference, alpha=other.count / total)
+        self.count = total
+
+    def copy(self) -> EntryMoments:
+        """The same moments, which change on their own."""
+        return EntryMoments(self.count, self.mean.clone(), self.squares.clone())
+
+
+class MeanGSNR(SampleGradientQuantity):
+    """Squared mean over population variance of each entry's gradient over samples, averaged over entries.
+
+    Both the ratio within each batch (measure "batch") and that over all samples since the last reset (measure "data
+    set") are kept, for every parameter and for the model, in which every entry weighs the same.
+
+    The ratio is biased for few samples: n samples whose gradients are nothing but normal noise give 1 / (n - 3)
+    on average, so compare groups of equal size, or each with that.
+
+    Below two samples a variance says nothing: the ratio is undefined, NaN, and counted in `undefined`. An entry whose
+    gradient is zero for every sample has ratio 0. Entries with a gradient that is not finite are left out.
+
+    Args:
+        epsilon: keeps the denominator from zero.
+        relative: scale `epsilon` by the squared mean, so that the ratio does not depend on the size of gradients (and
+            never exceeds 1 / epsilon); otherwise it is added as it is, as cockpit does, and swamps small gradients.
+        options: see `Quantity`.
+
+    Attributes:
+        moments: by parameter, over all samples since the last reset.
+        undefined: batches with fewer than two samples.
+
+    Raises:
+        ConfigError: an epsilon that is not positive.
+
+    Source: Liu et al. 2020, "Understanding why neural networks generalize well through GSNR of parameters", equation 1.
+    """
+
+    name = "gradient signal-to-noise ratio"
+
+    def __init__(self, *, epsilon: float = 1e-5, relative: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        if not epsilon > 0:
+            raise ConfigError(f"epsilon must be above 0, got {epsilon}")
+        self.epsilon, self.relative = epsilon, relative
+        self.moments: dict[str, EntryMoments] = {}
+        self.undefined = 0
+        self._batch: dict[str, EntryMoments] = {}
+
+    def start(self, samples: int) -> None:
+        """See `SampleGradientQuantity`."""
+        self._batch = {}
+        self.undefined += samples < 2
+
+    def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
+        """See `SampleGradientQuantity`."""
+        if isinstance(gradient, Factored) and gradient.is_outer_product:
+            _merge(self._batch, name, EntryMoments.of_products(gradient))
+            return
+        parts: dict[int, EntryMoments] = {}
+        entries: dict[int, Tensor | None] = {}
+        for block in aligned_blocks(gradient, BUDGET):
+            _merge(parts, block.part, EntryMoments.of(block.values))
+            entries[block.part] = block.entries
+        if parts:
+            _merge(self._batch, name, _joined(parts, entries, parameter.numel()))
+
+    def finish(self) -> None:
+        """See `SampleGradientQuantity`."""
+        for name, ratio in self._means(self._batch).items():
+            self.record("batch", name, ratio)
+        for name, moments in self._batch.items():
+            _merge(self.moments, name, moments)
+        self._batch = {}
+
+    def ratios(self, name: str) -> Tensor:
+        """The ratio of every entry of a parameter over all samples, flattened, float64; NaN where it is undefined."""
+        return self._ratios(self.moments[name])
+
+    def over_data_set(self) -> dict[str, float]:
+        """Mean ratio over all samples since the last reset, by parameter and of the model; NaN where undefined."""
+        return self._means(self.moments)
+
+    def summary(self) -> Iterator[Row]:
+        """Ratios within batches and over the data set."""
+        yield from super().summary()
+        for name, ratio in self.over_data_set().items():
+            yield Row("data set", name, "mean", ratio)
+
+    def reset(self) -> None:
+        """See `Quantity`."""
+        super().reset()
+        self.moments = {}
+        self.undefined = 0
+
+    def merge(self, other: Self) -> None:
+        """See `Quantity`."""
+        super().merge(other)
+        self.undefined += other.undefined
+        for name, moments in other.moments.items():
+            _merge(self.moments, name, moments.copy())
+
+    def _ratios(self, moments: EntryMoments) -> Tensor:
+        if moments.count < 2:
+            return torch.full_like(moments.mean, nan)
+        signal = moments.mean.square()
+        noise = moments.squares / moments.count
+        noise = noise.add_(signal, alpha=self.epsilon) if self.relative else noise.add_(self.epsilon)
+        return signal.div_(noise.clamp_(min=TINY))  # 0 where all gradients are; NaN where one is not finite
+
+    def _means(self, moments: dict[str, EntryMoments]) -> dict[str, float]:
+        sums = {name: _sum(self._ratios(each)) for name, each in moments.items()}
+        means = {name: total / defined if defined else nan for name, (total, defined) in sums.items()}
+        if sums:
+            total, defined = (sum(parts) for parts in zip(*sums.values(), strict=True))
+            means[MODEL] = total / defined if defined else nan
+        return means
+
+
+def _sum(ratios: Tensor) -> tuple[float, int]:
+    """The sum of what is defined, and how many entries are."""
+    total = float(ratios.sum())
+    if isfinite(total):
+        return total, ratios.numel()
+    return float(ratios.nansum()), int((~ratios.isnan()).sum())
+
+
+def _joined(parts: Mapping[int, EntryMoments], entries: Mapping[int, Tensor | None], size: int) -> EntryMoments:
+    """Puts moments of some entries each together to those of all entries."""
+    if entries[0] is None:
+        return parts[0]
+    whole = EntryMoments(parts[0].count, parts[0].mean.new_zeros(size), parts[0].mean.new_zeros(size))
+    for part, moments in parts.items():
+        whole.mean[entries[part]] = moments.mean
+        whole.squares[entries[part]] = moments.squares
+    return whole
+
+
+def _merge(moments: dict[Key, EntryMoments], name: Key, more: EntryMoments) -> None:
+    if name in moments:
+        moments[name].merge(more)
+    else:
+        moments[name] = more

@@ -1,0 +1,225 @@
+"""What all quantities have in common, and what the kinds of them are fed with.
+
+A quantity is fed by an `Inspector`, or by hand: every kind has one method that takes what is to be looked at. It keeps
+what it finds by measure ("norm") and layer, and answers in three ways: `value` (aggregates), `summary()` (rows for
+tables) and `reset()` (a new epoch). Two quantities that saw different batches can be merged.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import ConfigError
+from ...gradients import PerSample
+from .aggregate import POINTS, QUARTILES, Aggregate, Running, Series, check_statistics
+
+Schedule = Callable[[int], bool]
+"""From the number of a training step, counted from 0, to whether it is looked at."""
+
+FLUSH = 512
+"""Values that wait on a device before they are fetched together."""
+
+MODEL = "(model)"
+"""The name under which figures of the whole model are kept."""
+
+
+def every(steps: int) -> Schedule:
+    """A schedule: the first step and then every so many."""
+    if steps < 1:
+        raise ConfigError(f"a schedule needs a positive number of steps, got {steps}")
+    return lambda step: step % steps == 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: which measure of which layer, which statistic of it, and its value."""
+
+    measure: str
+    layer: str
+    statistic: str
+    value: float
+
+
+class Quantity(ABC):
+    """Figures by measure and layer.
+
+    Args:
+        inplace: keep running moments instead of all values; quartiles need the values.
+        line_aggregation: the statistics that are drawn as lines.
+        range_aggregation: the ranges that are drawn as bands.
+        schedule: the training steps that are looked at; all of them by default.
+
+    Attributes:
+        name: under which tables and reports show it; a class sets it.
+        log_scale: whether plots of it should have a logarithmic scale.
+
+    Raises:
+        ConfigError: an unknown statistic or range, or one that in-place aggregation does not have.
+    """
+
+    name: ClassVar[str]
+    log_scale: bool = False
+
+    def __init__(
+        self,
+        *,
+        inplace: bool = True,
+        line_aggregation: str | Iterable[str] = "mean",
+        range_aggregation: str | Iterable[str] | None = ("std", "min-max"),
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.inplace = inplace
+        self.lines = (line_aggregation,) if isinstance(line_aggregation, str) else tuple(line_aggregation)
+        self.bands = (range_aggregation,) if isinstance(range_aggregation, str) else tuple(range_aggregation or ())
+        check_statistics(points=self.lines, bands=self.bands, in_place=inplace)
+        self.schedule = schedule or every(1)
+        self._aggregates: dict[str, dict[str, Aggregate]] = {}
+        self._waiting: list[tuple[str, str, Tensor]] = []
+
+    def record(self, measure: str, layer: str, value: Tensor | float) -> None:
+        """Adds a value, or all values of a tensor.
+
+        Tensors on an accelerator wait there, and are fetched many at a time.
+
+        Args:
+            measure: what is measured.
+            layer: of which layer.
+            value: a number, or a tensor of any shape.
+        """
+        self._aggregates.setdefault(measure, {}).setdefault(layer, Running() if self.inplace else Series())
+        if isinstance(value, Tensor):
+            self._waiting.append((measure, layer, value.detach().double().flatten()))
+            if value.device.type == "cpu" or len(self._waiting) >= FLUSH:
+                self._flush()
+        else:
+            self._flush()
+            self._aggregates[measure][layer].add(float(value))
+
+    @property
+    def value(self) -> dict[str, dict[str, Aggregate]]:
+        """Aggregates by measure and layer, of everything since the start or the last `reset`."""
+        self._flush()
+        return self._aggregates
+
+    def summary(self) -> Iterator[Row]:
+        """All figures as rows."""
+        for measure, layers in self.value.items():
+            for layer, aggregate in layers.items():
+                yield Row(measure, layer, "count", aggregate.count)
+                yield Row(measure, layer, "non_finite", aggregate.non_finite)
+                for point in (*POINTS, *QUARTILES) if isinstance(aggregate, Series) else POINTS:
+                    yield Row(measure, layer, point, aggregate.point(point))
+
+    def reset(self) -> None:
+        """Forgets everything: a new epoch begins, whose figures come from its own batches alone."""
+        self._flush()
+        self._aggregates = {}
+
+    def merge(self, other: Self) -> None:
+        """Takes in what another quantity of the same settings found in other batches.
+
+        Raises:
+            ConfigError: the other one is of another class or aggregates in another way.
+        """
+        if type(other) is not type(self) or other.inplace != self.inplace:
+            raise ConfigError(f"{self.name}: only a {type(self).__name__} of the same settings can be merged")
+        for measure, layers in other.value.items():
+            for layer, aggregate in layers.items():
+                mine = self.value.setdefault(measure, {})
+                mine.setdefault(layer, Running() if self.inplace else Series()).merge(aggregate)
+
+    def wants(self, module: nn.Module) -> bool:
+        """Whether a layer is looked at; all are, unless a class says otherwise."""
+        del module
+        return True
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            numbers = iter(torch.cat([value.to(waiting[0][2].device) for _, _, value in waiting]).tolist())
+            for measure, layer, value in waiting:
+                aggregate = self._aggregates[measure][layer]
+                for _ in range(len(value)):
+                    aggregate.add(next(numbers))
+
+
+class OutputQuantity(Quantity):
+    """Looks at the outputs of layers, in every forward pass.
+
+    Args:
+        record_eval: look at evaluation passes too.
+        evaluation_from_grad: tell evaluation from gradients being disabled; otherwise from `module.training`.
+        options: see `Quantity`.
+    """
+
+    def __init__(self, *, record_eval: bool = False, evaluation_from_grad: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.record_eval = record_eval
+        self.evaluation_from_grad = evaluation_from_grad
+
+    def is_training(self, module: nn.Module) -> bool:
+        """Whether the pass that is running is a training pass."""
+        return torch.is_grad_enabled() if self.evaluation_from_grad else module.training
+
+    @abstractmethod
+    def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
+        """Takes the output of a layer; of several outputs, the first tensor."""
+
+
+class OutputGradientQuantity(Quantity):
+    """Looks at the gradients of the loss with respect to the outputs of layers, in every backward pass."""
+
+    @abstractmethod
+    def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
+        """Takes the gradient with respect to the output of a layer."""
+
+
+class TensorQuantity(Quantity):
+    """Looks at one tensor per name.
+
+    Attributes:
+        source: what an inspector feeds it with: the gradient of every parameter in every backward pass, or the
+            parameters themselves before every training step and at the end of an epoch.
+    """
+
+    source: Literal["gradient", "parameter"] = "gradient"
+
+    @abstractmethod
+    def observe(self, name: str, tensor: Tensor) -> None:
+        """Takes a tensor under the name of its parameter, or any other."""
+
+
+class ModuleQuantity(Quantity):
+    """Looks at modules themselves, at the end of every epoch."""
+
+    @abstractmethod
+    def observe(self, layer: str, module: nn.Module) -> None:
+        """Takes a module."""
+
+
+class SampleGradientQuantity(Quantity):
+    """Looks at the gradients of single samples, one parameter at a time."""
+
+    def start(self, samples: int) -> None:
+        """A batch begins."""
+
+    @abstractmethod
+    def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
+        """Takes the gradients of some samples of the batch with respect to one parameter.
+
+        Args:
+            name: of the parameter.
+            parameter: its values.
+            gradient: of some samples, `len(gradient)` of them; `gradient.blocks(budget)` gives all elements of all of
+                them in any order, `gradient.dense(rows)` those of a few in the shape of the parameter. Both are good
+                only until the method returns.
+        """
+
+    def finish(self) -> None:
+        """The batch is complete."""

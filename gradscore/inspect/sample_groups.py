@@ -1,0 +1,126 @@
+"""Which samples are inspected, and beside which others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..config import Config
+from ..data import TEST, SampleDataset, collate, planned_splits
+from ..errors import DataError, ModelError
+
+Grouping = Literal["split", "correct", "class"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Samples of one split.
+
+    Attributes:
+        images: (N, ...) preprocessed.
+        labels: (N,) int64, -1 for none.
+        predictions: (N,) int64.
+    """
+
+    images: Tensor
+    labels: Tensor
+    predictions: Tensor
+
+
+def choose(
+    config: Config, model: nn.Module, datasets: Mapping[str, SampleDataset], *, samples: int, batch_size: int
+) -> tuple[dict[str, Chosen], list[str]]:
+    """Draws samples of the splits that are reported on: the test split, and OOD sets that are not auxiliary.
+
+    Args:
+        config: says which splits there are, and the seed.
+        model: predicts.
+        datasets: by split.
+        samples: at most so many of each split.
+        batch_size: samples that go through the model at a time.
+
+    Returns:
+        The samples by split, and notices about samples that cannot be used.
+
+    Raises:
+        DataError: a sample that cannot be used, unless the configuration says that they are skipped, or a split of
+            which nothing is left.
+        ModelError: the model returns something else than logits.
+    """
+    found, notices = {}, []
+    for info, _ in planned_splits(config.data).values():
+        if info.name != TEST and not info.is_reported_ood:
+            continue
+        dataset = datasets[info.name]
+        places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
+        batch = collate([dataset[int(place)] for place in places])
+        if batch.bad and config.extract.on_error == "fail":
+            raise DataError(f"split {info.name}, sample {batch.bad[0].sample_id}: {batch.bad[0].error}")
+        if not len(batch.images):
+            raise DataError(f"split {info.name}: none of {len(places)} samples can be used: {batch.bad[0].error}")
+        if batch.bad:
+            notices.append(f"{info.name}: {len(batch.bad)} of {len(places)} samples cannot be used and are left out")
+        found[info.name] = Chosen(
+            batch.images, batch.labels, _predictions(model, batch.images, config.model.num_classes, batch_size)
+        )
+    return found, notices
+
+
+def grouped(chosen: Mapping[str, Chosen], by: Grouping) -> dict[str, Tensor]:
+    """Images by group; groups without a sample are left out.
+
+    Args:
+        chosen: by split.
+        by: "split" for one group per split; "correct" parts the test split into right and wrong predictions and keeps
+            the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
+
+    Returns:
+        Images by name of the group.
+
+    Raises:
+        DataError: no sample has a label, and the grouping needs them.
+    """
+    groups = dict(_groups(chosen, by))
+    found = {name: images for name, images in groups.items() if len(images)}
+    if by != "split" and not bool((chosen[TEST].labels >= 0).any()):
+        raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
+    return found
+
+
+def _groups(chosen: Mapping[str, Chosen], by: Grouping) -> Iterator[tuple[str, Tensor]]:
+    test = chosen[TEST]
+    if by == "class":
+        for label in sorted(set(test.labels[test.labels >= 0].tolist())):
+            yield f"class {label}", test.images[test.labels == label]
+        return
+    if by == "correct":
+        known = test.labels >= 0
+        right = test.labels == test.predictions
+        yield "right", test.images[known & right]
+        yield "wrong", test.images[known & ~right]
+    else:
+        yield TEST, test.images
+    for name, others in chosen.items():
+        if name != TEST:
+            yield name.removeprefix("ood."), others.images
+
+
+def _predictions(model: nn.Module, images: Tensor, classes: int, batch_size: int) -> Tensor:
+    device = next(iter(model.parameters())).device
+    with torch.no_grad():
+        logits = [model(part.to(device)) for part in parts(images, batch_size)]
+    if not isinstance(logits[0], Tensor) or logits[0].shape[1:] != (classes,):
+        got = tuple(logits[0].shape) if isinstance(logits[0], Tensor) else type(logits[0]).__name__
+        raise ModelError(f"the model must return logits of shape (samples, {classes}), got {got}")
+    return torch.cat(logits).argmax(1).cpu()
+
+
+def parts(images: Tensor, size: int) -> Iterator[Tensor]:
+    """Batches of `size` images in order; the last one may have fewer."""
+    for start in range(0, len(images), size):
+        yield images[start : start + size]

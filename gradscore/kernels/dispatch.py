@@ -1,0 +1,196 @@
+"""Compiled loops over rows, with the extra `fast` (Numba): one pass over a block where PyTorch takes five.
+
+Without Numba, on an accelerator and for other dtypes than those named, the functions return None and the caller goes
+the ordinary way; the values differ in the last bits only.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Doubles = NDArray[np.float64]
+
+
+def row_sums(values: Tensor) -> Doubles | None:
+    """Largest and smallest element, sum, sum of squares and sum of magnitudes of every row.
+
+    Args:
+        values: (r, p) with p of at least one.
+
+    Returns:
+        (r, 5) float64, added up in float32 over a few thousand elements at a time; None where there is no kernel for
+        `values`: only for contiguous float32 on the CPU.
+    """
+    loops = _loops()
+    if loops is None or not _usable(values):
+        return None
+    found = np.empty((len(values), 5))
+    loops.sum_rows(*_seen_twice(values.detach().numpy()), found)
+    return found
+
+
+def row_moments(values: Tensor, *, about_mean: bool) -> Doubles | None:
+    """Largest and smallest element, mean, spread and sum of magnitudes of every row, all in float64.
+
+    Args:
+        values: (r, p) with p of at least one.
+        about_mean: take the spread about the mean, not about zero.
+
+    Returns:
+        (r, 5) float64; the spread is the root of the sum of squared deviations, in a second pass and scaled so that
+        squares stay in range. None where there is no kernel for `values`: only for float32 and float64 on the CPU.
+    """
+    loops = _loops()
+    if loops is None or values.dtype not in (torch.float32, torch.float64) or values.device.type != "cpu":
+        return None
+    found = np.empty((len(values), 5))
+    loops.take_moments(*_seen_twice(values.detach().contiguous().numpy()), about_mean, found)
+    return found
+
+
+def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor | None:
+    """For every row the sum of (value - centre) * factor.
+
+    Args:
+        values: (r, p).
+        centres: (c,) with r a multiple of c; row i has centre i modulo c.
+        factors: (r, p).
+
+    Returns:
+        (r,) of the dtype of `values`; None where there is no kernel: only for contiguous float32 on the CPU.
+    """
+    loops = _loops()
+    operands = (values, centres, factors)
+    if loops is None or not all(map(_usable, operands)):
+        return None
+    found = np.empty(len(values), dtype=np.float32)
+    loops.multiply_rows(*(item.detach().numpy() for item in operands), 0, found)
+    return torch.from_numpy(found)
+
+
+def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
+    """The same as `row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
+
+    Args:
+        left: (n, o, s).
+        right: (n, i, s); no size is zero.
+
+    Returns:
+        (n, 5) as `row_sums`; None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
+    """
+    loops = _product_loops(left, right)
+    if loops is None:
+        return None
+    found: Doubles = loops.sum_products(*(_by_lines(each.detach()).numpy() for each in (left, right)))
+    return found
+
+
+def window_sums(
+    left: Tensor,
+    image: Tensor,
+    *,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, int],
+) -> Doubles | None:
+    """The same as `row_sums` of per-sample weight gradients of a convolution, which are never written to memory.
+
+    Args:
+        left: (n, g, o, h, w): gradients at the positions, by groups of channels.
+        image: (n, g, i, H, W): what the windows slide over, before padding; no size of either is zero.
+        kernel: window size.
+        stride: step between windows.
+        dilation: step inside a window.
+        padding: zeros added on both sides.
+
+    Returns:
+        (n * g, 5) as `row_sums`; None as for `product_sums`.
+    """
+    loops = _product_loops(left, image)
+    if loops is None:
+        return None
+    operands = (each.detach().contiguous().numpy() for each in (left, image))
+    found: Doubles = loops.sum_windows(*operands, kernel, stride, dilation, padding)
+    return found
+
+
+def _product_loops(*operands: Tensor) -> ModuleType | None:
+    if _loops() is None or not all(map(_is_float, operands)):
+        return None
+    from . import mkl as blas
+    from . import product_loops
+
+    return product_loops if blas.addresses() else None
+
+
+def _by_lines(matrices: Tensor) -> Tensor:
+    """The same (n, rows, columns), copied unless the elements of rows or of columns lie side by side."""
+    _, row, column = matrices.stride()
+    rows, columns = matrices.shape[1:]
+    by_rows = column == 1 and (row >= columns or rows == 1)
+    by_columns = row == 1 and (column >= rows or columns == 1)
+    return matrices if by_rows or by_columns else matrices.contiguous()
+
+
+def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
+    """For every sample the sum over its rows of (value - centre) * scale * factor, column by column.
+
+    Args:
+        values: (n, t, p).
+        centres: (n, t).
+        scales: (n, t).
+        factors: (n, t, p).
+
+    Returns:
+        (n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
+    """
+    loops = _loops()
+    operands = (values, centres, scales, factors)
+    if loops is None or not all(map(_is_float, operands)):
+        return None
+    samples, tokens, width = values.shape
+    # A network may hold (n, p, t), as patches come from a convolution, or (t, n, p), as attention wants them.
+    by_columns = not values.is_contiguous() and values.transpose(1, 2).is_contiguous()
+    tokens_first = not factors.is_contiguous() and factors.transpose(0, 1).is_contiguous()
+    lines = (factors.transpose(0, 1) if tokens_first else factors.contiguous()).reshape(-1, width)
+    found = np.empty((samples, width), dtype=np.float32)
+    loops.sum_normed(
+        (values.transpose(1, 2) if by_columns else values.contiguous()).detach().numpy(),
+        by_columns,
+        *(each.detach().contiguous().numpy() for each in (centres, scales, lines)),
+        (1, samples) if tokens_first else (tokens, 1),
+        0,
+        found,
+    )
+    return torch.from_numpy(found)
+
+
+def _usable(values: Tensor) -> bool:
+    return _is_float(values) and values.is_contiguous()
+
+
+def _is_float(values: Tensor) -> bool:
+    return values.dtype == torch.float32 and values.device.type == "cpu"
+
+
+@functools.cache
+def _loops() -> ModuleType | None:
+    try:
+        from . import row_loops as loops
+    except ImportError:
+        return None
+    return loops
+
+
+def _seen_twice(values: NDArray[Any]) -> tuple[Any, ...]:
+    """Floating-point numbers, the same seen as integers, and what `loops` needs to compare those."""
+    kind = np.dtype(f"i{values.itemsize}").type
+    return values, values.view(kind), kind(np.iinfo(kind).max)

@@ -1,0 +1,209 @@
+"""The loops of `kernels`; importing this module needs Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from .compile import compiled, shared
+
+CHUNK = 2048
+"""Elements that are added up in float32 before they join a sum in float64, and that the cache keeps."""
+
+FEW = 64
+"""Rows that are added up in float32 before they join a sum in float64."""
+
+ANY_ORDER = {"reassoc", "contract", "nsz"}
+"""Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
+
+Floats = NDArray[Any]
+Integers = NDArray[Any]
+Doubles = NDArray[np.float64]
+
+
+def _extrema(bits: Integers, rest: Any, found: Integers) -> None:
+    """Largest and smallest of floating-point numbers seen as integers, into `found` (2,), seen likewise.
+
+    With all but its sign (`rest`) turned over where it is negative, a floating-point number is an integer of the same
+    order, and integers compare in vector registers.
+    """
+    kind = bits.dtype.type
+    high = low = kind(bits[0] ^ (rest if bits[0] < 0 else kind(0)))
+    for place in range(bits.size):
+        key = kind(bits[place] ^ (rest if bits[place] < 0 else kind(0)))
+        high, low = max(high, key), min(low, key)
+    found[0] = high ^ (rest if high < 0 else kind(0))
+    found[1] = low ^ (rest if low < 0 else kind(0))
+
+
+extrema = compiled(_extrema)
+
+
+def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
+    """Largest, smallest, sum, squares, magnitudes of each row; `bits` is `values` seen as int32."""
+    for row in range(values.shape[0]):
+        total = squares = magnitudes = 0.0
+        largest, smallest = values[row, 0], values[row, 0]
+        ends = np.empty(2, bits.dtype)
+        for start in range(0, values.shape[1], CHUNK):
+            part = values[row, start : start + CHUNK]
+            s, q, m = np.float32(0), np.float32(0), np.float32(0)
+            for place in range(part.size):
+                x = part[place]
+                s += x
+                q += x * x
+                m += abs(x)
+            total += float(s)
+            squares += float(q)
+            magnitudes += float(m)
+            extrema(bits[row, start : start + CHUNK], rest, ends)
+            high, low = ends.view(values.dtype)
+            largest, smallest = max(largest, high), min(smallest, low)
+        found[row, 0] = np.nan if np.isnan(magnitudes) else largest
+        found[row, 1] = np.nan if np.isnan(magnitudes) else smallest
+        found[row, 2] = total
+        found[row, 3] = squares
+        found[row, 4] = magnitudes
+
+
+def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
+    """Largest, smallest, mean, spread, magnitudes of each row, in two passes."""
+    for row in range(values.shape[0]):
+        total = magnitudes = 0.0
+        largest, smallest = values[row, 0], values[row, 0]
+        ends = np.empty(2, bits.dtype)
+        for start in range(0, values.shape[1], CHUNK):
+            part = values[row, start : start + CHUNK]
+            s = m = 0.0
+            for place in range(part.size):
+                x = np.float64(part[place])
+                s += x
+                m += abs(x)
+            total += s
+            magnitudes += m
+            extrema(bits[row, start : start + CHUNK], rest, ends)
+            high, low = ends.view(values.dtype)
+            largest, smallest = max(largest, high), min(smallest, low)
+        mean = total / values.shape[1]
+        centre = mean if about_mean else 0.0
+        scale = max(abs(largest - centre), abs(smallest - centre))
+        squares = 0.0
+        if scale > 0 and scale < np.inf:
+            for place in range(values.shape[1]):
+                x = (np.float64(values[row, place]) - centre) / scale
+                squares += x * x
+        unknown = np.isnan(magnitudes)
+        found[row, 0] = np.nan if unknown else largest
+        found[row, 1] = np.nan if unknown else smallest
+        found[row, 2] = mean
+        found[row, 3] = scale * np.sqrt(squares) if scale < np.inf else scale
+        found[row, 4] = magnitudes
+
+
+def _multiply_rows(values: Floats, centres: Floats, factors: Floats, first: int, found: Floats) -> None:
+    """Sum of (value - centre) * factor of each row; the centres go round, from that of row `first`."""
+    for row in range(values.shape[0]):
+        centre = centres[(first + row) % centres.size]
+        total = 0.0
+        for start in range(0, values.shape[1], CHUNK):
+            part, factor = values[row, start : start + CHUNK], factors[row, start : start + CHUNK]
+            s = np.float32(0)
+            for place in range(part.size):
+                s += (part[place] - centre) * factor[place]
+            total += float(s)
+        found[row] = total
+
+
+def _sum_normed(
+    values: Floats,
+    by_columns: bool,
+    centres: Floats,
+    scales: Floats,
+    factors: Floats,
+    apart: tuple[int, int],
+    first: int,
+    found: Floats,
+) -> None:
+    """Over the rows t of each sample, the sums of (value[t] - centre[t]) * scale[t] * factor[t], column by column.
+
+    Args:
+        values: (n, t, p), or (n, p, t) by columns.
+        by_columns: which.
+        centres: (n, t).
+        scales: (n, t).
+        factors: (all samples * t, p).
+        apart: rows of these from sample to sample and from t to t.
+        first: number of the first sample of `values` among those of `factors`.
+        found: (n, p).
+    """
+    tokens, width = centres.shape[1], found.shape[1]
+    part, total = np.empty(width, np.float32), np.empty(width, np.float64)
+    lines = np.empty((tokens if by_columns else 0, width), np.float32)
+    for sample in range(values.shape[0]):
+        if by_columns:
+            for place in range(np.uintp(width)):
+                for row in range(np.uintp(tokens)):
+                    lines[row, place] = values[sample, place, row]
+        total[:] = 0
+        for start in range(0, tokens, FEW):
+            part[:] = 0
+            for row in range(start, min(start + FEW, tokens)):
+                value = lines[row] if by_columns else values[sample, row]
+                factor = factors[(first + sample) * apart[0] + row * apart[1]]
+                centre, scale = centres[sample, row], scales[sample, row]
+                for place in range(width):
+                    part[place] += (value[place] - centre) * scale * factor[place]
+            for place in range(width):
+                total[place] += part[place]
+        for place in range(width):
+            found[sample, place] = total[place]
+
+
+sum_some_rows = compiled(_sum_rows, fastmath=ANY_ORDER)
+take_some_moments = compiled(_take_moments, fastmath=ANY_ORDER)
+multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
+sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
+
+
+def _sum_parts(parts: int, values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
+    for part in prange(parts):
+        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
+        sum_some_rows(values[rows], bits[rows], rest, found[rows])
+
+
+def _take_parts(parts: int, values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
+    for part in prange(parts):
+        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
+        take_some_moments(values[rows], bits[rows], rest, about_mean, found[rows])
+
+
+def _multiply_parts(parts: int, values: Floats, centres: Floats, factors: Floats, first: int, found: Floats) -> None:
+    for part in prange(parts):
+        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
+        multiply_some_rows(values[rows], centres, factors[rows], first + rows.start, found[rows])
+
+
+def _normed_parts(
+    parts: int,
+    values: Floats,
+    by_columns: bool,
+    centres: Floats,
+    scales: Floats,
+    factors: Floats,
+    apart: tuple[int, int],
+    first: int,
+    found: Floats,
+) -> None:
+    for part in prange(parts):
+        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
+        place = first + rows.start
+        sum_some_normed(values[rows], by_columns, centres[rows], scales[rows], factors, apart, place, found[rows])
+
+
+sum_normed = shared(sum_some_normed, compiled(_normed_parts, parallel=True))
+sum_rows = shared(sum_some_rows, compiled(_sum_parts, parallel=True))
+take_moments = shared(take_some_moments, compiled(_take_parts, parallel=True))
+multiply_rows = shared(multiply_some_rows, compiled(_multiply_parts, parallel=True))

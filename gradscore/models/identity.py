@@ -1,0 +1,38 @@
+"""What a model is told apart by: hashes of its weights and of its code."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..system import file_sha256
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """The hash of all parameters and buffers of a model: names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def is_file_source(source: str) -> bool:
+    """Whether the code of a model source is a Python file, not a module."""
+    return source.startswith("python:") and source.rpartition(":")[0].endswith(".py")
+
+
+def code_sha256(source: str) -> str | None:
+    """The hash of the file a `python:` model comes from; null for other models."""
+    kind, _, rest = source.partition(":")
+    place = rest.rpartition(":")[0]
+    if kind != "python":
+        return None
+    if not is_file_source(source):
+        spec = find_spec(place)
+        place = "" if spec is None or spec.origin is None else spec.origin
+    return file_sha256(Path(place)) if Path(place).is_file() else None

@@ -1,0 +1,35 @@
+"""What may be asked of a model: the section `model` of a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from ..system import AnchoredPath, Section, anchored
+
+
+def anchored_source(source: str, info: ValidationInfo) -> str:
+    """A model source with the path of a Python file made absolute."""
+    kind, _, rest = source.partition(":")
+    file, _, factory = rest.rpartition(":")
+    if kind != "python" or not file.endswith(".py"):
+        return source
+    return f"python:{anchored(Path(file), info)}:{factory}"
+
+
+ModelSource = Annotated[str, AfterValidator(anchored_source)]
+
+
+class ModelConfig(Section):
+    """The classifier: `torchvision:<name>` or `python:<file.py or module>:<factory>`, and its weights.
+
+    `checkpoint` must be given; an explicit null means random weights.
+    """
+
+    source: ModelSource
+    arguments: dict[str, Any] = {}
+    checkpoint: AnchoredPath | None
+    num_classes: Annotated[int, Field(ge=2)]
+    declared_accuracy: Annotated[float, Field(ge=0, le=1)] | None = None

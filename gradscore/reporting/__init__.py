@@ -1,0 +1,46 @@
+"""Pages: what the reports of all rooms share, and the report of an evaluation.
+
+In come plots as plain descriptions (`plots`, in the colours of `palette`) and texts; out come PNG and SVG files
+(`drawing`), interactive figures (`interactive`) and pages that need nothing but a browser (`page`). `evaluation` has
+the report that `gradscore evaluate` writes. Everything that draws needs the extra `report`.
+"""
+
+from __future__ import annotations
+
+from .evaluation import ReportFiles, write_report
+from .page import check_packages, render, write_page, write_plots
+from .palette import GREY, PALETTE, colour
+from .plots import (
+    Curve,
+    Curves,
+    HeatMap,
+    Histograms,
+    LayerLine,
+    LayerProfile,
+    Plot,
+    file_name,
+    histograms,
+    thinned,
+)
+
+__all__ = [
+    "GREY",
+    "PALETTE",
+    "Curve",
+    "Curves",
+    "HeatMap",
+    "Histograms",
+    "LayerLine",
+    "LayerProfile",
+    "Plot",
+    "ReportFiles",
+    "check_packages",
+    "colour",
+    "file_name",
+    "histograms",
+    "render",
+    "thinned",
+    "write_page",
+    "write_plots",
+    "write_report",
+]

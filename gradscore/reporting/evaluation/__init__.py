@@ -1,0 +1,50 @@
+"""The report of a run: one HTML page that needs nothing else, the same in Markdown, and its plots as PNG and SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...store import RunFolder
+from ..page import check_packages
+
+if TYPE_CHECKING:
+    from ...evaluation import EvaluationReport
+
+__all__ = ["ReportFiles", "write_report"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFiles:
+    """What was written.
+
+    Attributes:
+        html: the page, self-contained.
+        markdown: the same in Markdown, with links to the plots.
+        plots: PNG and SVG of every plot.
+    """
+
+    html: Path
+    markdown: Path
+    plots: list[Path]
+
+
+def write_report(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
+    """Writes `evaluation/report.html`, `report.md` and `plots/` of a run.
+
+    Args:
+        run: the run folder.
+        evaluation: what `evaluate_run` found in it.
+
+    Returns:
+        The files.
+
+    Raises:
+        MissingExtraError: a package the report needs is not installed.
+        StoreError: a damaged file.
+    """
+    check_packages("report", "evaluate again")
+    from .page import write_files  # imports those packages
+
+    return write_files(run, evaluation)

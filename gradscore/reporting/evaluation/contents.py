@@ -1,0 +1,170 @@
+"""Which plots a report has, from the scores of its samples and the meta models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ...evaluation import LOGIT_LR, positive_of, reliability, risk_coverage
+from ...meta import MetaModel
+from ...system import FloatArray
+from ..palette import GREY, PALETTE, colour
+from ..plots import Curve, Curves, HeatMap, Plot, file_name, histograms, thinned
+from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+
+META, RIVAL, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
+
+
+def block_of(table: pd.DataFrame, task: str, protocol: str, dataset: str) -> pd.DataFrame:
+    """The rows of one reported data set."""
+    chosen = (table["task"] == task) & (table["protocol"] == protocol) & (table["dataset"] == dataset)
+    return table[chosen]
+
+
+def misclassification_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
+    """ROC, risk-coverage, distributions and reliability for wrong predictions; none with one class only."""
+    for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
+        block = block_of(table, MISCLASSIFICATION, IN_DIST_ONLY, dataset)
+        best = figures.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
+        if best is None:
+            continue
+        wrong = positive_of(block)
+        shown = {"meta": META, best: RIVAL} | ({LOGIT_LR: LOGITS} if block[LOGIT_LR].notna().all() else {})
+        yield Curves(
+            name="misclassification-roc",
+            title="Wrong predictions: ROC",
+            caption="Share of wrong predictions caught against false alarms, for every threshold.",
+            x_label="share of right predictions flagged",
+            y_label="share of wrong predictions flagged",
+            curves=[*(_roc(block[name], wrong, name, colour) for name, colour in shown.items()), _chance()],
+        )
+        risks = {name: risk_coverage(block[name], wrong) for name in shown}
+        yield Curves(
+            name="misclassification-risk-coverage",
+            title="Risk against coverage",
+            caption="Errors among the accepted samples when the most suspicious ones are refused; lower is better.",
+            x_label="coverage: share accepted",
+            y_label="risk: share wrong among them",
+            curves=[
+                Curve(name=name, x=x, y=y, colour=shown[name])
+                for name, curve in risks.items()
+                for x, y in [thinned(curve.coverage, curve.risk)]
+            ],
+            unit_square=False,
+        )
+        values = block["meta"].to_numpy(dtype=np.float64)
+        yield histograms(
+            [("right", values[~wrong], META), ("wrong", values[wrong], RIVAL)],
+            name="misclassification-scores",
+            title="Scores of right and wrong predictions",
+            caption="Log-odds of the meta model. The less the two overlap, the better.",
+            x_label="score of the meta model",
+        )
+        curve = reliability(block["probability"], wrong)
+        brier = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", "brier")
+        ece = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", "ece")
+        said = f" Brier score {brier['value']:.4f}, ECE {ece['value']:.4f}." if brier and ece else ""
+        yield Curves(
+            name="reliability",
+            title="Is the probability what it says?",
+            caption="Predicted probability of being wrong against the share that is wrong; on the dotted line it is "
+            f"exactly right. Larger points stand for more samples.{said}",
+            x_label="predicted probability",
+            y_label="share wrong",
+            curves=[
+                Curve(name="meta", x=curve.predicted, y=curve.observed, colour=META, sizes=curve.count),
+                _chance("exactly right"),
+            ],
+        )
+
+
+def ood_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
+    """ROC of every OOD set, and the distributions of each, for the headline protocol."""
+    for protocol in figures.protocols("ood")[:1]:
+        blocks = {name: block_of(table, "ood", protocol, name) for name in figures.datasets("ood", protocol)}
+        curves = [
+            _roc(block["meta"], positive_of(block), name, colour(place))
+            for place, (name, block) in enumerate(blocks.items())
+        ]
+        yield Curves(
+            name="ood-roc",
+            title=f"Out of distribution: ROC, {protocol}",
+            caption="Share of OOD samples caught by the meta model against false alarms, for every threshold.",
+            x_label="share of in-distribution samples flagged",
+            y_label="share of OOD samples flagged",
+            curves=[*curves, _chance()],
+        )
+        for name, block in blocks.items():
+            ood = positive_of(block)
+            values = np.asarray(block["meta"], dtype=np.float64)
+            if protocol == "in_dist_only":
+                values = np.log10(np.maximum(values, np.finfo(np.float64).tiny))
+            yield histograms(
+                [("in-distribution", values[~ood], META), (name, values[ood], RIVAL)],
+                name=f"ood-scores-{file_name(name)}",
+                title=f"Scores: {name}",
+                caption="Scores of the meta model on in-distribution samples and on this OOD set.",
+                x_label="score of the meta model" + (", log10" if protocol == "in_dist_only" else ""),
+            )
+
+
+def weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Iterator[Plot]:
+    """Heat maps layer x statistic of the magnitudes of coefficients, one for each loss; the mean over the models."""
+    linear = [model for model in models if "coefficients" in model.arrays]
+    if not linear:
+        return
+    weights = pd.Series(mean_weights(linear))
+    parts = [label.split("/", 1) for label in weights.index]
+    for loss in dict.fromkeys(start for start, _ in parts if start != "score"):
+        rows: dict[str, dict[str, float]] = {}
+        for label, weight in weights.items():
+            start, _, rest = str(label).partition("/")
+            layer, _, statistic = rest.rpartition("/")
+            if start == loss:
+                rows.setdefault(layer, {})[statistic] = float(weight)
+        columns = list(dict.fromkeys(statistic for row in rows.values() for statistic in row))
+        several = f", mean over {len(linear)} models" if len(linear) > 1 else ""
+        yield HeatMap(
+            name=f"weights-{name}-{file_name(loss)}",
+            title=f"{title}: {loss}",
+            caption=f"Magnitude of the coefficient of each scaled input{several}: layers down, statistics across.",
+            rows=list(rows),
+            columns=columns,
+            values=np.array([[row.get(column, np.nan) for column in columns] for row in rows.values()]),
+        )
+
+
+def share_of_logits(models: Sequence[MetaModel]) -> float | None:
+    """Share of the magnitude of all coefficients that lies on scores of the logits; None without a linear model."""
+    linear = [model for model in models if "coefficients" in model.arrays]
+    weights = mean_weights(linear) if linear else {}
+    total = sum(weights.values())
+    return sum(weight for name, weight in weights.items() if name.startswith("score/")) / total if total else None
+
+
+def mean_weights(models: Sequence[MetaModel]) -> dict[str, float]:
+    """Mean magnitude of the coefficient of each input over linear models of the same inputs."""
+    stacked = np.mean([np.abs(model.arrays["coefficients"]) for model in models], axis=0)
+    return {name: float(weight) for name, weight in zip(models[0].inputs, stacked, strict=True)}
+
+
+def roc_points(scores: FloatArray, positive: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """False and true positive rates (G + 1,) at every distinct score, from flagging nothing to flagging everything."""
+    _, group = np.unique(-scores, return_inverse=True)
+    hits, sizes = np.bincount(group, weights=positive), np.bincount(group)
+    found, flagged = np.cumsum(hits), np.cumsum(sizes - hits)
+    return np.r_[0.0, flagged / flagged[-1]], np.r_[0.0, found / found[-1]]
+
+
+def _roc(
+    scores: pd.Series[float], positive: np.ndarray[tuple[int], np.dtype[np.bool_]], name: str, colour: str
+) -> Curve:
+    x, y = thinned(*roc_points(np.asarray(scores, dtype=np.float64), positive.astype(np.float64)))
+    return Curve(name=name, x=x, y=y, colour=colour)
+
+
+def _chance(name: str = "chance") -> Curve:
+    ends = np.array([0.0, 1.0])
+    return Curve(name=name, x=ends, y=ends, colour=GREY, dashed=True)

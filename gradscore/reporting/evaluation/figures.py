@@ -1,0 +1,62 @@
+"""The records of an evaluation, by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...evaluation import BASELINES, Record, is_group
+
+MISCLASSIFICATION = "misclassification"
+IN_DIST_ONLY = "in_dist_only"
+HEADLINES = ("leave_one_out", "in_dist_only", "known")
+"""Protocols of the task `ood`; the first one there is makes the headline."""
+
+
+class Figures:
+    """Looks records up.
+
+    Args:
+        records: as `evaluate_run` gives them.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = {
+            (each["task"], each["protocol"], each["dataset"], each["score"], each["metric"]): each for each in records
+        }
+
+    def get(self, task: str, protocol: str, dataset: str, score: str, metric: str = "auroc") -> Record | None:
+        """The record, or None where there is none or its value is None."""
+        record = self._records.get((task, protocol, dataset, score, metric))
+        return None if record is None or record["value"] is None else record
+
+    def protocols(self, task: str) -> list[str]:
+        """The protocols of a task, in order, the headline first."""
+        found = _distinct(key[1] for key in self._records if key[0] == task)
+        return sorted(found, key=lambda name: HEADLINES.index(name) if name in HEADLINES else len(HEADLINES))
+
+    def datasets(self, task: str, protocol: str) -> list[str]:
+        """The data sets of a protocol, without groups of them."""
+        return [name for name in self._all_datasets(task, protocol) if not is_group(name)]
+
+    def groups(self, protocol: str) -> list[str]:
+        """The names of the groups of OOD sets of a protocol."""
+        return [
+            name.removesuffix(" (mean)") for name in self._all_datasets("ood", protocol) if name.endswith(" (mean)")
+        ]
+
+    def scores(self, task: str, protocol: str) -> list[str]:
+        """The scores of a protocol, `meta` first."""
+        return _distinct(key[3] for key in self._records if key[:2] == (task, protocol) and key[4] == "auroc")
+
+    def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
+        """The baseline from logits of the highest AUROC on these very samples, or None without any value."""
+        areas = {name: self.get(task, protocol, dataset, name) for name in BASELINES}
+        values = {name: record["value"] for name, record in areas.items() if record is not None}
+        return max(values, key=lambda name: values[name]) if values else None
+
+    def _all_datasets(self, task: str, protocol: str) -> list[str]:
+        return _distinct(key[2] for key in self._records if key[:2] == (task, protocol))
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,162 @@
+"""Thumbnails of samples worth looking at, read again from the data the run was made of."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from ...config import Config
+from ...data import FIT, Pixels, Selected, content_hash, open_images, planned_splits
+from ...errors import GradscoreError
+from ...evaluation import positive_of
+from .contents import block_of
+from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+
+SIZE = 96
+"""Thumbnails are no larger than this many pixels; smaller images stay as they are and are magnified by the page."""
+
+PER_GALLERY = 12
+PER_OOD_SET = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thumbnail:
+    """A sample.
+
+    Attributes:
+        sample_id: its name, which may hold anything.
+        image: a PNG as a data URI, or None when the image cannot be had.
+        notes: what to say of it.
+    """
+
+    sample_id: str
+    image: str | None
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Thumbnails with a title, and what to see in them."""
+
+    title: str
+    caption: str
+    thumbnails: Sequence[Thumbnail]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Galleries:
+    """All galleries, and why images are missing, if some are."""
+
+    galleries: list[Gallery]
+    missing: list[str]
+
+
+def make_galleries(table: pd.DataFrame, figures: Figures, config: Config) -> Galleries:
+    """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
+
+    Args:
+        table: as `read_scores` gives it.
+        figures: the records.
+        config: of the run, which says where the images are.
+    """
+    images = _Images(config)
+    galleries = []
+    for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
+        block = block_of(table, MISCLASSIFICATION, IN_DIST_ONLY, dataset).sort_values("meta", kind="stable")
+        wrong = block[positive_of(block)]
+        galleries += [
+            Gallery(
+                title="Most suspicious test samples",
+                caption="The highest scores for being wrong.",
+                thumbnails=[images.thumbnail(row) for row in _rows(block.iloc[::-1], PER_GALLERY)],
+            ),
+            Gallery(
+                title="Confident mistakes",
+                caption="Wrong predictions with the lowest scores: what the meta model does not see.",
+                thumbnails=[images.thumbnail(row) for row in _rows(wrong, PER_GALLERY)],
+            ),
+        ]
+    for protocol in figures.protocols("ood")[:1]:
+        for dataset in figures.datasets("ood", protocol):
+            block = block_of(table, "ood", protocol, dataset)
+            ood = block[positive_of(block)].sort_values("meta", kind="stable")
+            ordinary = block.loc[~positive_of(block), "meta"].to_numpy(dtype=np.float64)
+            galleries.append(
+                Gallery(
+                    title=f"OOD samples that slip through: {dataset}",
+                    caption=f"The OOD samples with the lowest scores ({protocol}), and the share of in-distribution "
+                    "samples that look more suspicious.",
+                    thumbnails=[images.thumbnail(row, ordinary) for row in _rows(ood, PER_OOD_SET)],
+                )
+            )
+    return Galleries(galleries=[each for each in galleries if each.thumbnails], missing=list(images.missing.values()))
+
+
+def data_uri(pixels: Pixels) -> str:
+    """A thumbnail of an image (H, W, C) uint8 as a PNG in a data URI."""
+    grey = pixels.shape[2] != 3
+    image = Image.fromarray(pixels[..., 0] if grey else pixels)
+    image.thumbnail((SIZE, SIZE))
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+class _Images:
+    """Reads images by split and sample; what cannot be read is noted once for each split."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._specs = planned_splits(config.data)
+        self._opened: dict[str, tuple[Selected, dict[str, int]] | None] = {}
+        self.missing: dict[str, str] = {}
+
+    def thumbnail(
+        self, row: pd.Series, ordinary: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+    ) -> Thumbnail:
+        """The thumbnail of a row of the score table, an OOD sample where the scores of `ordinary` ones are given."""
+        if ordinary is not None:
+            share = float((ordinary > row["meta"]).mean())
+            notes = [f"predicted {row['prediction']}", f"{100 * share:.0f} % of in-dist. above"]
+        else:
+            truth = f", is {row['label']}" if row["label"] >= 0 else ""
+            notes = [f"predicted {row['prediction']}{truth}", f"p(wrong) = {row['probability']:.3f}"]
+        return Thumbnail(sample_id=str(row["sample_id"]), image=self._image(row), notes=notes)
+
+    def _image(self, row: pd.Series) -> str | None:
+        split = str(row["split"])
+        try:
+            pixels = self._pixels(split, str(row["sample_id"]))
+        except (GradscoreError, OSError) as error:
+            self.missing.setdefault(split, f"{split}: {error}")
+            return None
+        if pixels is None or content_hash(pixels) != row["content_hash"]:
+            self.missing.setdefault(split, f"{split}: the data are no longer those the features were extracted from")
+            return None
+        return data_uri(pixels)
+
+    def _pixels(self, split: str, sample_id: str) -> Pixels | None:
+        opened = self._open(split)
+        if opened is None or sample_id not in opened[1]:
+            return None
+        images, places = opened
+        return images.image(places[sample_id])
+
+    def _open(self, split: str) -> tuple[Selected, dict[str, int]] | None:
+        if split not in self._opened:
+            self._opened[split] = None  # stays so if opening fails
+            spec = self._specs[split][1]
+            fit = self._open(FIT) if spec.source.startswith("synthetic:") else None
+            images = open_images(spec, fit_images=None if fit is None else fit[0], seed=self._config.extract.seed)
+            self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
+        return self._opened[split]
+
+
+def _rows(frame: pd.DataFrame, count: int) -> list[pd.Series]:
+    return [row for _, row in frame.head(count).iterrows()]

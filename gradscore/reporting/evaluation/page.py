@@ -1,0 +1,86 @@
+"""Puts a report together and writes its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...data import TEST
+from ...evaluation import EvaluationReport
+from ...meta import MetaModel
+from ...store import RunFolder
+from ...system import write_text
+from ..page import render, write_page, write_plots
+from ..plots import Plot
+from . import ReportFiles
+from .contents import misclassification_plots, ood_plots, share_of_logits, weight_plots
+from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+from .gallery import make_galleries
+from .sentences import gains, headlines
+from .tables import area_tables, detail_tables
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
+    """Writes the page, the Markdown and the plots; see `write_report`."""
+    figures = Figures(evaluation.records)
+    parts = _parts(run, evaluation, figures)
+    plots: list[Plot] = [plot for part in parts for plot in part["plots"]]
+    folder = run.evaluation_path
+    drawn = write_plots(plots, folder / "plots")
+    content: dict[str, Any] = {
+        "name": "/".join(run.path.resolve().parts[-2:]),
+        "facts": _facts(run),
+        "headlines": headlines(figures),
+        "gains": gains(figures),
+        "notices": evaluation.notices,
+        "area_tables": area_tables(figures),
+        "detail_tables": detail_tables(figures),
+        "parts": parts,
+        "version": run.manifest["versions"].get("gradscore", ""),
+    }
+    html, markdown = folder / "report.html", folder / "report.md"
+    write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
+    content["galleries"] = make_galleries(evaluation.scores, figures, run.config)
+    write_page(html, TEMPLATES / "report.html.jinja", content, plots)
+    return ReportFiles(html=html, markdown=markdown, plots=drawn)
+
+
+def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> list[dict[str, Any]]:
+    """The plots of the report in parts, each with a title and a remark."""
+    found: list[tuple[str, str, list[Plot]]] = [
+        ("Wrong predictions", "", list(misclassification_plots(evaluation.scores, figures))),
+        ("Out of distribution", "", list(ood_plots(evaluation.scores, figures))),
+    ]
+    sources = {"misclassification": (MISCLASSIFICATION, IN_DIST_ONLY, "Weights, wrong predictions")}
+    for protocol in figures.protocols("ood")[:1]:
+        sources["ood"] = ("ood", protocol, f"Weights, OOD, {protocol}")
+    heat_maps: list[Plot] = []
+    remarks = []
+    for name, (task, protocol, title) in sources.items():
+        models = _models(run.meta_path / task / protocol)
+        heat_maps += weight_plots(models, name=name, title=title)
+        share = share_of_logits(models)
+        if share is not None:
+            what = "wrong predictions" if task == MISCLASSIFICATION else "OOD samples"
+            remarks.append(f"For {what}, {100 * share:.0f} % of the total weight lies on scores of the logits.")
+    found.append(("What the meta model uses", " ".join(remarks), heat_maps))
+    return [{"title": title, "remark": remark, "plots": plots} for title, remark, plots in found if plots]
+
+
+def _models(folder: Path) -> list[MetaModel]:
+    return [MetaModel.load(path) for path in sorted(folder.glob("*")) if path.is_dir()]
+
+
+def _facts(run: RunFolder) -> list[tuple[str, str]]:
+    splits = run.manifest["splits"]
+    test = splits[TEST]
+    ood = [info.ood_name or info.name for info in run.splits() if info.is_reported_ood]
+    accuracy = f", accuracy {100 * test['accuracy']:.1f} %" if test["accuracy"] is not None else ""
+    return [
+        ("model", run.config.model.source.rpartition("/")[2]),
+        ("reported on", f"{test['rows']} in-distribution samples{accuracy}"),
+        ("OOD sets", ", ".join(f"{name} ({splits[f'ood.{name}']['rows']})" for name in ood) or "none"),
+        ("features", f"{run.manifest['feature_count']} per sample"),
+    ]

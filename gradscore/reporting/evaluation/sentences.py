@@ -1,0 +1,169 @@
+"""What the figures say, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...data import TEST
+from ...evaluation import FEW, GAIN, LOGIT_LR, Record
+from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+
+HOW = {
+    "leave_one_out": "each by a model fitted on the other OOD sets only",
+    "in_dist_only": "by a model fitted on in-distribution samples only",
+    "known": "by a model fitted on other samples of the same OOD sets",
+}
+
+EXPLAINED = {
+    "leave_one_out": "Leave one out: for each OOD set a model fitted on the others.",
+    "in_dist_only": "In-distribution only: no OOD sample was fitted on.",
+    "known": "Known: one half of each OOD set was fitted on, the other half is reported.",
+    MISCLASSIFICATION: "Fitted on in_dist.fit, reported on in_dist.test.",
+    "shifted": "The same classes under covariate shift, by the model fitted on in_dist.fit. They are not out of "
+    "distribution and count in no OOD figure.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """A figure and what it means.
+
+    Attributes:
+        title: what it is about.
+        value: the figure.
+        interval: its interval, or why there is none.
+        text: what it means.
+    """
+
+    title: str
+    value: str
+    interval: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """A comparison of the meta model with another score.
+
+    Attributes:
+        label: what it is about.
+        kind: `pays`, `worse` or `open`.
+        verdict: the same in words.
+        text: the comparison as a sentence.
+    """
+
+    label: str
+    kind: str
+    verdict: str
+    text: str
+
+
+VERDICTS = {"pays": "gradients pay", "worse": "gradients do worse", "open": "not shown"}
+SO = {
+    "pays": "Gradients pay here.",
+    "worse": "An interval lies below zero: use the score that does better.",
+    "open": "An interval includes zero, so these samples do not show that gradients pay.",
+}
+
+
+def headlines(figures: Figures) -> list[Headline]:
+    """The figures to read first: misclassification, then the OOD sets or groups of them."""
+    return [*_misclassification(figures), *_ood(figures)]
+
+
+def gains(figures: Figures) -> list[Gain]:
+    """Whether gradients pay: for each headline, `meta` against what logits alone give; empty with too few samples."""
+    found = list(_gains(figures, MISCLASSIFICATION, IN_DIST_ONLY, TEST, "Wrong predictions"))
+    for protocol in figures.protocols("ood")[:1]:
+        for dataset, label in _ood_parts(figures, protocol):
+            found += _gains(figures, "ood", protocol, dataset, label)
+    return found
+
+
+def number(value: float | None) -> str:
+    """A figure with three digits."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def interval(record: Record) -> str:
+    """The 95 % interval of a record, or that there is none."""
+    return "no interval" if record["low"] is None else f"{record['low']:.3f} to {record['high']:.3f}"
+
+
+def _misclassification(figures: Figures) -> Iterator[Headline]:
+    record = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "meta")
+    if record is None:
+        return
+    wrong, right = record["n_positive"], record["n"] - record["n_positive"]
+    few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW else ""
+    yield Headline(
+        title="Wrong predictions",
+        value=number(record["value"]),
+        interval=f"AUROC ({interval(record)})",
+        text=f"Of a wrong and a right prediction, the meta model finds the wrong one more suspicious "
+        f"{_share(record['value'])} of the time ({wrong} wrong, {right} right).{few}",
+    )
+
+
+def _ood(figures: Figures) -> Iterator[Headline]:
+    for protocol in figures.protocols("ood")[:1]:
+        for dataset, label in _ood_parts(figures, protocol):
+            record = figures.get("ood", protocol, dataset, "meta")
+            if record is None:
+                continue
+            group = dataset.removesuffix(" (mean)")
+            pooled = figures.get("ood", protocol, f"{group} (pooled)", "meta")
+            if pooled is not None and pooled["low"] == record["low"] and pooled["high"] == record["high"]:
+                pooled = None  # a group of one set
+            text = (
+                f"Of an OOD and an in-distribution sample, the meta model finds the OOD one more suspicious "
+                f"{_share(record['value'])} of the time, {HOW[protocol]}."
+            )
+            if pooled is not None:
+                text += f" Pooled over all samples: {number(pooled['value'])} ({interval(pooled)})."
+            yield Headline(
+                title=label,
+                value=number(record["value"]),
+                interval=("mean " if pooled is not None else "") + f"AUROC ({interval(record)})",
+                text=text,
+            )
+
+
+def _ood_parts(figures: Figures, protocol: str) -> list[tuple[str, str]]:
+    """The data sets of the headline, and what to call them: groups where there are any, else every set."""
+    groups = figures.groups(protocol)
+    if groups:
+        return [(f"{group} (mean)", _group_label(group)) for group in groups]
+    return [(dataset, f"OOD: {dataset}") for dataset in figures.datasets("ood", protocol)]
+
+
+def _group_label(group: str) -> str:
+    return "All OOD sets" if group == "all" else f"{group.capitalize()} OOD"
+
+
+def _gains(figures: Figures, task: str, protocol: str, dataset: str, label: str) -> Iterator[Gain]:
+    best = figures.best_baseline(task, protocol, dataset)
+    rivals = {LOGIT_LR: "a logistic regression on the logit baselines"}
+    if best is not None:
+        rivals = {best: "the best of the logit baselines on these samples"} | rivals
+    found = {name: figures.get(task, protocol, dataset, "meta", GAIN + name) for name in rivals}
+    records = {name: record for name, record in found.items() if record is not None}
+    if records:
+        kind = _kind(list(records.values()))
+        compared = "; over ".join(f"{name}, {rivals[name]}, {_gain(record)}" for name, record in records.items())
+        yield Gain(label=label, kind=kind, verdict=VERDICTS[kind], text=f"AUROC gained over {compared}. {SO[kind]}")
+
+
+def _kind(records: list[Record]) -> str:
+    if any(record["high"] < 0 for record in records):
+        return "worse"
+    return "pays" if all(record["low"] > 0 for record in records) else "open"
+
+
+def _gain(record: Record) -> str:
+    return f"{record['value']:+.3f} ({record['low']:+.3f} to {record['high']:+.3f})"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"

@@ -1,0 +1,172 @@
+"""Gradient metrics of every sample in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..gradients import Engine, PerSample
+from .metrics import BUILT_IN, GradientMetric, PooledMetric
+from .moments import Moments, Wanted
+from .reduce import measure
+
+
+class GradientMetricCollector:
+    """Computes gradient metrics per sample.
+
+    Args:
+        metrics: one metric or a sequence of them.
+
+    Raises:
+        ValueError: no metric, something else than a metric, or metrics without any parameter.
+
+    Example:
+        >>> from torch import nn
+        >>> from gradscore import GradientMetricCollector
+        >>> from gradscore.metrics import Max, PNorm
+        >>> model = nn.Linear(3, 2)
+        >>> collect = GradientMetricCollector([Max(model), PNorm(model.weight, p=2)])
+        >>> loss = nn.functional.cross_entropy(model(torch.ones(5, 3)), torch.zeros(5).long(), reduction="none")
+        >>> collect(loss).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, metrics: Sequence[GradientMetric] | GradientMetric) -> None:
+        if isinstance(metrics, GradientMetric):
+            metrics = [metrics]
+        if not isinstance(metrics, Sequence):
+            raise ValueError(f"metrics must be a metric or a sequence of metrics, got {type(metrics).__name__}")
+        if not metrics:
+            raise ValueError("metrics is empty; give at least one GradientMetric")
+        for metric in metrics:
+            if not isinstance(metric, GradientMetric):
+                raise ValueError(f"metrics must be GradientMetric instances, got {type(metric).__name__}")
+        self.metrics: list[GradientMetric] = list(metrics)
+        tensors = {id(tensor): tensor for metric in metrics for tensor in metric.target_parameters}
+        if not tensors:
+            raise ValueError("none of the metrics' target layers has a parameter")
+        self._names = {key: f"parameter {index}" for index, key in enumerate(tensors)}
+        self._engine = Engine({self._names[key]: tensor for key, tensor in tensors.items()})
+        self.reset()
+
+    @property
+    def notices(self) -> list[str]:
+        """What was computed the slow way or has no gradient, and why."""
+        return self._engine.notices
+
+    def __call__(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
+        """Computes the metrics of every sample's gradient.
+
+        The `.grad` attributes of the parameters are not touched. A parameter that is frozen, or that the loss does not
+        depend on, has gradient zero.
+
+        Args:
+            loss: (N,) the losses of the samples.
+            retain_graph: keep the graph of the loss for further backward passes.
+
+        Returns:
+            (N, dim) on the loss's device, in its precision (float32 at least).
+
+        Raises:
+            ValueError: the loss requires no gradient or is not of shape (N,).
+            CoupledSamplesError: the losses depend on one another, as with batch norm in training mode.
+        """
+        if not loss.requires_grad:
+            raise ValueError("the loss must require a gradient; compute it from the model with gradients enabled")
+        if loss.dim() != 1:
+            raise ValueError(f"the loss must have shape (N,), got {tuple(loss.shape)}; use reduction='none'")
+        self.reset()
+        batch = _Batch(self.metrics, self._names, self._engine, loss)
+        self._engine.stream(loss, torch.ones_like(loss), batch.take, retain_graph=retain_graph)
+        return batch.values()
+
+    @property
+    def data(self) -> Tensor:
+        """What the metrics hold at the moment, concatenated, (dim,)."""
+        parts = [metric.data for metric in self.metrics]
+        return torch.cat([part.to(parts[0].device) for part in parts])
+
+    @property
+    def dim(self) -> int:
+        """The number of metric values per sample."""
+        return sum(metric.data.numel() for metric in self.metrics)
+
+    def reset(self) -> None:
+        """Resets all metrics."""
+        for metric in self.metrics:
+            metric.reset()
+
+
+class _Batch:
+    """Gathers the per-sample gradients of one batch for all metrics."""
+
+    def __init__(self, metrics: list[GradientMetric], names: dict[int, str], engine: Engine, loss: Tensor) -> None:
+        self._metrics, self._engine, self._loss = metrics, engine, loss
+        self._targets = [[names[id(tensor)] for tensor in metric.target_parameters] for metric in metrics]
+        pooled = [metric for metric in metrics if _is_pooled(metric)]
+        self._wanted = Wanted.by(
+            [name for metric in pooled if isinstance(metric, PooledMetric) for name in metric.statistics]
+        )
+        self._pools: dict[tuple[str, ...], Moments] = {}
+        self._owners: dict[str, list[Moments]] = {}
+        self._kept: dict[str, list[tuple[slice, PerSample]]] = {}
+        for metric, target in zip(metrics, self._targets, strict=True):
+            if not _is_pooled(metric):
+                self._kept.update({name: [] for name in target})
+            elif tuple(target) not in self._pools:
+                moments = Moments.empty(len(loss), self._wanted)
+                self._pools[tuple(target)] = moments
+                for name in target:
+                    self._owners.setdefault(name, []).append(moments)
+        self._seen: set[str] = set()
+
+    def take(self, name: str, rows: slice, gradient: PerSample) -> None:
+        """Takes in the gradients of some samples of one parameter."""
+        self._seen.add(name)
+        if name in self._kept:
+            self._kept[name].append((rows, gradient))
+        if name in self._owners:
+            measured = measure(gradient, self._wanted)
+            for moments in self._owners[name]:
+                moments.merge(rows, measured)
+
+    def values(self) -> Tensor:
+        """The metrics of all samples, (N, dim)."""
+        samples = len(self._loss)
+        for name, owners in self._owners.items():
+            elements = self._engine.parameters[name].numel()
+            if name not in self._seen and elements:
+                nothing = Moments.blank(samples, elements, self._wanted)
+                for moments in owners:
+                    moments.merge(slice(0, samples), nothing)
+        columns = []
+        for metric, target in zip(self._metrics, self._targets, strict=True):
+            if isinstance(metric, PooledMetric) and _is_pooled(metric):
+                columns.append(metric.values(self._pools[tuple(target)]))
+            else:
+                columns.append(self._one_by_one(metric, target))
+        dtype = torch.promote_types(self._loss.dtype, torch.float32)
+        return torch.cat([column.to(self._loss.device, dtype) for column in columns], 1)
+
+    def _one_by_one(self, metric: GradientMetric, target: list[str]) -> Tensor:
+        """Feeds a user's metric with the gradients of one sample after the other."""
+        rows = []
+        for index in range(len(self._loss)):
+            metric.reset()
+            for name in target:
+                metric(self._gradient(name, index))
+            rows.append(metric.data.detach().clone())
+        metric.reset()
+        return torch.stack(rows) if rows else torch.empty(0, metric.data.numel())
+
+    def _gradient(self, name: str, index: int) -> Tensor:
+        for rows, gradient in self._kept[name]:
+            if rows.start <= index < rows.stop:
+                return gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
+        return torch.zeros_like(self._engine.parameters[name])
+
+
+def _is_pooled(metric: GradientMetric) -> bool:
+    return type(metric) in BUILT_IN and metric.grad_transform is None

@@ -1,0 +1,148 @@
+"""The manifest of a run folder: what its values come from, so that a run goes on only from the same inputs."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..config import Config
+from ..data import DatasetConfig, planned_splits
+from ..errors import StoreError
+from ..models import code_sha256, is_file_source, weights_sha256
+from ..system import write_text
+
+FORMAT = 1
+"""The version of the layout of run folders."""
+
+MANIFEST = "manifest.json"
+
+_PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
+_NOT_IN_VALUES = {"name", "group", "auxiliary"}
+_SHOWN = 3
+
+
+def describe_inputs(
+    config: Config,
+    *,
+    model: nn.Module,
+    device: str,
+    groups: Mapping[str, Sequence[str]],
+    fingerprints: Mapping[str, str],
+    penultimate: str | None = None,
+) -> dict[str, Any]:
+    """Everything that influences a value of the feature tables, as plain JSON values.
+
+    Where the checkpoint lies, the number of workers and what later commands do are not in it.
+
+    Args:
+        config: the settings of the run.
+        model: the model with its weights.
+        device: the kind of device that computes.
+        groups: the parameters of each feature group.
+        fingerprints: of the samples of each split, by the name of the split.
+        penultimate: name of the layer whose inputs are stored.
+    """
+    extract = config.extract.model_dump(mode="json", exclude={"workers", "device"})
+    return {
+        "model": {
+            "source": Path(config.model.source).name if is_file_source(config.model.source) else config.model.source,
+            "arguments": config.model.model_dump(mode="json")["arguments"],
+            "num_classes": config.model.num_classes,
+            "code_sha256": code_sha256(config.model.source),
+            "weights_sha256": weights_sha256(model),
+        },
+        "preprocessing": config.preprocessing.model_dump(mode="json"),
+        "data": {
+            name: _describe_data(spec, fingerprints[name]) for name, (_, spec) in planned_splits(config.data).items()
+        },
+        "features": {
+            "losses": config.features.losses,
+            "statistics": config.features.statistics,
+            "groups": {name: list(parameters) for name, parameters in groups.items()},
+            **({"penultimate": penultimate} if penultimate else {}),
+            **({"columns": config.features.columns} if config.features.columns else {}),
+        },
+        "extract": {**extract, "device": device},
+    }
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of Python and of the packages the values pass through."""
+    return {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES}
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings in which two nested mappings differ, each as `dotted.path was ..., is now ...`."""
+    old, new = _flat(before), _flat(now)
+    keys = [*old, *(key for key in new if key not in old)]
+    return [
+        f"{key} was {_short(old.get(key))}, is now {_short(new.get(key))}"
+        for key in keys
+        if old.get(key) != new.get(key)
+    ]
+
+
+def check_same_inputs(path: Path, manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """Makes sure that the run in `path` was made from `inputs`.
+
+    Raises:
+        StoreError: it was not; the message says what differs.
+    """
+    found = differences(manifest["inputs"], json.loads(json.dumps(inputs)))
+    if not manifest["finished"]:
+        found += differences({"versions": manifest["versions"]}, {"versions": package_versions()})
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise StoreError(
+            f"{path}: this run folder was made from other inputs: {'; '.join(found[:_SHOWN])}{more}. "
+            "Give another folder (--out), remove this one, or go back to its inputs"
+        )
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of the run folder `path`.
+
+    Raises:
+        StoreError: there is none, it is damaged, or a newer gradscore wrote it.
+    """
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"{path}: not a run folder, it has no {MANIFEST}; make one with gradscore extract") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{file}: damaged: {error}; restore it from a copy or extract into another folder") from None
+    if not isinstance(manifest, dict) or not {"inputs", "versions", "splits", "finished"} <= manifest.keys():
+        raise StoreError(f"{file}: not the manifest of a run folder; extract into another folder")
+    if manifest.get("format") != FORMAT:
+        raise StoreError(
+            f"{file}: wanted format {FORMAT}, got {manifest.get('format')!r}; use the gradscore that wrote it"
+        )
+    return manifest
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Writes the manifest of the run folder `path` in one step."""
+    write_text(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+
+
+def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
+    return {**entry.model_dump(mode="json", exclude=_NOT_IN_VALUES), "fingerprint": fingerprint}
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not value:
+        return {path: value}
+    parts = [_flat(entry, f"{path}.{key}" if path else str(key)) for key, entry in value.items()]
+    return {key: entry for part in parts for key, entry in part.items()}
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:20]}...{text[-8:]}"

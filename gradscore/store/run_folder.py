@@ -1,0 +1,128 @@
+"""Run folders, for reading.
+
+A run folder holds `config.yaml`, `manifest.json`, `features/<split>/part-*.parquet`, `meta/` and `evaluation/`.
+Nothing in it depends on where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from ..config import Config, parse_config
+from ..data import SplitInfo
+from ..errors import StoreError
+from ..system import closest
+from .manifest import MANIFEST, read_manifest
+from .shards import read_shard, shard_columns, shard_path, split_folder
+
+
+class RunFolder:
+    """A run folder, for reading.
+
+    Raises:
+        StoreError: there is no run folder at `path`, or its manifest is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Opens the run folder at `path`."""
+        self.path = Path(path)
+        self.manifest: dict[str, Any] = read_manifest(self.path)
+
+    @cached_property
+    def config(self) -> Config:
+        """The resolved configuration of the run."""
+        file = self.path / "config.yaml"
+        try:
+            return parse_config(file.read_text(encoding="utf-8"), where=str(file))
+        except OSError as error:
+            raise StoreError(f"{file}: cannot be read: {error.strerror}; run extract again to write it") from None
+
+    @property
+    def meta_path(self) -> Path:
+        """Where the meta models lie."""
+        return self.path / "meta"
+
+    @property
+    def evaluation_path(self) -> Path:
+        """Where figures and reports lie."""
+        return self.path / "evaluation"
+
+    def splits(self) -> list[SplitInfo]:
+        """The splits of the run in order."""
+        fields = SplitInfo.__dataclass_fields__
+        return [SplitInfo(**{key: entry[key] for key in fields}) for entry in self.manifest["splits"].values()]
+
+    def read(self, split_name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Reads the feature table of a split, one row per sample in the order of the data.
+
+        Args:
+            split_name: for example `in_dist.fit` or `ood.noise`.
+            columns: only these columns, in this order.
+
+        Returns:
+            `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, then the features. `sample_id`, `split` and
+            `content_hash` are text, `label` (-1 for none) and `prediction` int64, `correct` nullable boolean, all
+            others float64.
+
+        Raises:
+            StoreError: no such split or column, the run is not finished, or a shard is missing or damaged.
+        """
+        entry = self._finished(split_name)
+        folder = split_folder(self.path, split_name)
+        paths = [shard_path(folder, number) for number in range(entry["parts"])]
+        if columns is not None:
+            _check_columns(columns, shard_columns(paths[0]), split_name=split_name)
+        table = _joined([(path, read_shard(path, columns)) for path in paths])
+        if table.num_rows != entry["rows"]:
+            raise StoreError(
+                f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {table.num_rows}; extract again"
+            )
+        frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+        return frame
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """How fast the features were computed, each split as it was last worked on; None if the run does not say.
+
+        Raises:
+            StoreError: the manifest was changed to something else than numbers.
+        """
+        spent = [entry["spent"] for entry in self.manifest["splits"].values() if "spent" in entry]
+        try:
+            seconds = sum(float(entry["seconds"]) for entry in spent)
+            return sum(float(entry["samples"]) for entry in spent) / seconds if seconds else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self.path / MANIFEST}: damaged: 'spent' of a split wants numbers 'samples' and 'seconds' ({error}); "
+                "restore it from a copy or extract into another folder"
+            ) from None
+
+    def _finished(self, split_name: str) -> dict[str, Any]:
+        splits: dict[str, dict[str, Any]] = self.manifest["splits"]
+        if split_name not in splits:
+            raise StoreError(f"{self.path}: no split '{split_name}'; {closest(split_name, splits)}")
+        if not splits[split_name]["finished"]:
+            raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
+        return splits[split_name]
+
+
+def _check_columns(columns: Sequence[str], available: Sequence[str], *, split_name: str) -> None:
+    unknown = [name for name in columns if name not in set(available)]
+    if unknown:
+        raise StoreError(f"split '{split_name}' has no column '{unknown[0]}'; {closest(unknown[0], available)}")
+
+
+def _joined(shards: Sequence[tuple[Path, pa.Table]]) -> pa.Table:
+    wanted = shards[0][1].schema
+    for path, table in shards:
+        if table.schema != wanted:
+            raise StoreError(
+                f"{path}: its columns differ from those of {shards[0][0].name}; delete it and extract again"
+            )
+    return pa.concat_tables([table for _, table in shards])

@@ -1,0 +1,132 @@
+"""Run folders, for writing: so that an interrupted run can go on, and only from the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..config import Config, dump_config
+from ..data import planned_splits
+from ..errors import StoreError
+from ..system import is_temporary, only_writer, remove_temporaries, write_text
+from .manifest import FORMAT, MANIFEST, check_same_inputs, package_versions, read_manifest, write_manifest
+from .shards import ShardNote, ShardRows, read_note, shard_path, split_folder, write_shard
+
+MEAN_GRADIENTS = "mean_gradients.safetensors"
+"""Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
+
+
+class RunWriter:
+    """Writes the shards of a run and keeps its manifest; made by `RunWriter.opened`."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        """Takes over the run folder at `path`, which has `manifest`."""
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, *, config: Config, inputs: Mapping[str, Any]) -> Iterator[RunWriter]:
+        """Starts a run in `path`, or goes on with one of the same inputs, as the only writer.
+
+        Raises:
+            StoreError: `path` is something else, was made from other inputs, or another process writes to it.
+        """
+        check_target(path, inputs)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
+        with only_writer(path):
+            before = check_target(path, inputs)
+            remove_temporaries(path)
+            manifest = before or {"format": FORMAT, "finished": False, "inputs": inputs, "versions": package_versions()}
+            known = manifest.get("splits", {})
+            manifest["splits"] = {
+                info.name: {"finished": False, **known.get(info.name, {}), **asdict(info)}
+                for info in (each for each, _ in planned_splits(config.data).values())
+            }
+            write_manifest(path, manifest)
+            write_text(path / "config.yaml", dump_config(config))
+            yield cls(path, manifest)
+
+    def existing(self, split_name: str, shards: int) -> dict[int, ShardNote]:
+        """The shards of a split that are there already, by number; `StoreError` names a damaged one."""
+        folder = split_folder(self.path, split_name)
+        paths = {number: shard_path(folder, number) for number in range(shards)}
+        return {number: read_note(path) for number, path in paths.items() if path.exists()}
+
+    def write(self, split_name: str, number: int, rows: ShardRows) -> ShardNote:
+        """Writes shard `number` of a split."""
+        return write_shard(shard_path(split_folder(self.path, split_name), number), rows)
+
+    def note(self, **entries: str) -> None:
+        """Enters plain values into the manifest."""
+        self.manifest |= entries
+        write_manifest(self.path, self.manifest)
+
+    def finish_split(
+        self, split_name: str, notes: Sequence[ShardNote], *, samples: int, seconds: float
+    ) -> dict[str, Any]:
+        """Enters a complete split into the manifest and returns its entry.
+
+        Args:
+            split_name: the split.
+            notes: of its shards in order.
+            samples: those computed this time.
+            seconds: spent on them.
+        """
+        labelled = sum(note.labelled for note in notes)
+        entry: dict[str, Any] = self.manifest["splits"][split_name]
+        entry |= {
+            "finished": True,
+            "parts": len(notes),
+            "rows": sum(note.rows for note in notes),
+            "labelled": labelled,
+            "accuracy": sum(note.correct for note in notes) / labelled if labelled else None,
+            "non_finite": sum(note.non_finite for note in notes),
+            "skipped": [asdict(skipped) for note in notes for skipped in note.skipped],
+        }
+        if samples:
+            entry["spent"] = {"samples": samples, "seconds": round(seconds, 3)}
+        write_manifest(self.path, self.manifest)
+        return entry
+
+    def finish(self, *, feature_count: int, notices: list[str]) -> None:
+        """Marks the run as complete; `notices` are what a reader of its figures should know."""
+        self.manifest |= {"finished": True, "feature_count": feature_count, "notices": notices}
+        write_manifest(self.path, self.manifest)
+
+
+def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
+    """Whether the run in `path`, with this manifest, is finished and no shard has gone missing since."""
+    return (
+        manifest is not None
+        and manifest["finished"]
+        and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
+        and all(
+            shard_path(split_folder(path, name), number).exists()
+            for name, entry in manifest["splits"].items()
+            for number in range(entry["parts"])
+        )
+    )
+
+
+def check_target(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the run in `path` if it can go on with `inputs`; None where a new run can start.
+
+    Raises:
+        StoreError: `path` is a file or a folder of something else, or a run made from other inputs.
+    """
+    if (path / MANIFEST).exists():
+        manifest = read_manifest(path)
+        check_same_inputs(path, manifest, inputs)
+        return manifest
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")
+    if path.exists() and not all(map(is_temporary, path.iterdir())):
+        raise StoreError(f"{path}: this folder is not empty and not a run folder; give an empty or new one")
+    return None

@@ -1,0 +1,40 @@
+"""What has nothing to do with gradients: files, devices, hashes, names in messages, kinds of settings.
+
+Nothing comes in from other rooms but `errors`. Everything here may be used everywhere.
+"""
+
+from __future__ import annotations
+
+from .arrays import BoolArray, FloatArray, IntArray
+from .device import Device, resolve_device
+from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
+from .files import is_temporary, only_writer, remove_temporaries, replacing, write_text
+from .hashes import file_sha256, sha256
+from .names import closest, some
+from .torchvision_compat import import_torchvision
+
+__all__ = [
+    "AnchoredPath",
+    "BoolArray",
+    "Device",
+    "FloatArray",
+    "IntArray",
+    "Names",
+    "NotNegative",
+    "Positive",
+    "Section",
+    "Slug",
+    "anchored",
+    "closest",
+    "file_sha256",
+    "import_torchvision",
+    "is_temporary",
+    "only_writer",
+    "remove_temporaries",
+    "replacing",
+    "resolve_device",
+    "sha256",
+    "some",
+    "without_repeats",
+    "write_text",
+]

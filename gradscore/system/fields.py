@@ -1,0 +1,35 @@
+"""Kinds of values in settings, and their checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+
+
+class Section(BaseModel):
+    """A section of settings: no unknown keys, and nothing changes after it was checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def anchored(path: Path, info: ValidationInfo) -> Path:
+    """`path` made absolute against the folder of the configuration file, where the validation names one."""
+    base = (info.context or {}).get("base")
+    return path if base is None else (base / path.expanduser()).resolve()
+
+
+def without_repeats(values: list[str]) -> list[str]:
+    """`values`, none of which may be named twice."""
+    repeated = sorted({value for value in values if values.count(value) > 1})
+    if repeated:
+        raise ValueError(f"named more than once: {', '.join(repeated)}")
+    return values
+
+
+Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+Names = Annotated[list[str], Field(min_length=1), AfterValidator(without_repeats)]
+AnchoredPath = Annotated[Path, AfterValidator(anchored)]

@@ -1,0 +1,158 @@
+"""Presets against plain autograd, sample by sample in float64, and against numbers worked by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from gradscore.config.presets import PRESETS
+from gradscore.config.schema import FeaturesConfig, load_config
+from gradscore.errors import ConfigError, ModelError
+from gradscore.features.extractor import Extractor
+from gradscore.models.parameter_groups import group_parameters, last_layer
+
+CLASSES = 4
+CONFIG = """
+model: {source: "torchvision:resnet18", checkpoint: null, num_classes: 3}
+data: {in_dist: {fit: {source: "sklearn:digits"}, test: {source: "sklearn:digits"}}}
+run: run
+"""
+
+
+def net():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, CLASSES)]
+    return nn.Sequential(*layers).double().eval()
+
+
+@pytest.fixture
+def images():
+    return torch.randn(6, 1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def features_of(model, images, **settings):
+    """The features of a model, by name."""
+    features = FeaturesConfig.model_validate(settings)
+    groups = group_parameters(model, features.parameters, granularity=features.granularity)
+    extractor = Extractor(model, num_classes=CLASSES, features=features, groups=groups)
+    values = torch.from_numpy(extractor.values(images))[:, CLASSES:]
+    return dict(zip(extractor.feature_names, values.unbind(1), strict=True))
+
+
+def gradients(model, images, loss):
+    """Gradients of every parameter for every image by itself; `loss` takes the logits (K,) of one."""
+    rows = []
+    for image in images:
+        found = torch.autograd.grad(loss(model(image.unsqueeze(0))[0]), list(model.parameters()))
+        rows.append([each.flatten() for each in found])
+    return {
+        name: torch.stack(column)
+        for (name, _), column in zip(model.named_parameters(), zip(*rows, strict=True), strict=True)
+    }
+
+
+def test_oberdiek_is_the_statistics_of_every_parameter(images):
+    model = net()
+    found = features_of(model, images, preset="oberdiek")
+    truth = gradients(model, images, lambda z: F.cross_entropy(z, z.argmax()))
+    statistics = {
+        "max": lambda g: g.amax(1),
+        "min": lambda g: g.amin(1),
+        "mean": lambda g: g.mean(1),
+        "std": lambda g: g.std(1),
+        "l1": lambda g: g.abs().sum(1),
+        "l2": lambda g: g.square().sum(1).sqrt(),
+    }
+    wanted = {f"pseudo_label/{name}/{key}": each(g) for name, g in truth.items() for key, each in statistics.items()}
+    assert_close(found, wanted)
+
+
+def test_gradnorm_is_the_l1_norm_of_the_last_layer(images):
+    model = net()
+    truth = gradients(model, images, lambda z: -z.log_softmax(0).mean())
+    wanted = {f"uniform/{name}/l1": truth[name].abs().sum(1) for name in ("5.weight", "5.bias")}
+    assert_close(features_of(model, images, preset="gradnorm"), wanted)
+
+
+def test_gradnorm_by_hand():
+    """Logits 0, 0, log 2, log 4 give p = 1/8, 1/8, 1/4, 1/2; |p - 1/4| adds up to 1/2; the input adds up to 3."""
+    model = nn.Linear(2, 4).double()
+    model.weight.data.zero_()
+    model.bias.data = torch.tensor([1.0, 1.0, 2.0, 4.0], dtype=torch.float64).log()
+    found = features_of(model, torch.tensor([[1.0, -2.0]], dtype=torch.float64), preset="gradnorm")
+    assert [round(value.item(), 12) for value in found.values()] == [1.5, 0.5]
+
+
+def test_exgrad_is_the_expected_norm_over_the_predicted_distribution(images):
+    model = net()
+    p = model(images).detach().softmax(1)
+    by_class = [gradients(model, images, lambda z, y=y: -z.log_softmax(0)[y]) for y in range(CLASSES)]
+    norms = {"l1": 1, "l2": 2}
+    wanted = {
+        f"expected/{name}/{key}": sum(p[:, y] * by_class[y][name].norm(order, dim=1) for y in range(CLASSES))
+        for name in ("5.weight", "5.bias")
+        for key, order in norms.items()
+    }
+    assert_close(features_of(model, images, preset="exgrad"), wanted)
+
+
+def test_exgrad_by_hand():
+    """The L1 norm of p - e[y] is 2 (1 - p[y]): for these p its mean is 2 (7 + 7 + 12 + 16) / 64."""
+    model = nn.Linear(2, 4).double()
+    model.weight.data.zero_()
+    model.bias.data = torch.tensor([1.0, 1.0, 2.0, 4.0], dtype=torch.float64).log()
+    image = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
+    found = features_of(model, image, preset="exgrad", statistics=["l1"])
+    assert [round(value.item(), 12) for value in found.values()] == [3 * 84 / 64, 84 / 64]
+
+
+def test_lee_alregib_is_the_norm_of_every_layer(images):
+    model = net()
+    truth = gradients(model, images, lambda z: F.binary_cross_entropy_with_logits(z, torch.ones_like(z)))
+    layers = {name.partition(".")[0] for name in truth}
+    squared = {
+        f"confounding/{layer}/l2": sum(truth[f"{layer}.{kind}"].square().sum(1) for kind in ("weight", "bias"))
+        for layer in layers
+    }
+    found = features_of(model, images, preset="lee_alregib")
+    assert_close({name: value**2 for name, value in found.items()}, squared)
+
+
+def test_statistics_of_several_losses_do_not_disturb_each_other(images):
+    both = features_of(net(), images, losses=["expected", "uniform"], statistics=["l1"])
+    alone = features_of(net(), images, losses=["uniform"], statistics=["l1"])
+    assert_close({name: both[name] for name in alone}, alone, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_can_be_named_in_a_configuration(tmp_path, name):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    features = load_config(tmp_path / "config.yaml", [f"features.preset={name}"]).features
+    assert tuple(features.losses) == PRESETS[name].losses
+    assert (tuple(features.parameters), features.granularity) == (PRESETS[name].parameters, PRESETS[name].granularity)
+
+
+def test_what_is_given_wins_over_the_preset():
+    found = FeaturesConfig.model_validate({"preset": "gradnorm", "statistics": ["linf"]})
+    assert (found.losses, found.statistics, found.parameters) == (["uniform"], ["linf"], ["@last"])
+
+
+BAD = {"mistyped": ("gradnrom", "did you mean 'gradnorm'"), "unknown": ("x", "valid: oberdiek, gradnorm"),
+       "no name": ("3", "no preset 3")}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "message"), BAD.values(), ids=BAD)
+def test_unknown_presets_are_refused(tmp_path, name, message):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    with pytest.raises(ConfigError, match=message):
+        load_config(tmp_path / "config.yaml", [f"features.preset={name}"])
+
+
+def test_the_last_layer_is_the_last_with_a_matrix():
+    assert last_layer(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.LayerNorm(2))) == "1"
+
+
+def test_a_model_without_a_matrix_has_no_last_layer():
+    with pytest.raises(ModelError, match="no layer with a weight matrix"):
+        group_parameters(nn.LayerNorm(2), ["@last"])

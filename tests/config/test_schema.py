@@ -1,0 +1,191 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gradscore.config.schema import Config, dump_config, load_config, parse_config
+from gradscore.errors import ConfigError
+
+MINIMAL = """
+model:
+  source: "python:models/net.py:small"
+  checkpoint: weights.safetensors
+  num_classes: 3
+data:
+  in_dist:
+    fit: {source: "sklearn:digits"}
+    test: {source: "sklearn:digits", select: {start: 5}}
+  ood:
+    - {name: novel, source: "folder:novel", group: near}
+run: ../run
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    file = tmp_path / "configs" / "small.yaml"
+    file.parent.mkdir()
+    file.write_text(MINIMAL)
+    return file
+
+
+PATHS = {
+    "run": (lambda config: config.run, "run"),
+    "checkpoint": (lambda config: config.model.checkpoint, "configs/weights.safetensors"),
+    "python source": (lambda config: config.model.source, "python:{}/configs/models/net.py:small"),
+    "folder source": (lambda config: config.data.ood[0].source, "folder:{}/configs/novel"),
+    "root of torchvision data": (lambda config: config.data.in_dist.fit.arguments["root"], "{}/shared"),
+}
+
+
+@pytest.mark.parametrize(("read", "wanted"), PATHS.values(), ids=PATHS)
+def test_paths_are_relative_to_the_file(config_file: Path, tmp_path: Path, read, wanted: str) -> None:
+    config = load_config(config_file, ["data.in_dist.fit.arguments.root=../shared"])
+    assert str(read(config)) in (wanted.format(tmp_path), str(tmp_path / wanted))
+
+
+UNTOUCHED_SOURCES = ["python:package.module:factory", "torchvision:resnet18"]
+
+
+@pytest.mark.parametrize("source", UNTOUCHED_SOURCES)
+def test_sources_that_are_no_files_stay(config_file: Path, source: str) -> None:
+    assert load_config(config_file, [f"model.source={source}"]).model.source == source
+
+
+def test_defaults_are_filled_in_and_shown(config_file: Path) -> None:
+    shown = yaml.safe_load(dump_config(load_config(config_file)))
+    assert shown["extract"] == {
+        "batch_size": 64,
+        "workers": 0,
+        "device": "auto",
+        "on_error": "fail",
+        "part_size": 1024,
+        "seed": 0,
+    }
+    assert shown["features"]["statistics"] == ["max", "min", "mean", "std", "l1", "l2"]
+    assert shown["data"]["ood"][0]["select"]["count"] is None
+    assert shown["model"]["arguments"] == {}
+
+
+def test_what_is_shown_reads_back_as_the_same_config(config_file: Path) -> None:
+    config = load_config(config_file)
+    assert parse_config(dump_config(config), where="copy") == config
+
+
+OVERRIDES = {
+    "number": ("extract.batch_size=7", lambda config: config.extract.batch_size, 7),
+    "list": ("features.losses=[entropy]", lambda config: config.features.losses, ["entropy"]),
+    "list entry": ("data.ood.0.group=far", lambda config: config.data.ood[0].group, "far"),
+    "null": ("model.checkpoint=null", lambda config: config.model.checkpoint, None),
+    "value with an equals sign": ("model.arguments.x=a=b", lambda config: config.model.arguments["x"], "a=b"),
+    "section that is not in the file": ("evaluate.seed=3", lambda config: config.evaluate.seed, 3),
+}
+
+
+@pytest.mark.parametrize(("override", "read", "wanted"), OVERRIDES.values(), ids=OVERRIDES)
+def test_override(config_file: Path, override: str, read, wanted: object) -> None:
+    assert read(load_config(config_file, [override])) == wanted
+
+
+ENVIRONMENT = {
+    "set": ("folder:/${GRADSCORE_TEST}", "folder:/set"),
+    "set, default unused": ("folder:/${GRADSCORE_TEST:-other}", "folder:/set"),
+    "unset, default": ("folder:/${GRADSCORE_TEST_UNSET:-other}", "folder:/other"),
+    "unset, empty default": ("sklearn:digits${GRADSCORE_TEST_UNSET:-}", "sklearn:digits"),
+    "no variable": ("sklearn:$digits", "sklearn:$digits"),
+}
+
+
+@pytest.mark.parametrize(("source", "wanted"), ENVIRONMENT.values(), ids=ENVIRONMENT)
+def test_environment(monkeypatch: pytest.MonkeyPatch, config_file: Path, source: str, wanted: str) -> None:
+    monkeypatch.setenv("GRADSCORE_TEST", "set")
+    monkeypatch.delenv("GRADSCORE_TEST_UNSET", raising=False)
+    assert load_config(config_file, [f"data.in_dist.fit.source={source}"]).data.in_dist.fit.source == wanted
+
+
+REFUSED = {
+    "unknown key": ("model.num_clases=3", r"model\.num_clases: unknown key; did you mean 'num_classes'\?"),
+    "unknown key in a list": ("data.ood.0.nam=x", r"data\.ood\.0\.nam: unknown key; did you mean 'name'\?"),
+    "unknown key like nothing": ("evaluate.zzz=1", r"evaluate\.zzz: unknown key; valid: protocols, seed"),
+    "unknown section": ("modell={}", r"modell: unknown key; did you mean 'model'\?"),
+    "wrong type": ("model.num_classes=eight", r"model\.num_classes: wanted a valid integer.*got 'eight'"),
+    "too few classes": ("model.num_classes=1", r"model\.num_classes: wanted greater than or equal to 2, got 1"),
+    "unknown choice": ("extract.device=gpu", r"extract\.device: wanted 'auto', 'cpu' or 'cuda', got 'gpu'"),
+    "section is a value": ("data=3", r"data: wanted a section of settings, got 3"),
+    "size": ("preprocessing.resize=[0, 3]", r"preprocessing\.resize: wanted a positive number of pixels"),
+    "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
+    "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1]}", r"mean has 2 values and std 1"),
+    "weights and resize": ("preprocessing={weights: A, resize: 3}", r"weights brings its own .*remove resize"),
+    "empty interval of hashes": ("data.in_dist.fit.select.hash=[0.5, 0.5]", r"hash must be an interval"),
+    "stop before start": ("data.in_dist.test.select.stop=5", r"stop \(5\) must be greater than start \(5\)"),
+    "repeated statistic": ("features.statistics=[max, max]", r"features\.statistics: named more than once: max"),
+    "no losses": ("features.losses=[]", r"features\.losses: .*at least 1"),
+    "name with a slash": ("data.ood.0.name=a/b", r"data\.ood\.0\.name: .*got 'a/b'"),
+    "unset variable": ("run=${GRADSCORE_TEST_UNSET}", r"run: environment variable GRADSCORE_TEST_UNSET is not set"),
+    "override without a value": ("extract.batch_size", r"wanted key\.path=value"),
+    "override beyond a list": ("data.ood.4.name=x", r"wanted a position 0 to 0 in the list, got '4'"),
+    "override inside a value": ("run.x=1", r"run is '../run', not a section"),
+    "override that is no YAML": ("run=[", r"override 'run=\[': not valid YAML"),
+}
+
+
+@pytest.mark.parametrize(("override", "message"), REFUSED.values(), ids=REFUSED)
+def test_unusable_setting_is_named(
+    monkeypatch: pytest.MonkeyPatch, config_file: Path, override: str, message: str
+) -> None:
+    monkeypatch.delenv("GRADSCORE_TEST_UNSET", raising=False)
+    with pytest.raises(ConfigError, match=message):
+        load_config(config_file, [override])
+
+
+FILES = {
+    "not YAML": ("model: [", "not valid YAML"),
+    "a list": ("- model", "wanted a YAML mapping of settings .*got a list"),
+    "empty": ("", "wanted a YAML mapping of settings .*got nothing"),
+    "key given twice": (MINIMAL + "run: other", "'run' is given twice"),
+    "setting without a default": (
+        MINIMAL.replace("  checkpoint: weights.safetensors\n", ""),
+        "model.checkpoint: missing",
+    ),
+    "OOD sets of the same name": (
+        MINIMAL.replace("run:", '    - {name: novel, source: "sklearn:digits"}\nrun:'),
+        "data.ood: named more than once: novel",
+    ),
+    "several mistakes at once": (
+        "mdl: {}\n" + MINIMAL.replace("num_classes: 3", "num_classes: x"),
+        "mdl: .*; model.num",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FILES.values(), ids=FILES)
+def test_unusable_file(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=f"bad.yaml: .*{message}"):
+        load_config(file)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: no such configuration file"):
+        load_config(tmp_path / "absent.yaml")
+
+
+BYTES_AND_FOLDERS = {
+    "folder": lambda path: path.mkdir(),
+    "binary": lambda path: path.write_bytes(b"\xff\xfe\x00\x80"),
+}
+
+
+@pytest.mark.parametrize("make", BYTES_AND_FOLDERS.values(), ids=BYTES_AND_FOLDERS)
+def test_unreadable_file(tmp_path: Path, make) -> None:
+    make(tmp_path / "bad.yaml")
+    with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read"):
+        load_config(tmp_path / "bad.yaml")
+
+
+def test_a_config_is_frozen(config_file: Path) -> None:
+    config = load_config(config_file)
+    assert isinstance(config, Config)
+    with pytest.raises(ValueError, match="frozen"):
+        config.run = Path()

@@ -1,0 +1,116 @@
+"""What a user names becomes images by name, in order, one by one."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from gradscore.data import open_user_images
+from gradscore.errors import DataError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "png")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the same five images in every form."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images" / "deep").mkdir(parents=True)
+    names = ["images/b.png", "images/a.png", "images/deep/c.png", "images/d.bmp", "images/e.png"]
+    for name, pixels in zip(names, PIXELS, strict=True):
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / "images" / "notes.txt").write_text("no image")
+    np.savez(tmp_path / "plain.npz", images=PIXELS)
+    np.savez_compressed(tmp_path / "packed.npz", images=PIXELS[..., None])
+    encoded = [png(pixels) for pixels in PIXELS]
+    pq.write_table(pa.table({"label": [1] * 5, "image": encoded}), tmp_path / "bytes.parquet")
+    pq.write_table(
+        pa.table({"image": [{"bytes": each, "path": None} for each in encoded]}), tmp_path / "struct.parquet"
+    )
+    pq.write_table(pa.table({"note": ["x"] * 5, "path": names}), tmp_path / "paths.parquet")
+    return tmp_path
+
+
+ALL, BY_NAME = [0, 1, 2, 3, 4], [1, 0, 3, 2, 4]
+FORMS = {
+    "a folder": (["images"], BY_NAME),
+    "a file": (["images/deep/c.png"], [2]),
+    "files in the order given": (["images/e.png", "images/b.png"], [4, 0]),
+    "a pattern": (["images/*.png"], [1, 0, 4]),
+    "a deep pattern": (["images/**/*.png"], [1, 0, 2, 4]),
+    "npz": (["plain.npz"], ALL),
+    "compressed npz": (["packed.npz"], ALL),
+    "encoded bytes in Parquet": (["bytes.parquet"], ALL),
+    "Hugging Face's images in Parquet": (["struct.parquet"], ALL),
+    "paths in Parquet": (["paths.parquet"], ALL),
+    "several": (["plain.npz", "images/a.png"], [*ALL, 1]),
+}
+
+
+@pytest.mark.parametrize(("samples", "wanted"), FORMS.values(), ids=FORMS)
+@pytest.mark.usefixtures("place")
+def test_forms(samples: list[str], wanted: list[int]) -> None:
+    opened = open_user_images(samples)
+    found = [image for source in opened for image in source]
+    assert sum(map(len, opened)) == len(found) == len(wanted)
+    assert all(np.array_equal(image.pixels[..., 0], PIXELS[index]) for image, index in zip(found, wanted, strict=True))
+    assert len({image.sample_id for image in found}) == len(found)
+
+
+def test_absolute_patterns(place: Path) -> None:
+    assert len(open_user_images([f"{place}/images/*.png"])[0]) == 3
+
+
+def test_unreadable_images_are_said_and_the_rest_is_read(place: Path) -> None:
+    (place / "images" / "a.png").write_bytes(b"no png")
+    pq.write_table(pa.table({"image": [b"no png", None, png(PIXELS[0])]}), place / "bad.parquet")
+    found = [image for source in open_user_images(["images", "bad.parquet"]) for image in source]
+    assert [image.pixels is None for image in found] == [True, False, False, False, False, True, True, False]
+    assert ["cannot be decoded" in image.error for image in found][:6] == [True, False, False, False, False, True]
+    assert found[6].error == "bad.parquet[1] is null"
+
+
+def write_npz(name: str, **arrays: np.ndarray) -> None:
+    np.savez(name, **arrays)
+
+
+BAD = {
+    "nothing there": (lambda: None, ["nope.png"], "nope.png: no such file or folder"),
+    "a pattern that matches nothing": (lambda: None, ["*.gif"], r"\*.gif: no image in it"),
+    "an empty folder": (lambda: Path("empty").mkdir(), ["empty"], "empty: no image in it"),
+    "floats": (lambda: write_npz("x.npz", images=PIXELS * 0.5), ["x.npz"], r"must be uint8 .* got float64 \(5, 6, 4\)"),
+    "Fortran order": (lambda: write_npz("x.npz", images=np.asfortranarray(PIXELS)), ["x.npz"], "in Fortran order"),
+    "another array": (lambda: write_npz("x.npz", other=PIXELS), ["x.npz"], "wanted a .npz file with an array 'images'"),
+    "no npz": (lambda: Path("x.npz").write_text("x"), ["x.npz"], "cannot be read"),
+    "no Parquet": (lambda: Path("x.parquet").write_text("x"), ["x.parquet"], "cannot be read as Parquet"),
+    "numbers": (lambda: pq.write_table(pa.table({"a": [1]}), "x.parquet"), ["x.parquet"], "which column .* none"),
+    "two columns": (
+        lambda: pq.write_table(pa.table({"a": [b""], "b": [b""]}), "x.parquet"), ["x.parquet"], "--column, one of a, b"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "samples", "message"), BAD.values(), ids=BAD)
+@pytest.mark.usefixtures("place")
+def test_bad_input(make, samples: list[str], message: str) -> None:
+    make()
+    with pytest.raises(DataError, match=message):
+        open_user_images(samples)
+
+
+def test_the_column_by_name(place: Path) -> None:
+    pq.write_table(pa.table({"a": [b""], "b": [png(PIXELS[3])]}), place / "x.parquet")
+    (found,) = open_user_images(["x.parquet"], column="b")[0]
+    assert np.array_equal(found.pixels[..., 0], PIXELS[3])
+    with pytest.raises(DataError, match="no column 'c'"):
+        open_user_images(["x.parquet"], column="c")

@@ -1,0 +1,243 @@
+"""A run against a baseline: itself, harmless changes and damage, and what machines read of it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gradscore.deployment.guard.baseline import Baseline, Policy, make_baseline, read_baseline, write_baseline
+from gradscore.deployment.guard.check import CheckReport, check_run
+from gradscore.deployment.guard.outputs import to_annotations, to_json, to_junit, to_markdown
+from gradscore.errors import BaselineError, GateFailedError, InconclusiveError, StoreError
+from gradscore.evaluation.score_table import read_scores
+from gradscore.store.run_folder import RunFolder
+
+LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
+
+
+@pytest.fixture(scope="module")
+def baseline(small_run: Path) -> Baseline:
+    return make_baseline(RunFolder(small_run), LOOSE)
+
+
+def statuses(report: CheckReport) -> dict[str, str]:
+    return {gate.name: gate.status for gate in report.gates}
+
+
+def test_a_run_passes_against_itself(small_run, baseline) -> None:
+    report = check_run(RunFolder(small_run), baseline)
+    speed = statuses(report).pop("samples per second")
+    assert (speed, {gate.status for gate in report.gates if gate.metric != "speed"}) == ("info", {"pass"})
+    assert set(statuses(report)) == {
+        "accuracy of the classifier",
+        "AUROC for wrong predictions",
+        "false alarms for wrong predictions",
+        "detection of wrong predictions",
+        "AUROC for ood.noise",
+        "false alarms for OOD samples",
+        "detection of ood.noise",
+        "features of the probe",
+        "samples per second",
+    }
+    assert (report.exit_code, report.notices) == (0, [])
+    report.raise_for_status()
+
+
+def test_the_baseline_holds_what_the_evaluation_found(small_run, baseline) -> None:
+    table = read_scores(small_run / "evaluation")
+    wrong = table[table["task"] == "misclassification"].set_index("content_hash")["meta"]
+    frame = baseline.splits["in_dist.test"].frame()
+    assert len(frame) == wrong.index.nunique()
+    by_hash = {name[:12]: value for name, value in wrong.items()}
+    assert frame["wrong"].tolist() == pytest.approx([by_hash[name] for name in frame.index], rel=1e-6)
+    ordinary = frame.loc[frame["correct"] == 1, "wrong"]
+    assert (ordinary > baseline.thresholds["wrong"]).mean() <= 0.05
+
+
+def other_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        weights = load_file(folder / "net.safetensors")
+        change(weights)
+        save_file(weights, folder / "net.safetensors")
+
+    return damage
+
+
+DAMAGES = {
+    "weights perturbed": (
+        {"damage": other_weights(lambda weights: weights.update({"0.weight": weights["0.weight"].flip(0, 3) * 3}))},
+        "accuracy of the classifier",
+    ),
+    "classes permuted": (
+        {"damage": other_weights(lambda weights: weights.update({"3.weight": weights["3.weight"].roll(1, 0)}))},
+        "accuracy of the classifier",
+    ),
+    "a layer re-initialised": ({"steps": 0}, "accuracy of the classifier"),
+}
+
+
+@pytest.mark.parametrize(("options", "gate"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_fails(make_run, baseline, options: dict, gate: str) -> None:
+    report = check_run(RunFolder(make_run(**options)), baseline)
+    assert statuses(report)[gate] == "fail"
+    assert statuses(report)["features of the probe"] == "info"
+    assert report.exit_code == 1
+    assert "weights_sha256 changed" in " ".join(report.notices)
+    with pytest.raises(GateFailedError, match=gate):
+        report.raise_for_status()
+
+
+def test_features_of_the_same_weights_must_not_move(small_run, baseline) -> None:
+    column = "uniform/3.weight/l2"
+    moved = {**baseline.probe.columns, column: [1.01 * value for value in baseline.probe.columns[column]]}
+    report = check_run(
+        RunFolder(small_run),
+        baseline.model_copy(update={"probe": baseline.probe.model_copy(update={"columns": moved})}),
+    )
+    gate = report.gates[-2]
+    assert (gate.status, gate.n) == ("fail", 8)
+    assert "most of all the l2 of layer 3.weight, loss uniform (0.0099)" in gate.message
+
+
+def test_another_batch_size_passes(make_run, baseline) -> None:
+    report = check_run(RunFolder(make_run(batch_size=75)), baseline)
+    assert report.status == "pass"
+
+
+def test_a_margin_of_nothing_is_inconclusive(small_run, baseline) -> None:
+    strict = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
+    report = check_run(RunFolder(small_run), baseline, policy=strict)
+    assert (report.status, report.exit_code) == ("inconclusive", 3)
+    assert "they would have shown a rise of" in " ".join(gate.message for gate in report.gates)
+    with pytest.raises(InconclusiveError, match="cannot tell"):
+        report.raise_for_status()
+
+
+def test_other_samples_are_compared_as_such(small_run, baseline) -> None:
+    renamed = {
+        name: samples.model_copy(
+            update={"content_hash": [f"{name}{place}" for place in range(len(samples.content_hash))]}
+        )
+        for name, samples in baseline.splits.items()
+    }
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": renamed}))
+    assert {gate.method for gate in report.gates} == {
+        "two rates",
+        "stratified bootstrap",
+        "relative change",
+        "wall clock",
+    }
+    assert all(gate.now == pytest.approx(gate.before) for gate in report.gates[:-2])
+
+
+SPEEDS = {
+    "as fast": (1.0, "extraction: {now} -> {now} samples per second (1.00 times), for information"),
+    "a hundred times slower": (100.0, "(0.01 times), for information"),
+    "unknown": (None, "extraction: unknown -> {now} samples per second, for information"),
+}
+
+
+@pytest.mark.parametrize(("factor", "message"), SPEEDS.values(), ids=SPEEDS)
+def test_speed_is_for_information_only(small_run, baseline, factor: float | None, message: str) -> None:
+    now = baseline.samples_per_second
+    before = None if factor is None else factor * now
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"samples_per_second": before}))
+    gate = report.gates[-1]
+    assert (gate.before, gate.now, gate.status, report.status) == (before, now, "info", "pass")
+    assert message.format(now=f"{now:.0f}") in gate.message
+    assert f"| - | samples per second | {'-' if before is None else f'{before:.0f}'} | {now:.0f} | - | - |" in (
+        to_markdown(report)
+    )
+
+
+def test_the_speed_is_that_of_the_manifest(small_run, baseline) -> None:
+    splits = json.loads((small_run / "manifest.json").read_text())["splits"].values()
+    rates = [split["spent"]["samples"] / split["spent"]["seconds"] for split in splits]
+    assert min(rates) * 0.99 <= baseline.samples_per_second <= max(rates) * 1.01
+    assert all(split["spent"]["samples"] == split["rows"] for split in splits)
+
+
+def test_a_split_that_is_gone_is_said(small_run, baseline) -> None:
+    more = baseline.model_copy(update={"splits": {**baseline.splits, "ood.gone": baseline.splits["ood.noise"]}})
+    assert "ood.gone is in the baseline and not in the run" in check_run(RunFolder(small_run), more).notices[0]
+
+
+def test_reads_back_and_is_small_and_readable(baseline, tmp_path: Path) -> None:
+    write_baseline(tmp_path / "baseline.json", baseline)
+    assert read_baseline(tmp_path / "baseline.json") == baseline
+    lines = (tmp_path / "baseline.json").read_text().splitlines()
+    assert len(lines) < 100
+    assert sum(map(len, lines)) < 30_000
+
+
+BAD_FILES = {
+    "missing": (None, "there is no baseline; make it with gradscore check RUN --baseline"),
+    "no JSON": ("{", "cannot be read as JSON"),
+    "a list": ("[]", "wanted 'gradscore baseline' version 1, got None"),
+    "another version": ('{"format": "gradscore baseline", "version": 2}', "version 2; write it anew with --update"),
+    "incomplete": ('{"format": "gradscore baseline", "version": 1}', "policy: Field required"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_files_that_are_no_baselines(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "baseline.json"
+    _ = text is not None and path.write_text(text)
+    with pytest.raises(BaselineError, match=message):
+        read_baseline(path)
+
+
+def test_samples_that_do_not_fit_together(baseline, tmp_path: Path) -> None:
+    write_baseline(tmp_path / "b.json", baseline)
+    text = (tmp_path / "b.json").read_text()
+    (tmp_path / "b.json").write_text(text.replace('"correct": "', '"correct": "1'))
+    with pytest.raises(BaselineError, match="must belong to the same samples"):
+        read_baseline(tmp_path / "b.json")
+
+
+def test_a_run_that_was_not_evaluated(small_run, baseline, tmp_path: Path) -> None:
+    shutil.copytree(small_run, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
+    with pytest.raises(StoreError, match="gradscore evaluate"):
+        check_run(RunFolder(tmp_path / "run"), baseline)
+
+
+@pytest.fixture(scope="module")
+def mixed(small_run, baseline) -> CheckReport:
+    """A report with a gate of every status."""
+    report = check_run(RunFolder(small_run), baseline)
+    changes = ["fail", "inconclusive", "info"]
+    gates = [replace(gate, status=status) for gate, status in zip(report.gates, changes, strict=False)]
+    return replace(report, gates=[*gates, *report.gates[len(gates) :]], notices=["100 % | odd\nnews"])
+
+
+def test_json(mixed: CheckReport) -> None:
+    content = json.loads(to_json(mixed))
+    assert (content["status"], content["exit_code"], len(content["gates"])) == ("fail", 1, 9)
+    assert np.isfinite(content["gates"][1]["smallest_drop"])
+
+
+def test_junit(mixed: CheckReport) -> None:
+    suite = Xml.fromstring(to_junit(mixed))
+    counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": 9, "failures": 1, "errors": 1, "skipped": 2}
+    assert [len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error", "skipped")] == [1, 1, 2]
+
+
+def test_markdown(mixed: CheckReport) -> None:
+    lines = to_markdown(mixed).splitlines()
+    assert lines[0].startswith("## ❌ gradscore check: run: failed")
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+    assert lines[-1] == "- note: 100 % \\| odd news"
+
+
+def test_annotations(mixed: CheckReport) -> None:
+    error, warning = to_annotations(mixed).splitlines()
+    assert error.startswith("::error title=gradscore check::accuracy of the classifier: ")
+    assert warning.startswith("::warning title=gradscore check::AUROC for wrong predictions: ")

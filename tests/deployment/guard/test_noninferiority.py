@@ -1,0 +1,129 @@
+"""Standard errors against simulation and hand-worked values, and verdicts against the rule they follow."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from gradscore.deployment.guard.noninferiority import (
+    Difference,
+    auroc_difference_other,
+    auroc_difference_same,
+    judge,
+    rate_difference_other,
+    rate_difference_same,
+)
+from gradscore.evaluation.delong import auroc_variance, paired_delong
+
+
+def draw(seed: int, n: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores of two models of the same samples, and which samples are positive."""
+    generator = np.random.default_rng(seed)
+    positive = np.arange(n) % 3 == 0
+    common = generator.normal(size=n) + positive
+    return common + 0.5 * generator.normal(size=n), common + 0.5 * generator.normal(size=n), positive
+
+
+def found(value: float, error: float | None) -> Difference:
+    return Difference(before=0.5, now=0.5 + value, error=error, method="", n=100)
+
+
+VERDICTS = {
+    "equal and certain": (found(0.0, 0.0), "pass"),
+    "a drop within the margin, certain": (found(-0.04, 0.001), "pass"),
+    "a drop beyond the margin, certain": (found(-0.06, 0.001), "fail"),
+    "equal and uncertain": (found(0.0, 0.05), "inconclusive"),
+    "a drop beyond the margin, uncertain": (found(-0.06, 0.05), "inconclusive"),
+    "better": (found(0.1, 0.05), "pass"),
+    "no value": (found(0.0, None), "inconclusive"),
+}
+
+
+@pytest.mark.parametrize(("difference", "status"), VERDICTS.values(), ids=VERDICTS)
+def test_verdicts(difference: Difference, status: str) -> None:
+    assert judge(difference, margin=0.05, level=0.95, gates=1).status == status
+
+
+def test_a_rise_is_worse_where_lower_is_better() -> None:
+    verdict = judge(found(0.1, 0.001), margin=0.05, level=0.95, gates=1, higher_is_better=False)
+    assert verdict.status == "fail"
+    assert verdict.high == pytest.approx(-0.1 + 1.6449 * 0.001, abs=1e-6)
+
+
+def test_the_smallest_drop_is_found_in_four_of_five_cases() -> None:
+    smallest = judge(found(0.0, 0.02), margin=0.05, level=0.95, gates=4).smallest_drop
+    values = np.random.default_rng(0).normal(-smallest, 0.02, 1500)
+    fails = [judge(found(value, 0.02), margin=0.05, level=0.95, gates=4).status == "fail" for value in values]
+    assert np.mean(fails) == pytest.approx(0.8, abs=0.04)
+
+
+def test_error_rates_at_the_margin() -> None:
+    values = np.random.default_rng(1).normal(-0.05, 0.02, 1500)
+    statuses = [judge(found(value, 0.02), margin=0.05, level=0.95, gates=1).status for value in values]
+    assert statuses.count("pass") / 1500 == pytest.approx(0.05, abs=0.02)
+    assert statuses.count("fail") / 1500 == pytest.approx(0.05, abs=0.02)
+
+
+def test_many_gates_share_the_error_of_failing() -> None:
+    assert judge(found(-0.09, 0.02), margin=0.05, level=0.95, gates=1).status == "fail"
+    assert judge(found(-0.09, 0.02), margin=0.05, level=0.95, gates=20).status == "inconclusive"
+
+
+def test_the_same_truth_is_compared_by_delong() -> None:
+    before, now, positive = draw(0)
+    difference = auroc_difference_same(before, now, positive, positive)
+    test = paired_delong(now, before, positive, level=0.9)
+    assert (difference.method, difference.value) == ("paired DeLong", pytest.approx(test.difference))
+    assert difference.error == pytest.approx((test.high - test.low) / 2 / norm.ppf(0.95))
+
+
+def test_the_paired_bootstrap_agrees_with_simulation() -> None:
+    def one(seed: int) -> Difference:
+        before, now, positive = draw(seed, 120)
+        other = positive.copy()
+        other[:5] = ~other[:5]
+        return auroc_difference_same(before, now, positive, other)
+
+    differences = [one(seed) for seed in range(40)]
+    assert {each.method for each in differences} == {"paired bootstrap"}
+    spread = np.std([each.value for each in differences], ddof=1)
+    assert np.mean([each.error for each in differences]) == pytest.approx(spread, rel=0.3)
+
+
+def test_different_samples_add_their_variances() -> None:
+    (before, _, positive), (now, _, other) = draw(1, 400), draw(2, 300)
+    difference = auroc_difference_other(before, now, positive, other)
+    wanted = np.sqrt(auroc_variance(before, positive) + auroc_variance(now, other))
+    assert difference.method == "stratified bootstrap"
+    assert difference.error == pytest.approx(wanted, rel=0.1)
+
+
+ONE_CLASS = {"same": auroc_difference_same, "other": auroc_difference_other}
+
+
+@pytest.mark.parametrize("compare", ONE_CLASS.values(), ids=ONE_CLASS)
+def test_one_class_cannot_be_compared(compare) -> None:
+    scores, truth = np.arange(4.0), np.array([True, False, False, False])
+    assert compare(scores, scores, truth, ~truth).error is None
+    assert compare(scores, scores, np.zeros(4, bool), truth).value is None
+
+
+def test_paired_rates_by_hand() -> None:
+    before, now = [True] * 8 + [False] * 2, [True] * 5 + [False] * 4 + [True]
+    difference = rate_difference_same(before, now)
+    # 3 lost, 1 won: 3.5 and 1.5 with half a sample each, of 12.
+    assert difference.value == pytest.approx(-0.2)
+    assert difference.error == pytest.approx(np.sqrt(5 - 4 / 12) / 12)
+
+
+def test_two_rates_by_hand() -> None:
+    difference = rate_difference_other([True] * 3 + [False], [False] * 8)
+    assert difference.value == -0.75
+    assert difference.error == pytest.approx(np.sqrt(4 / 6 * 2 / 6 / 6 + 1 / 10 * 9 / 10 / 10))
+
+
+NONE = {"same": (rate_difference_same, [], []), "other": (rate_difference_other, [], [True])}
+
+
+@pytest.mark.parametrize(("compare", "before", "now"), NONE.values(), ids=NONE)
+def test_no_samples_say_nothing(compare, before: list[bool], now: list[bool]) -> None:
+    assert compare(before, now).error is None

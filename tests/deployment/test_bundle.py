@@ -1,0 +1,234 @@
+"""Bundles survive a round trip and a move, and refuse everything that was done to them."""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from gradscore.deployment.archive import read_archive, write_archive
+from gradscore.deployment.bundle import DETECTORS, read_bundle, write_bundle
+from gradscore.deployment.bundling import batch_notices, make_bundle
+from gradscore.deployment.scorer import Scorer
+from gradscore.errors import BundleError
+from gradscore.models.identity import weights_sha256
+from gradscore.store.run_folder import RunFolder
+from gradscore.system.hashes import file_sha256
+
+
+def rewritten(path: Path, change: Callable[[dict[str, bytes]], object]) -> None:
+    """Writes the archive anew with members as `change` leaves them, without mending a checksum."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def reindexed(path: Path, change: Callable[[dict], object]) -> None:
+    """Writes the archive anew with another index and right checksums."""
+    index, members = read_archive(path)
+    change(index)
+    write_archive(path, index, members)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-500])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def compress(path: Path) -> None:
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.json", b"0" * 10_000_000)
+
+
+def repeat(path: Path) -> None:
+    content = zipfile.ZipFile(path).read("bundle.json")
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("bundle.json", content)
+
+
+def oversize(path: Path) -> None:
+    content = path.read_bytes()
+    size = zipfile.ZipFile(path).getinfo("self_test.safetensors").file_size
+    place = content.rindex(b"PK\x01\x02", 0, content.rindex(b"self_test.safetensors"))
+    assert int.from_bytes(content[place + 24 : place + 28], "little") == size
+    path.write_bytes(content[: place + 24] + (2**31).to_bytes(4, "little") + content[place + 28 :])
+
+
+def add(name: str) -> Callable[[Path], None]:
+    return lambda path: rewritten(path, lambda members: members.update({name: b"{}"}))
+
+
+DAMAGES = {
+    "missing": (Path.unlink, "there is no such bundle"),
+    "truncated": (truncate, "not a complete bundle"),
+    "empty": (lambda path: path.write_bytes(b""), "not a complete bundle"),
+    "a flipped bit": (flip, "not a complete bundle"),
+    "a changed index": (
+        lambda path: rewritten(path, lambda members: members.update({"bundle.json": members["bundle.json"] + b" "})),
+        "bundle.json was changed after it was written",
+    ),
+    "a changed member": (
+        lambda path: rewritten(path, lambda members: members.update({"calibration.safetensors": b"x"})),
+        "calibration.safetensors was changed after it was written",
+    ),
+    "a member less": (
+        lambda path: rewritten(path, lambda members: members.pop("weights.safetensors")),
+        "missing or were added: weights.safetensors",
+    ),
+    "a member more": (add("more.json"), "missing or were added: more.json"),
+    "no index": (lambda path: rewritten(path, lambda members: members.pop("bundle.json")), "no bundle.json in it"),
+    "a path that climbs": (add("../../evil.json"), "refused, a member has the name '../../evil.json'"),
+    "an absolute path": (add("/etc/evil.json"), "refused, a member has the name '/etc/evil.json'"),
+    "a pickle": (add("model.pkl"), "refused, a member has the name 'model.pkl'"),
+    "a compressed member": (compress, "refused, bomb.json is compressed"),
+    "a size that is not true": (oversize, "claim to be larger than the file"),
+    "a name twice": (repeat, "two members have the same name"),
+    "another format": (
+        lambda path: reindexed(path, lambda index: index.update(format="other")),
+        "wanted 'gradscore bundle' version 1, got 'other' version 1",
+    ),
+    "a newer version": (
+        lambda path: reindexed(path, lambda index: index.update(version=2)),
+        "got 'gradscore bundle' version 2; use the gradscore that wrote it",
+    ),
+    "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Extra inputs"),
+    "a field less": (lambda path: reindexed(path, lambda index: index.pop("alpha")), "alpha: Field required"),
+    "another threshold": (
+        lambda path: reindexed(path, lambda index: index["detectors"]["ood"].update(threshold=99.0)),
+        "the threshold of 'ood' is not that of its calibration scores",
+    ),
+    "other columns": (
+        lambda path: reindexed(path, lambda index: index["columns"].reverse()),
+        "the meta model 'wrong' was fitted on other columns",
+    ),
+    "no detectors": (lambda path: reindexed(path, lambda index: index.update(detectors={})), "no meta model in it"),
+}
+
+
+@pytest.fixture
+def copy(small_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(small_bundle, tmp_path / "copy.gradscore"))
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_refuses(copy: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(copy)
+    with pytest.raises(BundleError, match=message):
+        read_bundle(copy)
+
+
+def test_reads_back(small_bundle: Path, small_run: Path) -> None:
+    found, made = read_bundle(small_bundle), make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True)
+    assert (found.columns, found.features, found.preprocessing) == (made.columns, made.features, made.preprocessing)
+    assert {name: each.threshold for name, each in found.detectors.items()} == {
+        name: each.threshold for name, each in made.detectors.items()
+    }
+    assert np.array_equal(found.self_test.answers, made.self_test.answers)
+    assert (found.versions, found.provenance, found.notices) == (made.versions, made.provenance, made.notices)
+
+
+def test_the_same_run_gives_the_same_bytes(small_bundle: Path, small_run: Path) -> None:
+    again = small_bundle.with_name("again.gradscore")
+    write_bundle(again, make_bundle(RunFolder(small_run), alpha=0.1, with_weights=True, trust_code=True))
+    assert again.read_bytes() == small_bundle.read_bytes()
+
+
+def test_the_sha256_of_the_file(small_bundle: Path) -> None:
+    assert read_bundle(small_bundle, sha256=file_sha256(small_bundle)).alpha == 0.1
+    with pytest.raises(BundleError, match="wanted the file with SHA-256 00, got another"):
+        read_bundle(small_bundle, sha256="00")
+
+
+def test_holds_no_pickle_and_no_absolute_path(small_bundle: Path) -> None:
+    index, members = read_archive(small_bundle)
+    assert {name.rpartition(".")[2] for name in members} == {"json", "safetensors"}
+    assert str(small_bundle.parent) not in json.dumps(index)
+
+
+def test_moves_together_with_the_model(small_run: Path, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "a" / "x.gradscore", make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True))
+    moved = read_bundle(tmp_path / "a" / "x.gradscore")
+    assert moved.model.checkpoint == small_run.parent / "net.safetensors"
+    assert moved.weights is None
+    assert Scorer.load(tmp_path / "a" / "x.gradscore", trust_code=True).bundle.weights_sha256 == moved.weights_sha256
+
+
+def test_weights_inside_are_those_of_the_model(small_bundle: Path) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    assert read_bundle(small_bundle).model.checkpoint is None
+    assert weights_sha256(scorer._extractor.model) == read_bundle(small_bundle).weights_sha256
+
+
+def edited(run: Path, folder: Path, change: Callable[[Path], object]) -> RunFolder:
+    shutil.copytree(run, folder / "run")
+    change(folder / "run")
+    return RunFolder(folder / "run")
+
+
+def replace_in_config(old: str, new: str) -> Callable[[Path], object]:
+    def change(run: Path) -> None:
+        text = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(text.replace(old, new))
+
+    return change
+
+
+BAD_RUNS = {
+    "no meta models": (lambda run: shutil.rmtree(run / "meta"), "no meta models; run `gradscore fit-meta"),
+    "no checkpoint": (
+        lambda run: (run / "config.yaml").write_text(
+            "\n".join(
+                line.replace(line.split(":")[1], " null") if "checkpoint:" in line else line
+                for line in (run / "config.yaml").read_text().splitlines()
+            )
+        ),
+        "give --with-weights",
+    ),
+    "other features": (replace_in_config("granularity: parameter", "granularity: model"), "has other columns"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_RUNS.values(), ids=BAD_RUNS)
+def test_runs_that_cannot_be_bundled(small_run, tmp_path: Path, change, message: str) -> None:
+    run = edited(small_run, tmp_path, change)
+    with pytest.raises(BundleError, match=message):
+        make_bundle(run, alpha=0.1, trust_code=True)
+
+
+def test_a_checkpoint_that_changed_since(small_run, tmp_path: Path) -> None:
+    other = tmp_path / "other.safetensors"
+    weights = load_file(small_run.parent / "net.safetensors")
+    save_file({**weights, "3.bias": weights["3.bias"] + 1}, other)
+    change = replace_in_config(str(small_run.parent / "net.safetensors"), str(other))
+    with pytest.raises(BundleError, match="the run was made with weights of hash"):
+        make_bundle(edited(small_run, tmp_path, change), alpha=0.1, trust_code=True)
+
+
+def test_without_calibration_samples_test_samples_are_used_and_it_is_said(make_run) -> None:
+    made = make_bundle(RunFolder(make_run(calibration=False, evaluate=False)), alpha=0.1, trust_code=True)
+    assert "calibrated on the 150 samples of in_dist.test" in made.notices[0]
+    assert made.detectors["ood"].threshold.n == 150
+
+
+def test_a_score_that_depends_on_the_batch_is_said(small_bundle: Path) -> None:
+    bundle = read_bundle(small_bundle)
+    noisy = bundle.self_test.answers.copy()
+    noisy[:, bundle.columns.index("uniform/3.bias/l2")] *= 100
+    options = {"together": bundle.self_test.answers}
+    assert batch_notices(bundle.detectors, bundle.columns, in_pairs=bundle.self_test.answers, **options) == []
+    found = batch_notices(bundle.detectors, bundle.columns, in_pairs=noisy, **options)
+    assert [notice.split(" change")[0] for notice in found] == [f"scores of '{name}'" for name in DETECTORS]
+    assert "uniform/3.bias/l2" in found[0]
+    assert bundle.notices == []

@@ -1,0 +1,205 @@
+"""Scores of new samples against the run's own feature table, whatever the way they come in."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import gradscore
+from gradscore.data import Batch, collate
+from gradscore.deployment.bundling import make_bundle
+from gradscore.deployment.scorer import Scorer
+from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
+from gradscore.features import open_datasets
+from gradscore.meta.models import MetaModel
+from gradscore.meta.probability import at_prevalence
+from gradscore.store.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def scorer(small_bundle: Path) -> Scorer:
+    return Scorer.load(small_bundle, trust_code=True)
+
+
+@pytest.fixture(scope="module")
+def batch(small_run: Path) -> Batch:
+    dataset = open_datasets(RunFolder(small_run).config)["in_dist.test"]
+    return collate([dataset[place] for place in range(50)])
+
+
+@pytest.fixture(scope="module")
+def table(scorer: Scorer, batch: Batch) -> pd.DataFrame:
+    return scorer(batch.images, sample_ids=batch.sample_ids)
+
+
+PLACES = {"wrong": "misclassification/in_dist_only/all", "ood": "ood/known/all"}
+
+
+@pytest.mark.parametrize("detector", PLACES)
+def test_scores_are_those_of_the_meta_model_on_the_feature_table(small_run, table, detector: str) -> None:
+    frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
+    wanted = MetaModel.load(small_run / "meta" / PLACES[detector]).decision(frame)
+    assert table[f"score_{detector}"].to_numpy() == pytest.approx(wanted, abs=1e-9)
+    assert table["prediction"].tolist() == frame["prediction"].tolist()
+    assert table["sample_id"].tolist() == frame["sample_id"].tolist()
+
+
+@pytest.mark.parametrize("detector", PLACES)
+def test_p_values_by_counting(small_run, table, detector: str) -> None:
+    frame = RunFolder(small_run).read("in_dist.calibration")
+    ordinary = frame[frame["correct"].to_numpy(dtype=bool) | (detector == "ood")]
+    calibration = MetaModel.load(small_run / "meta" / PLACES[detector]).decision(ordinary)
+    scores = table[f"score_{detector}"].to_numpy()
+    counted = [(1 + int((calibration >= score - 1e-9).sum())) / (1 + len(calibration)) for score in scores]
+    assert table[f"p_value_{detector}"].tolist() == pytest.approx(counted)
+
+
+def test_decisions_follow_from_p_values(table) -> None:
+    fires = {name: table[f"p_value_{name}"] <= 0.05 for name in PLACES}
+    assert (table["decision"] == "reject").tolist() == (fires["wrong"] | fires["ood"]).tolist()
+    assert table["reason"].str.contains("wrong").tolist() == fires["wrong"].tolist()
+    assert table["reason"].str.contains("distribution").tolist() == fires["ood"].tolist()
+    assert (table["decision"] == "reject").any()
+    assert not table["error"].any()
+
+
+def test_probabilities(scorer, table) -> None:
+    notes = scorer.bundle.detectors["wrong"].model.notes
+    wrong = at_prevalence(table["score_wrong"], n=notes["n"], n_positive=notes["n_positive"])
+    assert table["probability_wrong"].tolist() == wrong.tolist()
+    assert table["probability_ood"].tolist() == pytest.approx((1 / (1 + np.exp(-table["score_ood"]))).tolist())
+
+
+def test_raw_pixels_are_preprocessed(scorer, batch, table) -> None:
+    raw = ((batch.images * 0.5 + 0.5) * 255).round().to(torch.uint8)
+    pd.testing.assert_frame_equal(scorer(raw, sample_ids=batch.sample_ids), table)
+
+
+WAYS = {
+    "a numpy array": lambda scorer, images: scorer(images.numpy()),
+    "float64": lambda scorer, images: scorer(images.double()),
+    "needing gradients": lambda scorer, images: scorer(images.clone().requires_grad_()),
+    "under no_grad": torch.no_grad()(lambda scorer, images: scorer(images)),
+    "in inference mode": torch.inference_mode()(lambda scorer, images: scorer(images.clone())),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_every_way_to_call_gives_the_same(scorer, batch, table, way) -> None:
+    assert way(scorer, batch.images)["score_ood"].tolist() == table["score_ood"].tolist()
+
+
+def test_an_image_alone_scores_as_in_company(scorer, batch, table) -> None:
+    alone = [scorer(batch.images[place : place + 1])["score_ood"].item() for place in range(10)]
+    assert alone == pytest.approx(table["score_ood"].tolist()[:10], abs=1e-3)
+
+
+def test_threads_take_turns(scorer, batch, table) -> None:
+    results: dict[int, list[float]] = {}
+    parts = [slice(0, 7), slice(7, 20), slice(20, 21), slice(21, 50)] * 3
+
+    def work(number: int, part: slice) -> None:
+        results[number] = scorer(batch.images[part])["score_wrong"].tolist()
+
+    threads = [threading.Thread(target=work, args=(number, part)) for number, part in enumerate(parts)]
+    _ = [thread.start() for thread in threads], [thread.join() for thread in threads]
+    wanted = [table["score_wrong"].tolist()[part] for part in parts]
+    assert [results[number] for number in range(len(parts))] == [pytest.approx(each, abs=1e-3) for each in wanted]
+
+
+def test_leaves_no_trace_in_the_model(scorer, batch) -> None:
+    scorer(batch.images[:3])
+    assert all(parameter.grad is None for parameter in scorer._extractor.model.parameters())
+
+
+def test_drivers_are_named(scorer, batch) -> None:
+    found = scorer(batch.images[:4], explain=2)
+    assert list(found.columns) == scorer.columns(explain=2)
+    assert all(len(entry.split("; ")) == 2 for entry in found["drivers_ood"])
+
+
+def test_values_that_are_not_finite_give_an_error_row(scorer, batch, table) -> None:
+    images = batch.images[:5].clone()
+    images[[1, 3]] = torch.nan
+    found = scorer(images, sample_ids=list("abcde"), explain=1)
+    assert found["sample_id"].tolist() == list("abcde")
+    assert found["decision"].eq("error").tolist() == [False, True, False, True, False]
+    assert found["score_ood"].isna().tolist() == [False, True, False, True, False]
+    assert found["score_ood"][[0, 2, 4]].tolist() == pytest.approx(table["score_ood"][[0, 2, 4]].tolist(), abs=1e-6)
+    assert "not finite" in found["error"][1]
+
+
+def test_no_image_gives_no_row(scorer) -> None:
+    found = scorer(torch.empty(0, 1, 8, 8))
+    assert (len(found), list(found.columns)) == (0, scorer.columns())
+
+
+def test_is_a_public_name() -> None:
+    assert gradscore.Scorer is Scorer
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = gradscore.nothing
+
+
+def test_another_alpha_moves_the_thresholds(small_bundle, scorer) -> None:
+    strict = Scorer.load(small_bundle, trust_code=True, alpha=0.4)
+    assert strict.bundle.detectors["ood"].threshold.value < scorer.bundle.detectors["ood"].threshold.value
+    assert strict.bundle.detectors["ood"].threshold.alpha == 0.2
+
+
+BAD_CALLS = {
+    "three axes": (
+        lambda scorer: scorer(torch.zeros(1, 8, 8)),
+        DataError,
+        r"wanted shape \(N, C, H, W\), got \(1, 8, 8\)",
+    ),
+    "integers": (lambda scorer: scorer(torch.zeros(1, 1, 8, 8, dtype=torch.int64)), DataError, "wanted floats"),
+    "ids": (lambda scorer: scorer(torch.zeros(2, 1, 8, 8), sample_ids=["a"]), DataError, "wanted 2 names"),
+    "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), ModelError, "cannot take images"),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD_CALLS.values(), ids=BAD_CALLS)
+def test_bad_batches(scorer, call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(scorer)
+
+
+def other_weights(model: torch.nn.Module) -> torch.nn.Module:
+    model[0].weight.data[0, 0, 0, 0] += 1e-6
+    return model
+
+
+def other_code(model: torch.nn.Module) -> torch.nn.Module:
+    model[1] = torch.nn.Tanh()
+    return model
+
+
+BAD_MODELS = {
+    "other weights": (other_weights, "made for weights of hash"),
+    "the same weights in other code": (other_code, "self-test: logits differ"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_MODELS.values(), ids=BAD_MODELS)
+def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: str) -> None:
+    found = Scorer.load(small_bundle, trust_code=True)
+    with pytest.raises(BundleError, match=message):
+        Scorer(found.bundle, change(found._extractor.model))
+
+
+def test_code_needs_trust(small_bundle) -> None:
+    with pytest.raises(ModelError, match="--trust-code"):
+        Scorer.load(small_bundle)
+
+
+def test_weights_elsewhere(small_run, small_bundle) -> None:
+    found = Scorer.load(small_bundle, trust_code=True, weights=small_run.parent / "net.safetensors")
+    assert found.bundle.weights_sha256 == RunFolder(small_run).manifest["inputs"]["model"]["weights_sha256"]
+
+
+def test_too_few_calibration_samples_name_the_minimum(small_run) -> None:
+    with pytest.raises(EvaluationError, match=r"needs at least 1999 calibration samples, got"):
+        make_bundle(RunFolder(small_run), alpha=0.001, trust_code=True)

@@ -1,0 +1,121 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gradscore.errors import EvaluationError, StoreError
+from gradscore.evaluation.delong import paired_delong
+from gradscore.evaluation.metrics import auroc
+from gradscore.evaluation.run_comparison import compare_runs
+from gradscore.evaluation.score_table import LEADING, write_scores
+from gradscore.store.manifest import FORMAT
+from gradscore.store.run_folder import RunFolder
+
+N = 60
+
+
+def table(*, seed, noise=1.0, dataset="in_dist.test"):
+    generator = np.random.default_rng(seed)
+    positive = np.arange(N) % 3 == 0
+    leading = {
+        "task": "misclassification",
+        "protocol": "in_dist_only",
+        "dataset": dataset,
+        "split": "in_dist.test",
+        "sample_id": [str(place) for place in range(N)],
+        "content_hash": [f"{place:016x}" for place in range(N)],
+        "label": np.arange(N) % 10,
+        "prediction": 0,
+        "positive": positive,
+        "probability": 0.5,
+    }
+    return pd.DataFrame(leading)[list(LEADING)].assign(meta=positive + noise * generator.normal(size=N))
+
+
+def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
+    path.mkdir()
+    manifest = {"format": FORMAT, "finished": True, "inputs": {}, "versions": {}, "splits": {}}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    if scores is not None:
+        write_scores(path / "evaluation", scores)
+    return RunFolder(path)
+
+
+def compared(tmp_path, *tables, **options):
+    return compare_runs([write_run(tmp_path / str(place), each) for place, each in enumerate(tables)], **options)
+
+
+A, B = table(seed=0), table(seed=1, noise=0.3)
+SHUFFLED = B.sample(frac=1.0, random_state=0)
+OTHER_TRUTH = B.assign(positive=~B["positive"], meta=-B["meta"])
+
+
+def test_samples_are_joined_by_content(tmp_path):
+    (found,) = compared(tmp_path, A, SHUFFLED).compared
+    expected = paired_delong(B["meta"], A["meta"], A["positive"])
+    assert found.test == expected
+    assert (found.n, found.n_positive) == (N, (20, 20))
+
+
+def test_every_run_is_compared_with_the_first(tmp_path):
+    result = compared(tmp_path, A, B, SHUFFLED)
+    assert [each.run.name for each in result.compared] == ["1", "2"]
+    assert result.notices == []
+
+
+def test_only_common_samples_count_and_others_are_said(tmp_path):
+    result = compared(tmp_path, A, B.iloc[10:])
+    assert result.compared[0].n == N - 10
+    assert "10 samples are in one of the runs only" in result.notices[0]
+
+
+def test_copies_of_an_image_are_joined_one_to_one(tmp_path):
+    copies = [each.assign(content_hash=each["content_hash"].str[-1]) for each in (A, B)]
+    assert compared(tmp_path, *copies).compared[0].n == N
+
+
+def test_each_run_keeps_its_own_truth(tmp_path):
+    (found,) = compared(tmp_path, A, OTHER_TRUTH).compared
+    assert found.n_positive == (20, 40)
+    assert found.other == auroc(OTHER_TRUTH["meta"], OTHER_TRUTH["positive"])
+    assert found.test.difference == pytest.approx(found.other - found.first)
+
+
+def test_data_sets_of_one_run_only_are_said(tmp_path):
+    both = pd.concat([B, table(seed=2, dataset="extra")])
+    assert "left out: misclassification, in_dist_only, extra" in compared(tmp_path, A, both).notices[0]
+
+
+UNUSABLE = {
+    "one run": ((A,), "wanted two or more different runs"),
+    "no data set in common": ((A, table(seed=0, dataset="b")), "no data set in common"),
+    "no sample in common": ((A, B.assign(content_hash="x")), "not one of its 60 samples"),
+    "other labels": ((A, B.assign(label=3)), "54 samples have another label"),
+    "not evaluated": ((A, None), "run `gradscore evaluate"),
+}
+
+
+@pytest.mark.parametrize(("tables", "message"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_unusable_runs_are_refused(tmp_path, tables, message):
+    with pytest.raises((EvaluationError, StoreError), match=message):
+        compared(tmp_path, *tables)
+
+
+def test_an_unknown_score_is_refused(tmp_path):
+    with pytest.raises(EvaluationError, match="no score 'energy'; wanted one of meta"):
+        compared(tmp_path, A, B, score="energy")
+
+
+def test_a_run_given_twice_is_refused(tmp_path):
+    run = write_run(tmp_path / "run", A)
+    with pytest.raises(EvaluationError, match="two or more different runs"):
+        compare_runs([run, run])
+
+
+def test_a_damaged_table_is_said(tmp_path):
+    runs = [write_run(tmp_path / name, A) for name in "ab"]
+    (tmp_path / "b" / "evaluation" / "scores.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(StoreError, match="damaged"):
+        compare_runs(runs)

@@ -1,0 +1,293 @@
+"""The compiled loops against NumPy in float64, and the same results without them."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from gradscore import kernels
+from gradscore.gradients import Engine
+from gradscore.gradients.convolved import Convolved, grouped_blocks, shifted_blocks, suits_groups
+from gradscore.kernels import compile as compiled
+from gradscore.kernels import dispatch
+from gradscore.statistics.moments import Wanted, measure_exactly
+from gradscore.statistics.reduce import reduce_gradients
+
+SHAPES = {"one element": (3, 1), "a row": (1, 7), "less than a chunk": (5, 100), "several chunks": (4, 3 * 2048 + 5)}
+
+
+def rows(shape, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype) + 0.1
+
+
+def reference(values, about_mean):
+    centre = values.mean(1, keepdims=True) if about_mean else 0
+    spread = np.sqrt(((values - centre) ** 2).sum(1))
+    return np.stack([values.max(1), values.min(1), values.mean(1), spread, np.abs(values).sum(1)], 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_row_sums(shape):
+    values = rows(shape)
+    wide = values.numpy().astype(np.float64)
+    found = kernels.row_sums(values)
+    np.testing.assert_array_equal(found[:, 0], wide.max(1))
+    np.testing.assert_array_equal(found[:, 1], wide.min(1))
+    np.testing.assert_allclose(found[:, 2], wide.sum(1), atol=1e-5 * np.abs(wide).sum(1).max())
+    np.testing.assert_allclose(found[:, 3], (wide**2).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(found[:, 4], np.abs(wide).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("about_mean", [True, False], ids=["about the mean", "about zero"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_row_moments(shape, dtype, about_mean):
+    values = rows(shape, dtype)
+    found = kernels.row_moments(values, about_mean=about_mean)
+    truth = reference(values.numpy().astype(np.float64), about_mean)
+    np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
+
+
+EXTREME = {
+    "tiny": 1e-200,
+    "huge": 1e200,
+    "near the smallest": 1e-300,
+}
+
+
+@pytest.mark.parametrize("factor", EXTREME.values(), ids=EXTREME)
+def test_row_moments_leave_the_range_of_squares(factor):
+    values = rows((4, 50), torch.float64) * factor
+    scaled = values.numpy() / factor
+    found = kernels.row_moments(values, about_mean=True) / factor
+    np.testing.assert_allclose(found, reference(scaled, about_mean=True), rtol=1e-9)
+
+
+SPECIAL = {
+    "not a number": (np.nan, (np.nan, np.nan, np.nan)),
+    "infinity": (np.inf, (np.inf, 0.0, np.inf)),
+    "minus infinity": (-np.inf, (0.0, -np.inf, -np.inf)),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), SPECIAL.values(), ids=SPECIAL)
+def test_values_that_are_not_finite(value, expected):
+    values = torch.zeros(2, 3000)
+    values[0, 2500] = value
+    for found in (kernels.row_sums(values), kernels.row_moments(values, about_mean=False)):
+        np.testing.assert_array_equal(found[0, :3], expected)
+        np.testing.assert_array_equal(found[1], np.zeros(5))
+
+
+def test_centred_products():
+    values, factors, centres = rows((12, 2500)), rows((12, 2500)).flip(1), torch.tensor([0.5, -3.0, 100.0])
+    wide = (values.double().numpy() - np.tile(centres.numpy(), 4)[:, None]) * factors.double().numpy()
+    found = kernels.centred_products(values, centres, factors).numpy()
+    np.testing.assert_allclose(found, wide.sum(1), atol=1e-6 * np.abs(wide).sum(1).max())
+
+
+NORMED = {
+    "as they come": lambda each: each,
+    "by columns": lambda each: each.transpose(1, 2).contiguous().transpose(1, 2),
+    "tokens first": lambda each: each.transpose(0, 1).contiguous().transpose(0, 1),
+    "every other": lambda each: each.repeat_interleave(2, 2)[:, :, ::2],
+}
+
+
+@pytest.mark.parametrize("tokens", [1, 64, 200])
+@pytest.mark.parametrize("one", NORMED.values(), ids=NORMED)
+@pytest.mark.parametrize("other", NORMED.values(), ids=NORMED)
+def test_normed_products(tokens, one, other):
+    values, factors = one(rows((3, tokens, 70))), other(rows((3, tokens, 70)).flip(2))
+    centres, scales = rows((3, tokens)), rows((3, tokens)).square()
+    wide = (values.double() - centres.unsqueeze(2)) * scales.unsqueeze(2) * factors
+    found = kernels.normed_products(values, centres, scales, factors)
+    np.testing.assert_allclose(found, wide.sum(1), atol=1e-6 * wide.abs().sum(1).max())
+
+
+KERNELS = {
+    "normed_products by columns": lambda: kernels.normed_products(
+        rows((9, 200, 70)).transpose(1, 2), rows((9, 70)), rows((9, 70)), rows((70, 9, 200)).transpose(0, 1)
+    ),
+    "normed_products": lambda: kernels.normed_products(
+        rows((9, 70, 200)), rows((9, 70)), rows((9, 70)), rows((9, 70, 200))
+    ),
+    "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
+    "row_moments": lambda: kernels.row_moments(rows((9, 20000), torch.float64), about_mean=True),
+    "centred_products": lambda: kernels.centred_products(rows((9, 20000)), torch.arange(3.0), rows((9, 20000))),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_threads_change_nothing(kernel, monkeypatch):
+    shared = kernel()
+    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
+    np.testing.assert_array_equal(kernel(), shared)
+
+
+def threads_used(elements):
+    with compiled.threads(elements) as count:
+        return count
+
+
+def test_as_many_threads_as_pytorch_and_numba_use():
+    before = numba.get_num_threads()
+    assert threads_used(1 << 20) == min(torch.get_num_threads(), compiled.MOST_THREADS)
+    assert numba.get_num_threads() == before
+
+
+KEEPS_THREADS = """
+import torch
+from gradscore import kernels
+
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    kernels.row_sums(torch.ones(8, 20000))
+    print(torch.get_num_threads())
+"""
+
+
+def test_the_number_of_pytorchs_threads_stays():
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", KEEPS_THREADS], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1\n2\n", "")
+
+
+def test_little_work_is_done_by_one_thread():
+    assert threads_used(1000) == 1
+
+
+def test_one_thread_at_a_time_has_the_team():
+    with compiled.threads(1 << 20):
+        assert threads_used(1 << 20) == 1
+
+
+def test_a_forked_process_has_no_team(monkeypatch):
+    monkeypatch.setattr(compiled.os, "getpid", lambda: -1)
+    assert threads_used(1 << 20) == 1
+
+
+def test_kernels_run_in_many_threads_at_once():
+    values = rows((9, 20000))
+    expected = kernels.row_sums(values)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: kernels.row_sums(values), range(200)))
+    assert all(np.array_equal(each, expected) for each in found)
+
+
+OTHERS = {
+    "float64": torch.ones(2, 3, dtype=torch.float64),
+    "half": torch.ones(2, 3, dtype=torch.float16),
+    "not contiguous": torch.ones(3, 2).t(),
+}
+
+
+@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
+def test_no_kernel(values):
+    assert kernels.row_sums(values) is None
+    assert kernels.centred_products(values, torch.ones(1), values) is None
+
+
+@pytest.fixture
+def without_numba(monkeypatch):
+    monkeypatch.setattr(dispatch, "_loops", lambda: None)
+
+
+def statistics_of_a_network():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 24, 3), torch.nn.BatchNorm2d(24), torch.nn.Flatten(), torch.nn.Linear(24 * 36, 60)
+    ).eval()
+    parameters = dict(model.named_parameters())
+    outputs = model(torch.randn(9, 3, 8, 8))
+    names = ["max", "min", "mean", "std", "l1", "l2", "linf", "l0.5"]
+    groups = {name: [name] for name in parameters} | {"model": list(parameters)}
+    gradient = torch.softmax(outputs.detach(), 1)
+    return reduce_gradients(Engine(parameters), outputs, gradient, statistics=names, groups=groups)
+
+
+def test_statistics_are_the_same_without_numba(monkeypatch):
+    compiled = statistics_of_a_network()
+    monkeypatch.setattr(dispatch, "_loops", lambda: None)
+    plain = statistics_of_a_network()
+    assert list(compiled) == list(plain)
+    largest = {name: compiled[f"{name.rsplit('/', 1)[0]}/linf"].max() for name in compiled}
+    for name, values in compiled.items():
+        torch.testing.assert_close(plain[name], values, rtol=1e-5, atol=1e-6 * float(largest[name]))
+
+
+@pytest.mark.usefixtures("without_numba")
+@pytest.mark.parametrize("about_mean", [True, False], ids=["about the mean", "about zero"])
+def test_moments_without_numba(about_mean):
+    wanted = Wanted.by(["max", "min", "l1", "l2", *(["mean"] if about_mean else [])])
+    values = rows((4, 300), torch.float64)
+    found = measure_exactly(values, wanted)
+    truth = reference(values.numpy(), about_mean)
+    np.testing.assert_allclose(found.maximum, truth[:, 0])
+    np.testing.assert_allclose(found.spread, truth[:, 3], rtol=1e-12)
+    np.testing.assert_allclose(found.norms[1.0], truth[:, 4], rtol=1e-12)
+
+
+CONVOLUTIONS = {
+    "one axis": ((2, 4, 3, 1, 30), {"padding": (1,)}),
+    "two axes": ((2, 4, 3, 1, 12, 12), {"padding": (1, 1)}),
+    "stride": ((2, 4, 3, 1, 13, 12), {"stride": (2, 3)}),
+    "dilation": ((2, 4, 3, 1, 14, 14), {"dilation": (2, 2)}),
+    "groups": ((4, 6, 3, 2, 20, 20), {"stride": (2, 2)}),
+    "three axes": ((2, 4, 2, 1, 6, 6, 6), {}),
+}
+
+
+def convolved(sizes, settings, dtype):
+    torch.manual_seed(0)
+    inputs, outputs, width, groups, *size = sizes
+    dims = len(size)
+    weight = torch.randn(outputs, inputs // groups, *[width] * dims, dtype=dtype)
+    image = torch.randn(5, inputs, *size, dtype=dtype)
+    options = {name: settings.get(name, (default,) * dims) for name, default in OPTIONS.items()}
+    result = (F.conv1d, F.conv2d, F.conv3d)[dims - 1](image, weight, None, groups=groups, **options)
+    left = torch.randn_like(result)
+    shape = tuple(weight.shape)
+    return Convolved(
+        left.view(5, 1, groups, outputs // groups, *left.shape[2:]),
+        image.unsqueeze(1),
+        shape[2:],
+        **options,
+        shape=shape,
+    )
+
+
+OPTIONS = {"stride": 1, "dilation": 1, "padding": 0}
+
+
+@pytest.mark.parametrize(("sizes", "settings"), CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_grouped_blocks(sizes, settings):
+    gradient = convolved(sizes, settings, torch.float64)
+    found = torch.cat([block for _, block in grouped_blocks(gradient, 2 * 4 * 9 * 2)])
+    torch.testing.assert_close(found, gradient.factored(slice(None)).dense(slice(None)).flatten(1))
+
+
+CHOICES = {
+    "many positions": ("two axes", torch.float32, True),
+    "few positions": ("dilation", torch.float64, False),
+    "strided groups": ("groups", torch.float32, True),
+}
+
+
+@pytest.mark.parametrize(("case", "dtype", "expected"), CHOICES.values(), ids=CHOICES)
+def test_choice_of_the_way(case, dtype, expected):
+    gradient = convolved(*CONVOLUTIONS[case], dtype)
+    assert suits_groups(gradient) is expected
+
+
+def test_both_ways_agree():
+    gradient = convolved(*CONVOLUTIONS["two axes"], torch.float32)
+    grouped = torch.cat([block for _, block in grouped_blocks(gradient, 1 << 20)])
+    shifted = torch.cat([block for _, block in shifted_blocks(gradient, 1 << 20)], 1)
+    torch.testing.assert_close(grouped.sum(1), shifted.sum((0, 2)), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,138 @@
+"""Penultimate features against the model itself, and their way to the figures."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from gradscore.columns import feature_columns, penultimate_columns
+from gradscore.errors import ConfigError, ModelError
+from gradscore.evaluation.run import EvaluationReport, evaluate_run
+from gradscore.meta.models import MetaModel
+from gradscore.models.last_layer import find_last_layer
+from gradscore.scores import penultimate as detectors
+from gradscore.scores.penultimate import FEATURE_BASELINES
+from gradscore.store.head import read_head
+from gradscore.store.run_folder import RunFolder
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(self.layer(x))
+
+
+def caught(model, setting, x):
+    layer = find_last_layer(model, setting)
+    return layer.catch(lambda: model(x))
+
+
+BODY = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+NET = nn.Sequential(BODY, nn.Linear(3, 2, bias=False))
+X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("setting", [True, "1"])
+def test_what_enters_the_last_layer(setting):
+    outputs, features = caught(NET, setting, X)
+    torch.testing.assert_close(features, BODY(X), rtol=0, atol=0)
+    torch.testing.assert_close(outputs, NET(X), rtol=0, atol=0)
+    assert not features.requires_grad
+
+
+def test_no_hook_stays():
+    caught(NET, True, X)
+    assert not NET[1]._forward_hooks
+
+
+def test_the_head_makes_the_logits():
+    layer = find_last_layer(NET, True)
+    _, features = caught(NET, True, X)
+    np.testing.assert_allclose(features.numpy() @ layer.head.weight.T + layer.head.bias, NET(X).detach(), rtol=1e-5)
+
+
+def test_nothing_asked_for():
+    assert find_last_layer(NET, False) is None
+
+
+def test_logits_that_are_not_numbers_are_left_to_others():
+    caught(NET, True, torch.full_like(X, torch.nan))
+
+
+CHANGED = {
+    "not the logits": (nn.Sequential(NET, nn.Tanh()), X),
+    "called twice": (Twice(), X[:, :3]),
+    "positions": (NET, X[:, None]),
+}
+
+
+@pytest.mark.parametrize(("model", "x"), CHANGED.values(), ids=CHANGED)
+def test_other_layers_are_refused(model, x):
+    with pytest.raises(ModelError, match="the logits are not what layer"):
+        caught(model, True, x)
+
+
+BAD = {
+    "mistyped": (NET, "0.00", "no module '0.00'; did you mean '0.0'"),
+    "no linear layer": (nn.Sequential(nn.Conv2d(1, 2, 1)), True, "got '0', a Conv2d"),
+}
+
+
+@pytest.mark.parametrize(("model", "setting", "message"), BAD.values(), ids=BAD)
+def test_unusable_names(model, setting, message):
+    with pytest.raises(ConfigError, match=message):
+        find_last_layer(model, setting)
+
+
+@pytest.fixture(scope="module")
+def run(make_run: Callable[..., Path]) -> RunFolder:
+    return RunFolder(make_run(features={"penultimate": True}, evaluate=False))
+
+
+@pytest.fixture(scope="module")
+def evaluation(run: RunFolder) -> EvaluationReport:
+    return evaluate_run(run)
+
+
+def test_the_table_holds_them_apart_from_the_features(run: RunFolder) -> None:
+    frame = run.read("in_dist.test")
+    assert penultimate_columns(frame) == [f"penultimate_{place}" for place in range(36)]
+    assert not set(penultimate_columns(frame)) & set(feature_columns(frame))
+
+
+def test_logits_come_from_them(run: RunFolder) -> None:
+    frame, head = run.read("ood.noise"), read_head(run.path)
+    logits = frame[penultimate_columns(frame)].to_numpy() @ head.weight.T + head.bias
+    np.testing.assert_allclose(
+        logits, frame[[f"logit_{place}" for place in range(10)]].to_numpy(), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_meta_models_do_not_see_them(run: RunFolder) -> None:
+    model = MetaModel.load(run.meta_path / "ood/known/all")
+    assert not [name for name in [*model.columns, *model.inputs] if name.startswith("penultimate")]
+
+
+def test_every_baseline_is_reported_and_compared(evaluation: EvaluationReport) -> None:
+    records = pd.DataFrame(evaluation.records).query("task == 'ood'")
+    assert set(FEATURE_BASELINES) <= set(records["score"])
+    assert {f"auroc_gain_over_{name}" for name in FEATURE_BASELINES} <= set(records["metric"])
+
+
+def test_features_change_nothing_else(run: RunFolder, small_run: Path) -> None:
+    columns = feature_columns(run.read("in_dist.test"))
+    pd.testing.assert_frame_equal(run.read("in_dist.test", columns), RunFolder(small_run).read("in_dist.test", columns))
+
+
+def test_without_the_extra_the_rest_is_reported(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detectors, "find_spec", lambda name: None)
+    found = evaluate_run(run)
+    assert any("gradscore[baselines]" in line for line in found.notices)
+    assert not set(FEATURE_BASELINES) & set(found.scores.columns)

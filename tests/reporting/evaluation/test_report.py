@@ -1,0 +1,170 @@
+import csv
+import importlib.util
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from gradscore.config.schema import dump_config, parse_config
+from gradscore.errors import MissingExtraError
+from gradscore.reporting.evaluation import write_report
+from gradscore.reporting.evaluation.figures import Figures
+from gradscore.reporting.evaluation.gallery import make_galleries
+from gradscore.reporting.page import markdown_text, script_json
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: elements with attributes, and the text outside scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text, self.scripts = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        (self.scripts if self.cdata_elem else self.text).append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def files(report_run, report_evaluation):
+    stale = report_run.evaluation_path / "plots" / "ood-scores-gone.png"
+    stale.parent.mkdir()
+    stale.write_bytes(b"")
+    return write_report(report_run, report_evaluation)
+
+
+@pytest.fixture(scope="module")
+def page(files):
+    return Page(files.html.read_text())
+
+
+@pytest.fixture(scope="module")
+def figures(page):
+    """The figures of the page by the id of their place."""
+    found = [attributes for attributes in page.all("script") if attributes.get("id") == "figures"]
+    assert len(found) == 1
+    return json.loads(page.scripts[-2])
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    addresses = [attributes[name] for _, attributes in page.elements for name in ("src", "href") if name in attributes]
+    assert addresses
+    assert all(address.startswith("data:image/png;base64,") for address in addresses)
+    assert page.all("link") == []
+    assert "default-src 'none'" in page.all("meta")[3]["content"]
+
+
+def test_file_names_stay_text(page):
+    assert {tuple(sorted(attributes)) for attributes in page.all("img")} == {("alt", "src")}
+    assert '"><script>alert(1)<img src=x onerror=alert(2)>00.png' in page.text
+    assert len(page.all("script")) == 3
+
+
+def test_names_in_figures_stay_text(figures):
+    rows = figures["weights-misclassification-uniform"]["data"][0]["y"]
+    assert rows[0] == "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;.weight"
+
+
+def test_every_plot_has_its_place_and_its_data(page, figures):
+    places = [attributes["id"] for attributes in page.all("div") if attributes.get("class") == "plot"]
+    assert places == list(figures)
+    assert places == [
+        "misclassification-roc",
+        "misclassification-risk-coverage",
+        "misclassification-scores",
+        "reliability",
+        "ood-roc",
+        "ood-scores-rotated",
+        "ood-scores-files",
+        "weights-misclassification-uniform",
+        "weights-ood-uniform",
+    ]
+
+
+def test_every_plot_is_written_as_png_and_svg(files, figures):
+    assert sorted(path.name for path in files.plots) == sorted(
+        f"{name}.{kind}" for name in figures for kind in ("png", "svg")
+    )
+    assert {path.read_bytes()[:5] for path in files.plots} == {b"\x89PNG\r", b"<?xml"}
+
+
+def test_plots_of_an_earlier_evaluation_are_removed(files):
+    assert sorted(files.plots) == sorted((files.html.parent / "plots").iterdir())
+
+
+def test_the_drawn_roc_has_the_area_of_the_records(report_evaluation, figures):
+    line = next(each for each in figures["misclassification-roc"]["data"] if each["name"] == "meta")
+    record = next(
+        each for each in report_evaluation.records if (each["task"], each["metric"]) == ("misclassification", "auroc")
+    )
+    assert np.trapezoid(line["y"], line["x"]) == pytest.approx(record["value"], abs=1e-4)
+
+
+def test_galleries_show_images(page):
+    titles = [text for text in page.text if "samples" in text or "mistakes" in text]
+    assert any(title == "Most suspicious test samples" for title in titles)
+    assert any(title == "OOD samples that slip through: files" for title in titles)
+    assert len(page.all("img")) == 12 + 8 + 6 + 6
+
+
+def test_the_page_and_the_markdown_say_what_was_found(page, files):
+    text = "".join(page.text)
+    assert "8 wrong, 32 right" in text
+    assert "only 8 misclassified samples among 40" in text
+    assert "only 8 misclassified samples among 40" in files.markdown.read_text()
+
+
+def test_tables_of_the_markdown_have_as_many_cells_as_headings(files):
+    lines = [line for line in files.markdown.read_text().splitlines() if line.startswith("| data set")]
+    body = [line for line in files.markdown.read_text().splitlines() if line.startswith("| rotated")]
+    assert {line.count("|") for line in body} <= {line.count("|") for line in lines}
+
+
+def test_metrics_csv_holds_the_records(report_evaluation):
+    with report_evaluation.path.with_suffix(".csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["metric"] for row in rows] == [record["metric"] for record in report_evaluation.records]
+
+
+def galleries_without(report_run, report_evaluation, *, source):
+    """The galleries when the configuration says another place for the images."""
+    images = report_run.config.data.ood[1].source.removeprefix("folder:")
+    config = parse_config(dump_config(report_run.config).replace(f"folder:{images}", source), where="test")
+    return make_galleries(report_evaluation.scores, Figures(report_evaluation.records), config)
+
+
+def test_missing_images_are_said(report_run, report_evaluation):
+    found = galleries_without(report_run, report_evaluation, source="folder:/nowhere")
+    assert found.missing == ["ood.files: data folder /nowhere does not exist"]
+    assert [each.image for each in found.galleries[-1].thumbnails] == [None] * 6
+    assert all(each.image for each in found.galleries[0].thumbnails)
+
+
+def test_other_images_in_their_place_are_not_shown(report_run, report_evaluation):
+    found = galleries_without(report_run, report_evaluation, source="sklearn:digits")
+    assert found.missing == ["ood.files: the data are no longer those the features were extracted from"]
+    assert [each.image for each in found.galleries[-1].thumbnails] == [None] * 6
+
+
+def test_a_missing_package_is_named(report_run, report_evaluation, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None if name == "plotly" else found(name))
+    with pytest.raises(MissingExtraError, match=r"it needs plotly; run `pip install 'gradscore\[report\]'`"):
+        write_report(report_run, report_evaluation)
+
+
+def test_json_cannot_end_its_script():
+    text = script_json({"a": "</script><!--\u2028&"})
+    assert set("<>&\u2028").isdisjoint(text)
+    assert json.loads(text) == {"a": "</script><!--\u2028&"}
+
+
+def test_markdown_text_stays_text():
+    assert markdown_text("[a](b) <i>|\n*c*") == r"\[a\](b) \<i\>\| \*c\*"

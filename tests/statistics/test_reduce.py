@@ -1,0 +1,178 @@
+"""Statistics against NumPy on the exact twin's gradients, and where float32 would lose digits."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradscore.errors import ConfigError
+from gradscore.gradients import Engine, collect, exact
+from gradscore.gradients.factored import Dense, Factored, Rows, Total
+from gradscore.statistics import reduce as statistics
+from gradscore.statistics.moments import Wanted, measure_exactly, norm_order
+from gradscore.statistics.reduce import measure, reduce_gradients
+
+NAMES = ("max", "min", "mean", "std", "l1", "l2", "linf", "l0.5", "l3")
+
+REFERENCE = {
+    "max": np.max,
+    "min": np.min,
+    "mean": np.mean,
+    "std": lambda g: np.std(g, ddof=1) if g.size > 1 else 0.0,
+    "l1": lambda g: np.abs(g).sum(),
+    "l2": lambda g: np.sqrt((g**2).sum()),
+    "linf": lambda g: np.abs(g).max(),
+    "l0.5": lambda g: np.sqrt(np.abs(g)).sum() ** 2,
+    "l3": lambda g: (np.abs(g) ** 3).sum() ** (1 / 3),
+}
+
+
+def pooled(gradient, statistic):
+    wanted = Wanted.by([statistic])
+    return measure(gradient, wanted).statistic(statistic)
+
+
+def uses(count, height):
+    torch.manual_seed(0)
+    values = torch.randn(4, count, 3, dtype=torch.float64)
+    return Rows(torch.randint(0, height, (4, count)), values, height, (height, 3))
+
+
+def factored(*sizes, groups=1, positions=1):
+    torch.manual_seed(0)
+    left, right = (torch.randn(4, groups, size, positions, dtype=torch.float64) for size in sizes)
+    return Factored(left, right, (groups * sizes[0], sizes[1]))
+
+
+FORMS = {
+    "outer product": factored(5, 7),
+    "outer product, one entry": factored(1, 1),
+    "sum of outer products": factored(5, 7, positions=3),
+    "groups": factored(5, 7, groups=2, positions=3),
+    "larger than a block": factored(900, 800, positions=2),
+    "table, few uses": uses(5, 30),
+    "table, one row used often": Rows(torch.zeros(4, 6, dtype=torch.long), uses(6, 9).values, 9, (9, 3)),
+    "table, more uses than rows": uses(12, 4),
+    "sum of forms": Total((factored(30, 3, positions=2), uses(5, 30))),
+}
+
+
+@pytest.mark.parametrize("statistic", NAMES)
+@pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
+def test_equals_numpy(gradient, statistic):
+    truth = [REFERENCE[statistic](row) for row in gradient.dense(slice(None)).flatten(1).numpy()]
+    np.testing.assert_allclose(pooled(gradient, statistic), truth, rtol=1e-10, atol=1e-14)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+GROUPS = {
+    "a parameter": {"head.weight": ["head.weight"]},
+    "a module": {"conv": ["conv.weight", "conv.bias"]},
+    "overlapping groups": {"one": ["conv.weight", "head.bias"], "two": ["head.bias", "norm.weight"]},
+    "a name twice": {"head.bias": ["head.bias", "head.bias"]},
+    "the model": {"model": [name for name, _ in Net().named_parameters()]},
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
+def test_pools_every_element_of_a_group_once(groups):
+    torch.manual_seed(0)
+    model = Net().double()
+    parameters = dict(model.named_parameters())
+    outputs = model(torch.randn(5, 2, 6, 6, dtype=torch.float64))
+    grad_outputs = torch.randn_like(outputs)
+    found = reduce_gradients(
+        Engine(parameters), outputs, grad_outputs, statistics=NAMES, groups=groups, retain_graph=True
+    )
+    assert list(found) == [f"{group}/{name}" for group in groups for name in NAMES]
+    for index, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters):
+        for group, names in groups.items():
+            elements = np.concatenate([gradients[name].flatten().numpy() for name in dict.fromkeys(names)])
+            got = [found[f"{group}/{name}"][index].item() for name in NAMES]
+            want = [REFERENCE[name](elements) for name in NAMES]
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-15)
+
+
+FLOAT32 = {
+    "mean far above the spread": 1000 + 0.01 * torch.randn(3, 40000, generator=torch.Generator().manual_seed(0)),
+    "squares below the range": 1e-30 * torch.randn(3, 40000, generator=torch.Generator().manual_seed(0)),
+    "squares above the range": 1e30 * torch.randn(3, 40000, generator=torch.Generator().manual_seed(0)),
+    "constant": torch.full((3, 40000), 0.1),
+    "zero": torch.zeros(3, 40000),
+}
+
+
+@pytest.mark.parametrize("statistic", NAMES)
+@pytest.mark.parametrize("block", FLOAT32.values(), ids=FLOAT32)
+def test_keeps_digits_that_float32_would_lose(block, statistic):
+    found = measure(Dense(block), Wanted.by([statistic])).statistic(statistic)
+    truth = [REFERENCE[statistic](row) for row in block.double().numpy()]
+    scale = np.abs(block.double().numpy()).max()
+    np.testing.assert_allclose(found, truth, rtol=3e-5, atol=1e-9 * scale)
+
+
+def test_non_finite_elements_show():
+    block = torch.zeros(2, 40000)
+    block[0, 7] = torch.nan
+    moments = measure(Dense(block), Wanted.by(NAMES))
+    assert all(np.isnan(moments.statistic(name)).tolist() == [True, False] for name in NAMES)
+
+
+def test_gradients_that_come_in_parts_are_not_gathered(monkeypatch):
+    """Small ones wait for each other, but not for their own other samples: those may be large."""
+    sizes = []
+    monkeypatch.setattr(collect, "PRODUCT_BUDGET", 1)
+    monkeypatch.setattr(
+        statistics, "measure_exactly", lambda block, wanted: sizes.append(len(block)) or measure_exactly(block, wanted)
+    )
+    model = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2, bias=False)).double()
+    outputs = model(torch.randn(5, 3).double())
+    reduce_gradients(
+        Engine(dict(model.named_parameters()), self_check=False), outputs, torch.ones_like(outputs),
+        statistics=["mean"], groups={name: [name] for name, _ in model.named_parameters()},
+    )  # fmt: skip
+    assert sizes == [1] * 10
+
+
+def test_unused_parameters_count_as_zeros():
+    model = nn.Linear(3, 2).double()
+    parameters = {**dict(model.named_parameters()), "other": nn.Parameter(torch.ones(94).double())}
+    outputs = model(torch.ones(2, 3).double())
+    with pytest.warns(UserWarning, match="do not depend"):
+        found = reduce_gradients(
+            Engine(parameters), outputs, torch.ones_like(outputs), statistics=["mean", "min"], groups={"g": parameters}
+        )
+    assert found["g/mean"].tolist() == pytest.approx([8 / 102, 8 / 102])
+    assert found["g/min"].tolist() == [0, 0]
+
+
+ORDERS = {"l1": 1.0, "l2": 2.0, "l0.5": 0.5, "l10": 10.0, "linf": float("inf"), "max": None}
+
+
+@pytest.mark.parametrize(("name", "order"), ORDERS.items(), ids=ORDERS)
+def test_reads_the_order_of_a_norm(name, order):
+    assert norm_order(name) == order
+
+
+@pytest.mark.parametrize("name", ["l0", "l-1", "median", "l", "lnan", ""])
+def test_refuses_unknown_statistics(name):
+    with pytest.raises(ConfigError, match="no statistic"):
+        norm_order(name)
+
+
+BAD_GROUPS = {"unknown": ["nothing"], "empty": []}
+
+
+@pytest.mark.parametrize("names", BAD_GROUPS.values(), ids=BAD_GROUPS)
+def test_refuses_bad_groups(names):
+    outputs = nn.Linear(3, 2)(torch.ones(2, 3))
+    with pytest.raises(ConfigError, match="group 'g' has"):
+        reduce_gradients(Engine({}), outputs, outputs.detach(), statistics=["max"], groups={"g": names})

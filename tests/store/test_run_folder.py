@@ -1,0 +1,322 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
+from gradscore.config.schema import Config
+from gradscore.data.splits import SplitInfo
+from gradscore.errors import StoreError
+from gradscore.store.run_folder import RunFolder
+from gradscore.store.run_writer import RunWriter
+from gradscore.store.shards import ShardNote, ShardRows, Skipped
+
+NAMES = ["logit_0", "logit_1", "uniform/fc.weight/max"]
+INPUTS = {"model": {"weights_sha256": "ab" * 32}, "data": {"in_dist.fit": {"count": 4}}}
+VALUES = np.array([[0.1, -2.0, 1e-300], [1 / 3, 2.0, np.inf], [np.nan, 5.0, 6.0]])
+
+
+def make_config(**changes: object) -> Config:
+    return Config.model_validate(
+        {
+            "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
+            "data": {
+                "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
+                "ood": [{"name": "noise", "source": "synthetic:uniform_noise", "group": "far", "auxiliary": True}],
+            },
+            "run": "run",
+            **changes,
+        }
+    )
+
+
+def make_rows(split: str, chosen: slice = slice(None)) -> ShardRows:
+    return ShardRows(
+        split=split,
+        sample_ids=["a", "b", "c"][chosen],
+        labels=np.array([0, 1, -1])[chosen],
+        predictions=np.array([0, 0, 1])[chosen],
+        content_hashes=["00", "11", "22"][chosen],
+        names=NAMES,
+        values=VALUES[chosen],
+        skipped=[Skipped("d", "does not decode")],
+    )
+
+
+def write_run(path: Path, inputs: dict = INPUTS) -> None:
+    with RunWriter.opened(path, config=make_config(), inputs=inputs) as writer:
+        for info in RunFolder(path).splits():
+            notes = [
+                writer.write(info.name, 0, make_rows(info.name, slice(0, 2))),
+                writer.write(info.name, 1, make_rows(info.name, slice(2, 3))),
+            ]
+            writer.finish_split(info.name, notes, samples=3, seconds=0.5)
+        writer.finish(feature_count=1, notices=["a notice"])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write_run(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_table_reads_back_bit_for_bit(run: Path) -> None:
+    frame = RunFolder(run).read("in_dist.fit")
+    assert list(frame.columns) == [*META_COLUMNS, *NAMES]
+    assert frame["sample_id"].tolist() == ["a", "b", "c"]
+    assert frame["split"].tolist() == ["in_dist.fit"] * 3
+    assert frame["label"].tolist() == [0, 1, -1]
+    assert frame["prediction"].tolist() == [0, 0, 1]
+    assert frame["content_hash"].tolist() == ["00", "11", "22"]
+    assert frame["correct"].equals(pd.Series([True, False, pd.NA], dtype="boolean"))
+    assert frame[NAMES].to_numpy().tobytes() == VALUES.tobytes()
+
+
+def test_column_kinds(run: Path) -> None:
+    frame = RunFolder(run).read("in_dist.test")
+    assert feature_columns(frame) == ["uniform/fc.weight/max"]
+    assert logit_columns(frame) == ["logit_0", "logit_1"]
+
+
+def test_some_columns_in_the_order_asked_for(run: Path) -> None:
+    assert list(RunFolder(run).read("in_dist.test", ["logit_1", "label"]).columns) == ["logit_1", "label"]
+
+
+def test_splits_and_what_they_are(run: Path) -> None:
+    assert RunFolder(run).splits() == [
+        SplitInfo("in_dist.fit", "in_dist.fit"),
+        SplitInfo("in_dist.test", "in_dist.test"),
+        SplitInfo("ood.noise", "ood", "noise", "far", auxiliary=True),
+    ]
+
+
+def test_the_manifest_counts(run: Path) -> None:
+    entry = RunFolder(run).manifest["splits"]["in_dist.fit"]
+    assert (entry["rows"], entry["parts"], entry["accuracy"], entry["non_finite"]) == (3, 2, 0.5, 2)
+    assert entry["skipped"] == [{"sample_id": "d", "error": "does not decode"}] * 2
+
+
+def test_the_manifest_says_how_fast_it_was(run: Path) -> None:
+    assert RunFolder(run).samples_per_second == 6
+    with RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer:
+        writer.finish_split("ood.noise", [writer.existing("ood.noise", 1)[0]], samples=0, seconds=100.0)
+        assert RunFolder(run).samples_per_second == 6
+        writer.finish_split("ood.noise", [writer.existing("ood.noise", 1)[0]], samples=2, seconds=1.0)
+    assert RunFolder(run).samples_per_second == 4
+
+
+def test_a_run_without_times_has_no_speed(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    for entry in manifest["splits"].values():
+        del entry["spent"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert RunFolder(run).samples_per_second is None
+
+
+@pytest.mark.parametrize("spent", [{"samples": 3, "seconds": "soon"}, {"samples": 3}, None])
+def test_times_that_are_no_numbers_are_refused(run: Path, spent: object) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["splits"]["ood.noise"]["spent"] = spent
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged: 'spent'"):
+        _ = RunFolder(run).samples_per_second
+
+
+def test_config_reads_back(run: Path) -> None:
+    assert RunFolder(run).config == make_config()
+
+
+MOVES = {"moved": shutil.move, "copied": shutil.copytree}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_a_run_folder_works_elsewhere(run: Path, tmp_path: Path, move) -> None:
+    before = RunFolder(run).read("ood.noise")
+    move(run, tmp_path / "elsewhere" / "copy")
+    pd.testing.assert_frame_equal(RunFolder(tmp_path / "elsewhere" / "copy").read("ood.noise"), before)
+
+
+def test_the_same_rows_give_the_same_bytes(run: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "again")
+    part = "features/ood.noise/part-00000.parquet"
+    assert (tmp_path / "again" / part).read_bytes() == (run / part).read_bytes()
+
+
+def test_nothing_temporary_is_left(run: Path) -> None:
+    assert list(run.rglob("*.tmp")) == []
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def flip_a_value(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[100] ^= 0xFF
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "truncated": truncate,
+    "empty": lambda path: path.write_bytes(b""),
+    "a flipped byte": flip_a_value,
+    "missing": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_shard_is_named(run: Path, damage) -> None:
+    damage(run / "features" / "in_dist.fit" / "part-00001.parquet")
+    with pytest.raises(StoreError, match=r"in_dist\.fit/part-00001\.parquet: this shard is (damaged|missing)"):
+        RunFolder(run).read("in_dist.fit")
+
+
+def test_shard_of_another_table_is_named(run: Path) -> None:
+    folder = run / "features" / "in_dist.fit"
+    pd.DataFrame({"x": [1.0]}).to_parquet(folder / "part-00001.parquet")
+    with pytest.raises(StoreError, match=r"part-00001\.parquet: its columns differ from those of part-00000"):
+        RunFolder(run).read("in_dist.fit")
+
+
+UNREADABLE = {
+    "no such split": (lambda folder: folder.read("ood.nois"), r"no split 'ood\.nois'; did you mean 'ood\.noise'\?"),
+    "no such column": (lambda folder: folder.read("in_dist.fit", ["logit_9"]), r"no column 'logit_9'; did you mean"),
+}
+
+
+@pytest.mark.parametrize(("read", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_asking_for_what_is_not_there(run: Path, read, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        read(RunFolder(run))
+
+
+MANIFESTS = {
+    "no JSON": ("{", "damaged"),
+    "another JSON file": ("[1]", "not the manifest of a run folder"),
+    "a later format": (
+        '{"format": 99, "inputs": {}, "versions": {}, "splits": {}, "finished": true}',
+        "wanted format 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MANIFESTS.values(), ids=MANIFESTS)
+def test_unusable_manifest(run: Path, text: str, message: str) -> None:
+    (run / "manifest.json").write_text(text)
+    with pytest.raises(StoreError, match=rf"manifest\.json: {message}"):
+        RunFolder(run)
+
+
+NO_RUNS = {"missing": lambda _path: None, "empty folder": Path.mkdir, "file": Path.touch}
+
+
+@pytest.mark.parametrize("make", NO_RUNS.values(), ids=NO_RUNS)
+def test_not_a_run_folder(tmp_path: Path, make) -> None:
+    make(tmp_path / "other")
+    with pytest.raises(StoreError, match="other: not a run folder"):
+        RunFolder(tmp_path / "other")
+
+
+def open_run(path: Path, inputs: dict = INPUTS, **changes: object) -> dict:
+    with RunWriter.opened(path, config=make_config(**changes), inputs=inputs) as writer:
+        return writer.manifest
+
+
+OTHER_INPUTS = {
+    "changed": ({**INPUTS, "model": {"weights_sha256": "cd" * 32}}, r'model\.weights_sha256 was "abab.*, is now "cdcd'),
+    "added": ({**INPUTS, "extract": {"seed": 1}}, r"extract\.seed was null, is now 1"),
+    "removed": ({"model": INPUTS["model"]}, r"data\.in_dist\.fit\.count was 4, is now null"),
+}
+
+
+@pytest.mark.parametrize(("inputs", "message"), OTHER_INPUTS.values(), ids=OTHER_INPUTS)
+def test_other_inputs_are_refused_and_change_nothing(run: Path, inputs: dict, message: str) -> None:
+    before = (run / "manifest.json").read_bytes()
+    with pytest.raises(StoreError, match=rf"made from other inputs: {message}"):
+        open_run(run, inputs)
+    assert (run / "manifest.json").read_bytes() == before
+
+
+def test_the_same_inputs_go_on_where_the_run_stopped(tmp_path: Path) -> None:
+    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
+        writer.write("in_dist.fit", 1, make_rows("in_dist.fit"))
+    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
+        found = writer.existing("in_dist.fit", 3)
+    note = ShardNote(rows=3, labelled=2, correct=1, non_finite=2, skipped=[Skipped("d", "does not decode")])
+    assert found == {1: note}
+
+
+def test_an_unfinished_split_cannot_be_read(tmp_path: Path) -> None:
+    open_run(tmp_path / "run")
+    with pytest.raises(StoreError, match=r"split 'in_dist\.test' is not finished; run the same extract"):
+        RunFolder(tmp_path / "run").read("in_dist.test")
+
+
+def test_a_damaged_shard_is_not_built_upon(tmp_path: Path) -> None:
+    with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
+        writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
+        truncate(tmp_path / "run/features/in_dist.fit/part-00000.parquet")
+        with pytest.raises(StoreError, match=r"part-00000\.parquet: this shard is damaged .*; delete it and run"):
+            writer.existing("in_dist.fit", 1)
+
+
+def test_settings_of_later_commands_are_taken_over(run: Path) -> None:
+    open_run(run, meta={"cv_folds": 3})
+    assert RunFolder(run).config.meta.cv_folds == 3
+    assert RunFolder(run).manifest["finished"]
+
+
+TARGETS = {
+    "file": (Path.touch, "wanted a folder for the run, got a file"),
+    "folder of something else": (lambda path: (path / "mine").mkdir(parents=True), "not empty and not a run folder"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), TARGETS.values(), ids=TARGETS)
+def test_unusable_target(tmp_path: Path, make, message: str) -> None:
+    make(tmp_path / "run")
+    with pytest.raises(StoreError, match=f"run: .*{message}"):
+        open_run(tmp_path / "run")
+
+
+def test_target_inside_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="this folder cannot be made"):
+        open_run(tmp_path / "file" / "run")
+
+
+def test_what_a_killed_writer_left_goes_away(tmp_path: Path) -> None:
+    leftover = tmp_path / "run" / "manifest.json.tmp"
+    leftover.parent.mkdir()
+    leftover.write_text("{")
+    open_run(tmp_path / "run")
+    assert not leftover.exists()
+
+
+def test_two_writers_at_once(tmp_path: Path) -> None:
+    with (
+        RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS),
+        pytest.raises(StoreError, match="another process is writing to this run folder"),
+    ):
+        open_run(tmp_path / "run")
+
+
+def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = run / "features" / "in_dist.fit" / "part-00000.parquet"
+    before = part.read_bytes()
+
+    def fail(_table: object, where: Path, **_options: object) -> None:
+        where.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradscore.store.shards.pq.write_table", fail)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer,
+    ):
+        writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
+    assert part.read_bytes() == before
+    assert list(run.rglob("*.tmp")) == []

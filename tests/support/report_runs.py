@@ -1,0 +1,90 @@
+"""A small run whose images can be read again, with file names and layer names that try to get out of the page."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gradscore.config.schema import Config
+from gradscore.data import content_hash, open_images
+from gradscore.evaluation.run import EvaluationReport, evaluate_run, fit_run
+from gradscore.store.run_folder import RunFolder
+from gradscore.store.run_writer import RunWriter
+from gradscore.store.shards import ShardRows
+
+SIZE = 40
+LAYER = "</script><img src=x onerror=alert(1)>.weight"
+HOSTILE = '"><script>alert(1)<img src=x onerror=alert(2)>'
+STATISTICS = ["max", "l1", "l2"]
+NAMES = [*(f"logit_{place}" for place in range(10)), *(f"uniform/{LAYER}/{each}" for each in STATISTICS),
+         *(f"uniform/fc.bias/{each}" for each in STATISTICS)]  # fmt: skip
+
+
+def settings(images: Path) -> dict:
+    return {
+        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 10},
+        "data": {
+            "in_dist": {
+                "fit": {"source": "sklearn:digits", "select": {"stop": SIZE}},
+                "test": {"source": "sklearn:digits", "select": {"start": SIZE, "stop": 2 * SIZE}},
+            },
+            "ood": [
+                {"name": "rotated", "source": "synthetic:rotate90", "group": "near"},
+                {"name": "files", "source": f"folder:{images}", "group": "far"},
+            ],
+        },
+        "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
+        "run": "run",
+    }
+
+
+def rows(split: str, images, *, wrong: int) -> ShardRows:
+    generator = np.random.default_rng(list(split.encode()))
+    size = len(images.ids)
+    ood = split.startswith("ood.")
+    labels = np.full(size, -1) if ood else np.asarray(images.labels)
+    return ShardRows(
+        split=split,
+        sample_ids=list(images.ids),
+        labels=labels,
+        predictions=np.where(np.arange(size) < wrong, (labels + 1) % 10, labels % 10),
+        content_hashes=[content_hash(images.image(place)) for place in range(size)],
+        names=NAMES,
+        values=np.exp(generator.normal(2.0 * ood + (np.arange(size) < wrong)[:, None], 1.0, (size, len(NAMES)))),
+        skipped=[],
+    )
+
+
+def write_run(path: Path, images: Path) -> RunFolder:
+    config = Config.model_validate(settings(images))
+    fit = open_images(config.data.in_dist.fit, fit_images=None, seed=0)
+    test = open_images(config.data.in_dist.test, fit_images=None, seed=0)
+    ood = {f"ood.{each.name}": open_images(each, fit_images=fit, seed=0) for each in config.data.ood}
+    with RunWriter.opened(path, config=config, inputs={"model": {}, "data": {}}) as writer:
+        for split, opened in {"in_dist.fit": fit, "in_dist.test": test, **ood}.items():
+            wrong = 0 if split.startswith("ood.") else 8
+            notes = [writer.write(split, 0, rows(split, opened, wrong=wrong))]
+            writer.finish_split(split, notes, samples=1, seconds=1.0)
+        writer.finish(feature_count=6, notices=[])
+    return RunFolder(path)
+
+
+@pytest.fixture(scope="session")
+def report_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A fitted run of 40 samples a set; 8 predictions of either in-distribution set are wrong."""
+    base = tmp_path_factory.mktemp("report")
+    images = base / "images"
+    images.mkdir()
+    for place in range(SIZE):
+        pixels = np.random.default_rng(place).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(images / f"{HOSTILE}{place:02d}.png")
+    written = write_run(base / "<b>run", images)
+    fit_run(written)
+    return written
+
+
+@pytest.fixture(scope="session")
+def report_evaluation(report_run: RunFolder) -> EvaluationReport:
+    """What `evaluate_run` finds in the run."""
+    return evaluate_run(report_run)
