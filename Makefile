@@ -29,13 +29,14 @@ test: install
 
 # Needs Chromium.
 browser-test: install
-	$(BIN)/python -m pytest -q tests/evaluation/report/browser.py
+	$(BIN)/python -m pytest -q tests/reporting/evaluation/browser.py
 
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(MAKE) --no-print-directory test
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -16,7 +16,7 @@ from .options import RunArgument
 from .rendering import figures_table, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.deployment.guard import Baseline, CheckReport, Policy
+    from gradscore.deployment import Baseline, CheckReport, Policy
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
@@ -47,7 +47,7 @@ def check(
 
     Example: gradscore check runs/digits/run --baseline baseline.json --junit check.xml
     """
-    from gradscore.deployment.guard import (  # these import PyTorch, which help need not wait for
+    from gradscore.deployment import (  # these import PyTorch, which help need not wait for
         check_run,
         make_baseline,
         read_baseline,
@@ -85,7 +85,7 @@ def check(
 def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy:
     from pydantic import ValidationError
 
-    from gradscore.deployment.guard import Policy
+    from gradscore.deployment import Policy
 
     settings = (Policy() if baseline is None else baseline.policy).model_dump()
     for margin in margins:
@@ -101,13 +101,12 @@ def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy
 
 
 def _print(console: Console, report: CheckReport) -> None:
-    from gradscore.deployment.guard import bounds, margin, number
+    from gradscore.deployment import gate_cells
 
     table = figures_table(["", "gate"], ["baseline", "now", "change, bounds", "margin"])
     for gate in report.gates:
         status = "unclear" if gate.status == "inconclusive" else gate.status
-        cells = (number(gate.before), number(gate.now), bounds(gate), margin(gate))
-        table.add_row(f"[{COLOURS[gate.status]}]{status}[/]", gate.name, *cells)
+        table.add_row(f"[{COLOURS[gate.status]}]{status}[/]", gate.name, *gate_cells(gate))
     console.print(table)
     say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
     lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]

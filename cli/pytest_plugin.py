@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gradscore.deployment.guard import CheckReport
+    from gradscore.deployment import CheckReport
 
 _SETTINGS = {"run": "the run folder gradscore_check looks at", "baseline": "the baseline it is compared with"}
 
@@ -58,7 +58,7 @@ class Checker:
             GradscoreError: input that cannot be used.
         """
         # These import PyTorch, which pytest need not wait for.
-        from gradscore.deployment.guard import Policy, check_run, read_baseline
+        from gradscore.deployment import Policy, check_run, read_baseline
         from gradscore.store import RunFolder
 
         known = read_baseline(self._place("baseline", baseline))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .statistics.collector import GradientMetricCollector
+from .statistics import GradientMetricCollector
 
 __all__ = ["GradientMetricCollector"]

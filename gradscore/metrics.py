@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .statistics.metrics import BUILT_IN, GradientMetric, Max, Mean, MeanStd, Min, PNorm, PooledMetric, Targets
+from .statistics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
 
-__all__ = ["BUILT_IN", "GradientMetric", "Max", "Mean", "MeanStd", "Min", "PNorm", "PooledMetric", "Targets"]
+__all__ = ["GradientMetric", "Max", "Mean", "MeanStd", "Min", "PNorm"]

@@ -9,7 +9,41 @@ from __future__ import annotations
 
 from .bundle import Bundle, read_bundle, write_bundle
 from .bundling import make_bundle
+from .guard import (
+    Baseline,
+    CheckReport,
+    Policy,
+    check_run,
+    gate_cells,
+    make_baseline,
+    read_baseline,
+    to_annotations,
+    to_json,
+    to_junit,
+    to_markdown,
+    write_baseline,
+)
 from .scorer import Scorer
 from .streaming import score_stream, table_writer
 
-__all__ = ["Bundle", "Scorer", "make_bundle", "read_bundle", "score_stream", "table_writer", "write_bundle"]
+__all__ = [
+    "Baseline",
+    "Bundle",
+    "CheckReport",
+    "Policy",
+    "Scorer",
+    "check_run",
+    "gate_cells",
+    "make_baseline",
+    "make_bundle",
+    "read_baseline",
+    "read_bundle",
+    "score_stream",
+    "table_writer",
+    "to_annotations",
+    "to_json",
+    "to_junit",
+    "to_markdown",
+    "write_baseline",
+    "write_bundle",
+]

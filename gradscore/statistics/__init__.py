@@ -8,7 +8,18 @@ interface of the package gradient_metrics.
 from __future__ import annotations
 
 from .collector import GradientMetricCollector
+from .metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
 from .moments import norm_order
 from .reduce import reduce_gradients
 
-__all__ = ["GradientMetricCollector", "norm_order", "reduce_gradients"]
+__all__ = [
+    "GradientMetric",
+    "GradientMetricCollector",
+    "Max",
+    "Mean",
+    "MeanStd",
+    "Min",
+    "PNorm",
+    "norm_order",
+    "reduce_gradients",
+]

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from .baseline import Baseline, Policy, make_baseline, read_baseline, write_baseline
 from .check import CheckReport, Gate, check_run
-from .outputs import bounds, margin, number, to_annotations, to_json, to_junit, to_markdown
+from .outputs import gate_cells, to_annotations, to_json, to_junit, to_markdown
 
 __all__ = [
     "Baseline",
     "CheckReport",
     "Gate",
     "Policy",
-    "bounds",
     "check_run",
+    "gate_cells",
     "make_baseline",
-    "margin",
-    "number",
     "read_baseline",
     "to_annotations",
     "to_json",

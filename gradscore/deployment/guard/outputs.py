@@ -73,24 +73,21 @@ def to_annotations(report: CheckReport) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def bounds(gate: Gate) -> str:
-    """The bounds of the change for the better, or `-`."""
-    return "-" if gate.low is None or gate.high is None else f"{gate.low:+.4f} to {gate.high:+.4f}"
+def gate_cells(gate: Gate) -> tuple[str, str, str, str]:
+    """What a gate compares, as text: the baseline, the run, the bounds of the change for the better, and the margin."""
+    bounds = "-" if gate.low is None or gate.high is None else f"{gate.low:+.4f} to {gate.high:+.4f}"
+    margin = "-" if gate.margin is None else f"{gate.margin:g}"
+    return _number(gate.before), _number(gate.now), bounds, margin
 
 
-def number(value: float | None) -> str:
+def _number(value: float | None) -> str:
     """A value with four decimals, a large one with none, or `-`."""
     return "-" if value is None else f"{value:.4f}" if abs(value) < LARGE else f"{value:.0f}"
 
 
-def margin(gate: Gate) -> str:
-    """The accepted change for the worse, or `-`."""
-    return "-" if gate.margin is None else f"{gate.margin:g}"
-
-
 def _row(gate: Gate) -> str:
-    cells = [MARKS[gate.status], gate.name, number(gate.before), number(gate.now), bounds(gate)]
-    return "| " + " | ".join(map(_cell, [*cells, margin(gate), str(gate.n), gate.method])) + " |"
+    row = [MARKS[gate.status], gate.name, *gate_cells(gate), str(gate.n), gate.method]
+    return "| " + " | ".join(map(_cell, row)) + " |"
 
 
 def _cell(text: str) -> str:
