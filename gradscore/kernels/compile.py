@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numba
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -54,15 +55,35 @@ def shared(loop: Loop, in_parts: Loop) -> Loop:
     Returns:
         A function that takes the arguments of `loop`.
     """
+    own_code_first = once_for_each_dtype(lambda values, *arguments: loop(values[:0], *arguments))
 
     def run(values: NDArray[Any], *arguments: Any) -> None:
         with threads(values.size) as count:
             if count > 1:
+                own_code_first(values, *arguments)
                 in_parts(count, values, *arguments)
             else:
                 loop(values, *arguments)
 
     return run
+
+
+def once_for_each_dtype(run: Loop) -> Loop:
+    """Runs something once for each dtype of its first argument.
+
+    A loop that is called by others is in their machine code too, optimised anew, where sums in any order come out
+    otherwise in the last bits. The code that a process loads first serves them all. What is compiled here loads the
+    loop before its callers, but a caller that comes from the cache on disk does not: to get the same bits in every
+    process, run the loop on nothing before one of its callers.
+    """
+    seen: set[np.dtype[Any]] = set()
+
+    def first(values: NDArray[Any], *arguments: Any) -> None:
+        if values.dtype not in seen:
+            run(values, *arguments)
+            seen.add(values.dtype)
+
+    return first
 
 
 @contextmanager

@@ -125,10 +125,9 @@ def window_sums(
 def _product_loops(*operands: Tensor) -> ModuleType | None:
     if _loops() is None or not all(map(_is_float, operands)):
         return None
-    from . import mkl as blas
-    from . import product_loops
+    from . import mkl, product_loops
 
-    return product_loops if blas.addresses() else None
+    return product_loops if mkl.addresses() else None
 
 
 def _by_lines(matrices: Tensor) -> Tensor:

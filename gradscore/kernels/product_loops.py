@@ -13,7 +13,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from .compile import compiled, threads
+from .compile import compiled, once_for_each_dtype, threads
 from .mkl import AS_IT_IS, SCRATCH, TRANSPOSED, addresses, call_with_int, multiply
 from .row_loops import sum_some_rows
 
@@ -71,7 +71,7 @@ def _sum_product(
     scratch: Whole,
     found: Doubles,
 ) -> None:
-    """Joins the sums over all elements of left @ right to `found`; arguments as in `blas.multiply`."""
+    """Joins the sums over all elements of left @ right to `found`; arguments as in `mkl.multiply`."""
     height, width, inner = sizes
     tall = parted(height, TALL)
     wide = parted(width, max(1, buffer.size // tall))
@@ -142,10 +142,20 @@ def _sum_product_parts(
 sum_product_parts = compiled(_sum_product_parts, parallel=True)
 
 
-def sum_products(left: Floats, right: Floats) -> Doubles:
-    """See `kernels.product_sums`; one of the two last axes of both has a stride of one element."""
+own_code_first = once_for_each_dtype(lambda none, found: sum_some_rows(none, none.view(np.int32), ALL_BUT_SIGN, found))
+
+
+def _addresses() -> tuple[int, int]:
+    """Those of `mkl.addresses`, which are there, and the reduction of products ready."""
     functions = addresses()
     assert functions is not None
+    own_code_first(np.empty((0, 1), np.float32), np.empty((0, 5)))
+    return functions
+
+
+def sum_products(left: Floats, right: Floats) -> Doubles:
+    """See `kernels.product_sums`; one of the two last axes of both has a stride of one element."""
+    functions = _addresses()
     found = np.empty((len(left), 5))
     (transposed, one), (flipped, other) = _by_columns(left), _by_columns(right.transpose(0, 2, 1))
     flags = (TRANSPOSED if transposed else AS_IT_IS, TRANSPOSED if flipped else AS_IT_IS)
@@ -306,8 +316,7 @@ def sum_windows(
     padding: tuple[int, int],
 ) -> Doubles:
     """See `kernels.window_sums`; both are contiguous."""
-    functions = addresses()
-    assert functions is not None
+    functions = _addresses()
     found = np.empty((left.shape[0] * left.shape[1], 5))
     settings = (functions, left, image, kernel, steps, gaps, padding)
     with threads(len(found) * left.shape[2] * image.shape[2] * kernel[0] * kernel[1]) as parts:

@@ -1,6 +1,7 @@
 """The compiled loops against NumPy in float64, and the same results without them."""
 
 import os
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,9 @@ from gradscore.gradients import Engine
 from gradscore.gradients.convolved import Convolved, grouped_blocks, shifted_blocks, suits_groups
 from gradscore.kernels import compile as compiled
 from gradscore.kernels import dispatch
-from gradscore.statistics.moments import Wanted, measure_exactly
+from gradscore.statistics.moments import measure_exactly
 from gradscore.statistics.reduce import reduce_gradients
+from gradscore.statistics.table import needs
 
 SHAPES = {"one element": (3, 1), "a row": (1, 7), "less than a chunk": (5, 100), "several chunks": (4, 3 * 2048 + 5)}
 
@@ -159,6 +161,47 @@ def test_the_number_of_pytorchs_threads_stays():
     assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
 
+SAME_BITS = """
+import hashlib, sys, torch
+from gradscore import kernels
+from gradscore.kernels import compile
+
+def values(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.1
+
+torch.set_num_threads(2)
+found = {}
+for threshold in sys.argv[1:]:
+    compile.PARALLEL_ELEMENTS = int(threshold)
+    results = [
+        kernels.row_sums(values(9, 20000)),
+        kernels.row_moments(values(9, 20000), about_mean=True),
+        kernels.row_moments(values(9, 20000).double(), about_mean=True),
+        kernels.centred_products(values(9, 20000), torch.arange(3.0), values(9, 20000, seed=1)),
+        kernels.normed_products(values(9, 70, 200), values(9, 70), values(9, 70), values(9, 70, 200, seed=1)),
+        kernels.product_sums(values(9, 300, 20), values(9, 200, 20, seed=1)),
+        kernels.window_sums(values(9, 1, 20, 16, 16), values(9, 1, 30, 16, 16, seed=1), kernel=(3, 3), stride=(1, 1),
+                            dilation=(1, 1), padding=(1, 1)),
+    ]
+    print(*[hashlib.md5(torch.as_tensor(each).numpy().tobytes()).hexdigest()[:8] for each in results])
+"""
+ORDERS = {"many threads first": ("0", "1000000000"), "one thread first": ("1000000000", "0"), "many threads": ("0",)}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries MKL on x86 only")
+def test_the_same_bits_whatever_was_compiled_before(tmp_path):
+    """Freshly compiled or from the cache on disk, in whichever order, on one thread or more."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "2"}
+    printed = []
+    for thresholds in [ORDERS["many threads first"], *ORDERS.values()]:
+        command = [sys.executable, "-c", SAME_BITS, *thresholds]
+        printed += subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )[:-1]
+    assert len(printed) == 7
+    assert len(set(printed)) == 1
+
+
 def test_little_work_is_done_by_one_thread():
     assert threads_used(1000) == 1
 
@@ -225,7 +268,7 @@ def test_statistics_are_the_same_without_numba(monkeypatch):
 @pytest.mark.usefixtures("without_numba")
 @pytest.mark.parametrize("about_mean", [True, False], ids=["about the mean", "about zero"])
 def test_moments_without_numba(about_mean):
-    wanted = Wanted.by(["max", "min", "l1", "l2", *(["mean"] if about_mean else [])])
+    wanted = needs(["max", "min", "l1", "l2", *(["mean"] if about_mean else [])])
     values = rows((4, 300), torch.float64)
     found = measure_exactly(values, wanted)
     truth = reference(values.numpy(), about_mean)
