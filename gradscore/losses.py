@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .errors import EngineError
+from .system import Registry, first_line
 
 SMALLEST_EXPONENT = -960
 """Scales do not fall below two to this power (a gap of about 665 between two logits), so that products stay normal."""
@@ -59,7 +60,7 @@ def pseudo_label(logits: Tensor) -> LogitGradient:
     predicted, others, shift, log_top = _split(_log_softmax(logits))
     # Relative to the largest of the other probabilities nothing underflows, however certain the prediction.
     relative = (others - shift).exp()
-    return _normalised(_balanced(relative, predicted), shift.squeeze(1), -log_top.squeeze(1))
+    return normalised(_balanced(relative, predicted), shift.squeeze(1), -log_top.squeeze(1))
 
 
 def uniform(logits: Tensor) -> LogitGradient:
@@ -79,7 +80,7 @@ def uniform(logits: Tensor) -> LogitGradient:
     log_p = _log_softmax(logits)
     # log(p K) is near zero where p is near 1/K: expm1 keeps the digits that the subtraction would lose.
     excess = torch.expm1(log_p + math.log(logits.shape[1]))
-    return _normalised(excess / logits.shape[1], torch.zeros_like(log_p[:, 0]), -log_p.mean(1))
+    return normalised(excess / logits.shape[1], torch.zeros_like(log_p[:, 0]), -log_p.mean(1))
 
 
 def entropy(logits: Tensor) -> LogitGradient:
@@ -101,7 +102,7 @@ def entropy(logits: Tensor) -> LogitGradient:
     top = torch.where(small, -relative.sum(1, keepdim=True), log_top * (-shift.masked_fill(small, 0.0)).exp())
     value = -(tail + log_top.exp() * top) * shift.exp()
     gradient = torch.where(relative > 0, -relative * (others + value), 0.0)
-    return _normalised(_balanced(gradient, predicted), shift.squeeze(1), value.squeeze(1))
+    return normalised(_balanced(gradient, predicted), shift.squeeze(1), value.squeeze(1))
 
 
 def confounding(logits: Tensor) -> LogitGradient:
@@ -122,7 +123,7 @@ def confounding(logits: Tensor) -> LogitGradient:
     log_sizes = F.logsigmoid(-z)
     shift = log_sizes.amax(1)
     direction = -(log_sizes - shift.unsqueeze(1)).exp() / z.shape[1]
-    return _normalised(direction, shift, -F.logsigmoid(z).mean(1))
+    return normalised(direction, shift, -F.logsigmoid(z).mean(1))
 
 
 def expected(logits: Tensor) -> Iterator[LogitGradient]:
@@ -149,7 +150,7 @@ def expected(logits: Tensor) -> Iterator[LogitGradient]:
         shift = others.amax(1, keepdim=True)
         log_weight = log_p[:, label]
         gradient = _balanced((others - shift).exp(), place)
-        yield _normalised(gradient, shift.squeeze(1) + log_weight, -log_weight.exp() * log_weight)
+        yield normalised(gradient, shift.squeeze(1) + log_weight, -log_weight.exp() * log_weight)
 
 
 def _checked(logits: Tensor) -> Tensor:
@@ -180,8 +181,17 @@ def _balanced(gradient: Tensor, predicted: Tensor) -> Tensor:
     return gradient.scatter(1, predicted, -gradient.sum(1, keepdim=True))
 
 
-def _normalised(gradient: Tensor, log_factor: Tensor, value: Tensor) -> LogitGradient:
-    """Splits `gradient * exp(log_factor)` into a direction of moderate size and a power of two per sample."""
+def normalised(gradient: Tensor, log_factor: Tensor, value: Tensor) -> LogitGradient:
+    """Splits a gradient at the logits into a direction of moderate size and a power of two per sample.
+
+    Args:
+        gradient: (N, K) float64, without the factor.
+        log_factor: (N,) float64, natural logarithm of a factor of all entries of a sample; zeros for none.
+        value: (N,) float64, the losses.
+
+    Returns:
+        `gradient * exp(log_factor)`, which may be smaller than float64 can hold.
+    """
     # exp(x) = 2**whole * 2**part with the whole number kept apart, so that exp never underflows.
     power = log_factor / math.log(2.0)
     whole = power.floor()
@@ -195,22 +205,49 @@ def _normalised(gradient: Tensor, log_factor: Tensor, value: Tensor) -> LogitGra
 
 
 LossHead = Callable[[Tensor], LogitGradient]
-
-LossTerms = Callable[[Tensor], Iterator[LogitGradient]]
-
-LOSSES: dict[str, LossHead] = {
-    "confounding": confounding,
-    "entropy": entropy,
-    "pseudo_label": pseudo_label,
-    "uniform": uniform,
-}
-
-SUMS: dict[str, LossTerms] = {"expected": expected}
-"""Losses of several gradients, whose statistics add up; each gradient takes a backward pass."""
-
-LOSS_NAMES = (*LOSSES, *SUMS)
+"""From logits (N, K) to the gradient of one loss there."""
 
 
-def loss_terms(name: str, logits: Tensor) -> Iterator[LogitGradient]:
-    """The gradients at the logits (N, K) of the loss called `name`: one, or those of `SUMS`."""
-    return iter((LOSSES[name](logits),)) if name in LOSSES else SUMS[name](logits)
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """A loss by name: what `features.losses` may say.
+
+    Attributes:
+        head: from logits (N, K) to the gradient there, or to several whose statistics add up; each of those takes a
+            backward pass.
+        several: whether there are several.
+        source: where it comes from.
+    """
+
+    head: Callable[[Tensor], LogitGradient] | Callable[[Tensor], Iterator[LogitGradient]]
+    several: bool = False
+    source: str = ""
+
+    @property
+    def summary(self) -> str:
+        """What it is, on one line."""
+        return first_line(self.head)
+
+    def terms(self, logits: Tensor) -> Iterator[LogitGradient]:
+        """The gradients at the logits (N, K): one, or as many as add up."""
+        found = self.head(logits)
+        return iter((found,)) if isinstance(found, LogitGradient) else found
+
+    def __call__(self, logits: Tensor) -> LogitGradient:
+        """The gradient at the logits (N, K), or the first of several."""
+        return next(self.terms(logits))
+
+
+LOSSES: Registry[Loss] = Registry(
+    "loss",
+    "gradscore.losses",
+    {
+        "pseudo_label": Loss(head=pseudo_label, source="Oberdiek, Rottmann, Gottschalk 2018"),
+        "uniform": Loss(head=uniform, source="Huang, Geng, Li 2021 (GradNorm)"),
+        "entropy": Loss(head=entropy),
+        "confounding": Loss(head=confounding, source="Lee and AlRegib 2020"),
+        "expected": Loss(head=expected, several=True, source="Igoe, Chung, Char, Schneider 2022 (ExGrad)"),
+    },
+    wanted=Loss,
+)
+"""Losses by name."""

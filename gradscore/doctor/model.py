@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, CoupledSamplesError, EngineError
 from ..gradients import Engine, GradientWarning, prepare
-from ..losses import LOSS_NAMES, LossHead, loss_terms
+from ..losses import LOSSES, LossHead
 from .accuracy import check_accuracy
 from .findings import Diagnosis, Finding, note, problem, some, warning
 from .gradients import Magnitudes, check_magnitudes
@@ -46,7 +46,7 @@ def check_model(
             given.
         labels: (N,) int64 classes of the inputs, -1 for none.
         declared_accuracy: what the accuracy should be, between 0 and 1.
-        loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSS_NAMES`.
+        loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`.
 
     Returns:
         Findings and how each parameter is covered.
@@ -62,8 +62,7 @@ def check_model(
         >>> diagnosis.coverage["0.weight"]
         'rule'
     """
-    if loss not in LOSS_NAMES:
-        raise ConfigError(f"no loss {loss!r}; there are {', '.join(LOSS_NAMES)}")
+    head = LOSSES.find(loss, where="check_model")
     if labels is not None and labels.shape != batch.shape[:1]:
         raise ConfigError(f"labels have shape {tuple(labels.shape)} for {len(batch)} inputs; wanted ({len(batch)},)")
     findings: list[Finding] = []
@@ -75,9 +74,7 @@ def check_model(
     with evaluating(inner), warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the findings say it
         if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
-            findings += _check_outputs(
-                inner, batch, engine, lambda logits: next(loss_terms(loss, logits)), labels, declared_accuracy
-            )
+            findings += _check_outputs(inner, batch, engine, head, labels, declared_accuracy)
     return Diagnosis.of(findings, engine.coverage)
 
 

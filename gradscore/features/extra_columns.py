@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
@@ -19,7 +17,7 @@ from ..columns import COSINE, FORWARD, NORM, RATE
 from ..config import FeaturesConfig
 from ..errors import ConfigError, ModelError
 from ..gradients import Sink, Tap
-from ..losses import SUMS, LogitGradient
+from ..losses import LOSSES, LogitGradient
 from ..models import Call, LayerWatch, owners
 from .class_gradients import Cosines, MeanGradients, check_memory
 
@@ -55,7 +53,7 @@ class ExtraColumns:
         self._layers = owners(list(parameters)) if NORM in self.wanted else []
         self._watch = LayerWatch(model, layers=self._layers, activations=RATE in self.wanted)
         if COSINE in self.wanted:
-            several = [loss for loss in self.losses if loss in SUMS]
+            several = [loss for loss in self.losses if LOSSES[loss].several]
             if several:
                 raise ConfigError(
                     f"features.columns: gradient_cosine: loss '{several[0]}' has a gradient for every class, whose sum "
@@ -153,8 +151,8 @@ class BatchColumns:
         for layer, norms in self._now.items():
             self._norms[loss][layer] += norms * gradient.scale
 
-    def values(self) -> npt.NDArray[np.float64]:
-        """(N, columns) float64, in the order of `ExtraColumns.names`."""
+    def values(self) -> Tensor:
+        """(N, columns) float64 on the device of the outputs, in the order of `ExtraColumns.names`."""
         parts: list[Tensor] = []
         for column in self._columns.wanted:
             if column == RATE:
@@ -163,4 +161,4 @@ class BatchColumns:
                 parts += [norm for norms in self._norms.values() for norm in norms.values()]
             else:
                 parts += [part for loss in self._columns.losses for part in self._cosines[loss].finished().unbind(1)]
-        return torch.stack([part.cpu() for part in parts], dim=1).numpy()
+        return torch.stack([part.to(self._predictions.device) for part in parts], dim=1)

@@ -16,11 +16,11 @@ from ..config import Config, FeaturesConfig
 from ..data import FIT, SampleDataset, collate, count_shards, load_batches, plan_batches
 from ..errors import ConfigError, DataError
 from ..gradients import GradientWarning
-from ..losses import LOSS_NAMES
+from ..losses import LOSSES
 from ..models import build_model, find_last_layer, group_parameters
-from ..statistics import norm_order
+from ..statistics import find_statistic
 from ..store import RunWriter, check_target, describe_inputs, is_complete, write_head
-from ..system import closest, resolve_device
+from ..system import resolve_device
 from .class_gradients_pass import check_samples, mean_gradients
 from .datasets import open_datasets
 from .extractor import Computed, Extractor, joined_rows
@@ -170,10 +170,15 @@ def check_names(features: FeaturesConfig) -> None:
         ConfigError: one does not.
     """
     for place, loss in enumerate(features.losses):
-        if loss not in LOSS_NAMES:
-            raise ConfigError(f"features.losses.{place}: no loss '{loss}'; {closest(loss, LOSS_NAMES)}")
-    for statistic in features.statistics:
-        norm_order(statistic)
+        LOSSES.find(loss, where=f"features.losses.{place}")
+    several = [loss for loss in features.losses if LOSSES[loss].several]
+    for place, name in enumerate(features.statistics):
+        statistic = find_statistic(name, where=f"features.statistics.{place}")
+        if several and statistic.degree != 1:
+            raise ConfigError(
+                f"features.statistics.{place}: '{name}' does not grow with the gradient, so it does not add up over "
+                f"the gradients of loss '{several[0]}'; leave out one of the two"
+            )
 
 
 @dataclass

@@ -14,9 +14,9 @@ from ..config import FeaturesConfig
 from ..data import Batch
 from ..errors import ModelError
 from ..gradients import Engine, prepare
-from ..losses import loss_terms
+from ..losses import LOSSES
 from ..models import Call, LastLayer
-from ..statistics import reduce_gradients
+from ..statistics import find_statistic, reduce_gradients
 from ..store import ShardRows, Skipped
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
@@ -60,6 +60,8 @@ class Extractor:
         self._num_classes = num_classes
         self._features = features
         self._groups = groups
+        degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
+        self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
         self._autocast = AUTOCAST.get(features.autocast or "")
         self._fitting: int | None = None
         if means is not None:
@@ -109,10 +111,8 @@ class Extractor:
             CoupledSamplesError: the output for an image depends on the others of its batch.
         """
         self._forward(images)
-        loss = self._features.losses[0]
-        prepare(
-            self.engine, self.model, images.to(self.device), lambda logits: next(loss_terms(loss, logits)).direction
-        )
+        loss = LOSSES[self._features.losses[0]]
+        prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
 
     def values(self, images: Tensor, *, leave_out: bool = False) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
@@ -180,13 +180,11 @@ class Extractor:
         extra = self._columns.batch(outputs, calls, leave_out=leave_out)
         blocks = [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
         more = [extra.values()] if self._features.columns else []
-        return np.concatenate([logits.cpu().numpy(), *penultimate, *blocks, *more], axis=1)
+        return torch.cat([logits, *penultimate, *blocks, *more], dim=1).cpu().numpy()  # one copy from an accelerator
 
-    def _block(
-        self, loss: str, outputs: Tensor, logits: Tensor, calls: Sequence[Call], extra: BatchColumns
-    ) -> npt.NDArray[np.float64]:
-        found = torch.zeros(len(logits), len(self._groups) * len(self._features.statistics), dtype=torch.float64)
-        gradients = list(loss_terms(loss, logits))
+    def _block(self, loss: str, outputs: Tensor, logits: Tensor, calls: Sequence[Call], extra: BatchColumns) -> Tensor:
+        found = logits.new_zeros(len(logits), len(self._groups) * len(self._features.statistics))
+        gradients = list(LOSSES[loss].terms(logits))
         for gradient in gradients:
             sinks, taps = extra.listeners(loss, gradient, calls)
             columns = reduce_gradients(
@@ -200,8 +198,8 @@ class Extractor:
                 taps=taps,
             )
             extra.passed(loss, gradient)
-            found += torch.stack(list(columns.values()), dim=1) * gradient.scale.cpu().unsqueeze(1)
-        return found.numpy()
+            found += torch.stack(list(columns.values()), dim=1) * gradient.scale.unsqueeze(1) ** self._degrees
+        return found
 
     def _add_at_once(self, sums: ClassSums, images: Tensor) -> None:
         sums.drop()
@@ -209,16 +207,16 @@ class Extractor:
         logits = outputs.detach().double()
         predictions = logits.argmax(1)
         for loss in self._features.losses:
-            for gradient in loss_terms(loss, logits):
+            for gradient in LOSSES[loss].terms(logits):
                 direction = gradient.direction.to(outputs.dtype)
                 sink = sums.taker(loss, gradient.scale, predictions)
                 self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
         sums.commit(predictions)
 
-    def _forward(self, images: Tensor) -> tuple[Tensor, list[Call], list[npt.NDArray[np.float64]]]:
+    def _forward(self, images: Tensor) -> tuple[Tensor, list[Call], list[Tensor]]:
         """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
         calls: list[Call] = []
-        penultimate: list[npt.NDArray[np.float64]] = []
+        penultimate: list[Tensor] = []
 
         def watched() -> Tensor:
             outputs, found = self._columns.catch(lambda: self._outputs(images))
@@ -229,9 +227,9 @@ class Extractor:
             outputs = watched()
         else:
             outputs, features = self._last_layer.catch(watched)
-            penultimate.append(features.double().cpu().numpy())
+            penultimate.append(features.double())
         if calls:
-            gradient = next(loss_terms(self._features.losses[0], outputs.detach().double()))
+            gradient = LOSSES[self._features.losses[0]](outputs.detach().double())
             self._columns.learn(outputs, calls, gradient.direction)
         return outputs, calls, penultimate
 

@@ -17,7 +17,7 @@ from ..features import open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
 from ..models import build_model
-from ..system import closest, resolve_device
+from ..system import resolve_device
 from .catalogue import make_quantities
 from .findings import findings, looked_for
 from .inspector import Inspector
@@ -119,8 +119,10 @@ def inspect_config(
         EngineError: gradients that cannot be computed.
     """
     loss = loss or config.features.losses[0]
-    if loss not in LOSSES:
-        raise ConfigError(f"no loss '{loss}'; {closest(loss, LOSSES)}")
+    head = LOSSES.find(loss, where="loss")
+    if head.several:
+        single = ", ".join(name for name in LOSSES if not LOSSES[name].several)
+        raise ConfigError(f"loss:  '{loss}' has several gradients; choose one of {single}")
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
     with torch.random.fork_rng():
@@ -129,9 +131,7 @@ def inspect_config(
     chosen, notices = choose(config, model, open_datasets(config), samples=samples, batch_size=batch_size)
     if config.model.checkpoint is None:
         notices.append("model.checkpoint is null: these are the gradients of random weights")
-    found = inspect_groups(
-        model, grouped(chosen, by), templates, loss=LOSSES[loss], batch_size=batch_size, progress=progress
-    )
+    found = inspect_groups(model, grouped(chosen, by), templates, loss=head, batch_size=batch_size, progress=progress)
     return Inspection(found.groups, found.samples, found.layers, found.findings, [*notices, *found.notices])
 
 

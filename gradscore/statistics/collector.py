@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from ..gradients import Engine, PerSample
 from .metrics import BUILT_IN, GradientMetric, PooledMetric
-from .moments import Moments, Wanted
-from .reduce import measure
+from .pool import Pool
+from .table import needs
 
 
 class GradientMetricCollector:
@@ -78,6 +79,8 @@ class GradientMetricCollector:
         if loss.dim() != 1:
             raise ValueError(f"the loss must have shape (N,), got {tuple(loss.shape)}; use reduction='none'")
         self.reset()
+        if loss.device.type == "meta":  # a dry run for the shapes: there is nothing to compare or to compute
+            return loss.new_empty(len(loss), self.dim)
         batch = _Batch(self.metrics, self._names, self._engine, loss)
         self._engine.stream(loss, torch.ones_like(loss), batch.take, retain_graph=retain_graph)
         return batch.values()
@@ -104,53 +107,32 @@ class _Batch:
 
     def __init__(self, metrics: list[GradientMetric], names: dict[int, str], engine: Engine, loss: Tensor) -> None:
         self._metrics, self._engine, self._loss = metrics, engine, loss
-        self._targets = [[names[id(tensor)] for tensor in metric.target_parameters] for metric in metrics]
-        pooled = [metric for metric in metrics if _is_pooled(metric)]
-        self._wanted = Wanted.by(
-            [name for metric in pooled if isinstance(metric, PooledMetric) for name in metric.statistics]
-        )
-        self._pools: dict[tuple[str, ...], Moments] = {}
-        self._owners: dict[str, list[Moments]] = {}
-        self._kept: dict[str, list[tuple[slice, PerSample]]] = {}
-        for metric, target in zip(metrics, self._targets, strict=True):
-            if not _is_pooled(metric):
-                self._kept.update({name: [] for name in target})
-            elif tuple(target) not in self._pools:
-                moments = Moments.empty(len(loss), self._wanted)
-                self._pools[tuple(target)] = moments
-                for name in target:
-                    self._owners.setdefault(name, []).append(moments)
-        self._seen: set[str] = set()
+        self._targets = [tuple(names[id(tensor)] for tensor in metric.target_parameters) for metric in metrics]
+        pairs = list(zip(metrics, self._targets, strict=True))
+        pooled = {target: target for metric, target in pairs if _is_pooled(metric)}
+        statistics = [name for metric in metrics if _is_pooled(metric) for name in metric.statistics]
+        self._pool = Pool(engine.parameters, pooled, needs(statistics), samples=len(loss), device=loss.device)
+        self._kept: dict[str, list[tuple[slice, PerSample]]] = {
+            name: [] for metric, target in pairs if not _is_pooled(metric) for name in target
+        }
 
     def take(self, name: str, rows: slice, gradient: PerSample) -> None:
         """Takes in the gradients of some samples of one parameter."""
-        self._seen.add(name)
         if name in self._kept:
             self._kept[name].append((rows, gradient))
-        if name in self._owners:
-            measured = measure(gradient, self._wanted)
-            for moments in self._owners[name]:
-                moments.merge(rows, measured)
+        self._pool.take(name, rows, gradient)
 
     def values(self) -> Tensor:
         """The metrics of all samples, (N, dim)."""
-        samples = len(self._loss)
-        for name, owners in self._owners.items():
-            elements = self._engine.parameters[name].numel()
-            if name not in self._seen and elements:
-                nothing = Moments.blank(samples, elements, self._wanted)
-                for moments in owners:
-                    moments.merge(slice(0, samples), nothing)
-        columns = []
-        for metric, target in zip(self._metrics, self._targets, strict=True):
-            if isinstance(metric, PooledMetric) and _is_pooled(metric):
-                columns.append(metric.values(self._pools[tuple(target)]))
-            else:
-                columns.append(self._one_by_one(metric, target))
+        pooled = self._pool.finished()
+        columns = [
+            metric.values(pooled[target]) if _is_pooled(metric) else self._one_by_one(metric, target)
+            for metric, target in zip(self._metrics, self._targets, strict=True)
+        ]
         dtype = torch.promote_types(self._loss.dtype, torch.float32)
         return torch.cat([column.to(self._loss.device, dtype) for column in columns], 1)
 
-    def _one_by_one(self, metric: GradientMetric, target: list[str]) -> Tensor:
+    def _one_by_one(self, metric: GradientMetric, target: Sequence[str]) -> Tensor:
         """Feeds a user's metric with the gradients of one sample after the other."""
         rows = []
         for index in range(len(self._loss)):
@@ -168,5 +150,5 @@ class _Batch:
         return torch.zeros_like(self._engine.parameters[name])
 
 
-def _is_pooled(metric: GradientMetric) -> bool:
+def _is_pooled(metric: GradientMetric) -> TypeGuard[PooledMetric]:
     return type(metric) in BUILT_IN and metric.grad_transform is None

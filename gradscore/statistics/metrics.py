@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .moments import Moments, Wanted, measure_exactly
+from .moments import Moments, measure_exactly
+from .table import evaluate, needs
 
 Targets = Sequence[nn.Module | Tensor] | nn.Module | Tensor
 
@@ -95,7 +96,7 @@ class PooledMetric(GradientMetric):
     """A built-in metric: some statistics of all elements together.
 
     Attributes:
-        statistics: names of the statistics that make up the metric; see `gradscore.moments.norm_order`.
+        statistics: names of the statistics that make up the metric; see `gradscore.statistics.find_statistic`.
     """
 
     statistics: tuple[str, ...] = ()
@@ -106,7 +107,8 @@ class PooledMetric(GradientMetric):
 
     def reset(self) -> None:
         """Forgets everything collected: -inf for a maximum, inf for a minimum, 0 for a mean or a norm."""
-        self._moments = Moments.empty(1, Wanted.by(self.statistics))
+        self._moments = Moments.empty(1, needs(self.statistics), torch.device("cpu"))
+        self._is_empty = True
         self._dtype = torch.get_default_dtype()
 
     def values(self, moments: Moments) -> Tensor:
@@ -116,14 +118,17 @@ class PooledMetric(GradientMetric):
             moments: of N samples.
 
         Returns:
-            (N, dim) float64.
+            (N, dim) float64, where the moments are.
         """
-        return torch.from_numpy(np.stack([moments.statistic(name) for name in self.statistics], 1))
+        return torch.stack([torch.as_tensor(evaluate(name, moments)) for name in self.statistics], 1)
 
     def _collect(self, grad: Tensor) -> None:
         if grad.numel():
             self._dtype = torch.promote_types(self._dtype, grad.dtype)
-            self._moments.merge(slice(0, 1), measure_exactly(grad.detach().reshape(1, -1), self._moments.wanted))
+            measured = measure_exactly(grad.detach().reshape(1, -1), self._moments.wanted)
+            if self._is_empty:  # the first gradient says where the metric is
+                self._moments, self._is_empty = self._moments.to(grad.device), False
+            self._moments.merge(slice(0, 1), measured.to(self._moments.device))
 
     def _get_metric(self) -> Tensor:
         return self.values(self._moments)[0].to(self._dtype)

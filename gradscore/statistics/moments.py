@@ -1,48 +1,23 @@
-"""Statistics of the elements of each sample's gradient, in a form that can be merged."""
+"""Moments of the elements of each sample's gradient, in a form that can be merged over blocks and parameters."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import kernels
-from ..errors import ConfigError
-from ..system import FloatArray
 
-NAMED = ("max", "min", "mean", "std")
+Array = Any
+"""NumPy arrays on the CPU, PyTorch tensors elsewhere, all of them float64."""
 
-
-def norm_order(statistic: str) -> float | None:
-    """The p of a p-norm by its name (`l1`, `l2`, `linf`, `l0.5`), None for `max`, `min`, `mean` and `std`.
-
-    Args:
-        statistic: the name.
-
-    Returns:
-        p, or None.
-
-    Raises:
-        ConfigError: no such statistic.
-
-    Example:
-        >>> norm_order("l0.5"), norm_order("linf"), norm_order("mean")
-        (0.5, inf, None)
-    """
-    if statistic in NAMED:
-        return None
-    match = re.fullmatch(r"l(inf|\d+(?:\.\d+)?)", statistic)
-    order = float(match.group(1)) if match else 0.0
-    if order <= 0:
-        raise ConfigError(
-            f"no statistic {statistic!r}: use {', '.join(NAMED)}, or a p-norm such as l1, l2, linf, l0.5 (p above 0)"
-        )
-    return order
+Sums = Callable[[Tensor], Tensor]
+"""From rows of elements (n, p), float32 or float64, to sums over each row (n, c) float64, which add up over parts."""
 
 
 @dataclass(frozen=True)
@@ -54,101 +29,118 @@ class Wanted:
         mean: mean of the elements.
         spread: root of the sum of squares.
         orders: the p of further p-norms.
+        sums: further sums over the elements, by the name of the statistic that asks for them.
     """
 
-    extrema: bool
-    mean: bool
-    spread: bool
-    orders: tuple[float, ...]
-
-    @classmethod
-    def by(cls, statistics: Sequence[str]) -> Wanted:
-        """What these statistics need.
-
-        Args:
-            statistics: names; see `norm_order`.
-
-        Returns:
-            The union over all of them.
-        """
-        orders = {order for order in map(norm_order, statistics) if order is not None and order not in (2.0, inf)}
-        names = set(statistics)
-        return cls(
-            bool(names & {"max", "min", "linf"}),
-            bool(names & {"mean", "std"}),
-            bool(names & {"std", "l2"}),
-            tuple(sorted(orders)),
-        )
+    extrema: bool = False
+    mean: bool = False
+    spread: bool = False
+    orders: tuple[float, ...] = ()
+    sums: tuple[tuple[str, Sums], ...] = ()
 
 
 @dataclass
 class Moments:
-    """Statistics of the elements of each sample's gradient, in a form that can be merged.
+    """Moments of the elements of each sample's gradient.
 
-    They are NumPy arrays on the host, wherever the gradients were: of some tens of numbers NumPy makes ten times as
-    many operations a second as PyTorch, and there are a dozen for every parameter of every batch.
+    They stay where the gradients are, so that a GPU need not wait for a copy. On the CPU they are NumPy arrays: of some
+    tens of numbers NumPy makes ten times as many operations a second as PyTorch, and there are a dozen for every
+    parameter of every batch.
 
     Attributes:
         wanted: which of the attributes below are kept.
-        count: number of elements of each sample.
+        count: (N,) number of elements of each sample.
         maximum: (N,), -inf for no elements.
         minimum: (N,), inf for no elements.
         mean: (N,).
         spread: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept.
         norms: (N,) for every order.
+        sums: (N, c) by name.
     """
 
     wanted: Wanted
-    count: FloatArray
-    maximum: FloatArray
-    minimum: FloatArray
-    mean: FloatArray
-    spread: FloatArray
-    norms: dict[float, FloatArray]
+    count: Array
+    maximum: Array
+    minimum: Array
+    mean: Array
+    spread: Array
+    norms: dict[float, Array]
+    sums: dict[str, Array]
 
     @classmethod
-    def empty(cls, samples: int, wanted: Wanted) -> Moments:
-        """Statistics of no elements.
+    def empty(cls, samples: int, wanted: Wanted, device: torch.device) -> Moments:
+        """Moments of no elements, to merge others into.
 
         Args:
             samples: N.
             wanted: what is kept.
-
-        Returns:
-            Moments to merge others into.
+            device: where the gradients are.
         """
-        count, mean, spread = np.zeros((3, samples))
-        norms = {order: np.zeros(samples) for order in wanted.orders}
-        return cls(wanted, count, np.full(samples, -inf), np.full(samples, inf), mean, spread, norms)
+
+        def filled(value: float) -> Array:
+            return native(torch.full((samples,), value, dtype=torch.float64, device=device))
+
+        norms = {order: filled(0) for order in wanted.orders}
+        return cls(wanted, filled(0), filled(-inf), filled(inf), filled(0), filled(0), norms, {})
 
     @classmethod
-    def blank(cls, samples: int, elements: int, wanted: Wanted) -> Moments:
-        """Moments to be filled in, of so many elements of each sample; zero where nothing is filled in.
+    def blank(cls, samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
+        """Moments of elements that are all zero, to be filled in.
 
         Args:
             samples: N.
             elements: number of elements of each sample.
             wanted: what is kept.
+            device: where the gradients are.
 
         Returns:
             Moments whose attributes may share one array: merge them into others, never others into them.
         """
-        zero = np.zeros(samples)
-        count = np.full(samples, float(elements))
-        return cls(wanted, count, zero, zero, zero, zero, dict.fromkeys(wanted.orders, zero))
+        zero = native(torch.zeros(samples, dtype=torch.float64, device=device))
+        rows = torch.zeros(samples, elements, device=device) if wanted.sums else None
+        sums = {name: native(add_up(rows)) for name, add_up in wanted.sums if rows is not None}
+        return cls(wanted, zero + float(elements), zero, zero, zero, zero, dict.fromkeys(wanted.orders, zero), sums)
 
     @classmethod
     def stacked(cls, several: Sequence[Moments]) -> Moments:
         """Moments of G groups of elements beside each other: attributes are (G, N)."""
+        first = several[0]
+        xp = first.xp
         return cls(
-            several[0].wanted,
-            np.stack([each.count for each in several]),
-            np.stack([each.maximum for each in several]),
-            np.stack([each.minimum for each in several]),
-            np.stack([each.mean for each in several]),
-            np.stack([each.spread for each in several]),
-            {order: np.stack([each.norms[order] for each in several]) for order in several[0].norms},
+            first.wanted,
+            xp.stack([each.count for each in several]),
+            xp.stack([each.maximum for each in several]),
+            xp.stack([each.minimum for each in several]),
+            xp.stack([each.mean for each in several]),
+            xp.stack([each.spread for each in several]),
+            {order: xp.stack([each.norms[order] for each in several]) for order in first.norms},
+            {name: xp.stack([each.sums[name] for each in several]) for name in first.sums},
         )
+
+    @property
+    def xp(self) -> Any:
+        """NumPy or PyTorch: what the attributes belong to."""
+        return torch if isinstance(self.count, Tensor) else np
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.count.device if isinstance(self.count, Tensor) else torch.device("cpu")
+
+    def to(self, device: torch.device) -> Moments:
+        """The same moments beside gradients on another device."""
+        if self.device == device:
+            return self
+
+        def moved(values: Array) -> Array:
+            return native(torch.as_tensor(values).to(device))
+
+        count, maximum, minimum, mean, spread = map(
+            moved, (self.count, self.maximum, self.minimum, self.mean, self.spread)
+        )
+        norms = {order: moved(norm) for order, norm in self.norms.items()}
+        sums = {name: moved(each) for name, each in self.sums.items()}
+        return Moments(self.wanted, count, maximum, minimum, mean, spread, norms, sums)
 
     def of(self, rows: slice) -> Moments:
         """The moments of some samples."""
@@ -160,6 +152,7 @@ class Moments:
             self.mean[rows],
             self.spread[rows],
             {order: norm[rows] for order, norm in self.norms.items()},
+            {name: each[rows] for name, each in self.sums.items()},
         )
 
     @np.errstate(all="ignore")
@@ -168,59 +161,41 @@ class Moments:
 
         Args:
             rows: the samples that `other` describes.
-            other: statistics of other elements.
+            other: moments of other elements.
 
         Source: Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
         """
+        xp = self.xp
         mine, theirs = self.count[rows], other.count
         total = mine + theirs
         if self.wanted.extrema:
-            self.maximum[rows] = np.maximum(self.maximum[rows], other.maximum)
-            self.minimum[rows] = np.minimum(self.minimum[rows], other.minimum)
+            self.maximum[rows] = xp.maximum(self.maximum[rows], other.maximum)
+            self.minimum[rows] = xp.minimum(self.minimum[rows], other.minimum)
         if self.wanted.mean:
-            share = np.where(total > 0, theirs / np.maximum(total, 1), 0.0)
+            share = xp.where(total > 0, theirs / total.clip(min=1), 0.0)
             difference = other.mean - self.mean[rows]
-            between = difference * np.sqrt(mine * share)
+            between = difference * xp.sqrt(mine * share)
             self.mean[rows] += difference * share
             if self.wanted.spread:
-                self.spread[rows] = np.hypot(np.hypot(self.spread[rows], other.spread), between)
+                self.spread[rows] = xp.hypot(xp.hypot(self.spread[rows], other.spread), between)
         elif self.wanted.spread:
-            self.spread[rows] = np.hypot(self.spread[rows], other.spread)
+            self.spread[rows] = xp.hypot(self.spread[rows], other.spread)
         for order, norm in self.norms.items():
             norm[rows] = join_norms(norm[rows], other.norms[order], order)
+        for name, each in other.sums.items():
+            self.sums.setdefault(name, self.count[:, None] * xp.zeros_like(each[:1]))[rows] += each
         self.count[rows] = total
 
-    @np.errstate(all="ignore")
-    def statistic(self, name: str) -> FloatArray:
-        """A statistic of every sample.
 
-        Args:
-            name: one of those asked for.
-
-        Returns:
-            (N,) float64. `std` divides by the number of elements less one, and is 0 for one element; p-norms are the
-            sum of |g|^p to the power 1/p.
-        """
-        order = norm_order(name)
-        if order is not None and order in self.norms:
-            return self.norms[order]
-        if name == "std":
-            return self.spread / np.sqrt(np.maximum(self.count - 1, 1))
-        if order == 2:
-            return np.hypot(self.spread, self.mean * np.sqrt(self.count)) if self.wanted.mean else self.spread
-        if order == inf:
-            return np.maximum(self.maximum, -self.minimum)
-        return {"max": self.maximum, "min": self.minimum, "mean": self.mean}[name]
-
-
-def join_norms(one: FloatArray, other: FloatArray, order: float) -> FloatArray:
+def join_norms(one: Array, other: Array, order: float) -> Array:
     """The p-norm of elements of which one part has p-norm `one` and the others `other`, without leaving the range."""
     if order == 1:
         return one + other
-    largest = np.maximum(one, other)
-    divisor = np.where(largest > 0, largest, 1.0)
+    xp: Any = torch if isinstance(one, Tensor) else np
+    largest = xp.maximum(one, other)
+    divisor = xp.where(largest > 0, largest, 1.0)
     joined = divisor * ((one / divisor) ** order + (other / divisor) ** order) ** (1 / order)
-    return np.where(largest > 0, joined, largest)
+    return xp.where(largest > 0, joined, largest)
 
 
 def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
@@ -233,25 +208,31 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     Returns:
         Moments of n samples.
     """
-    count = np.full(len(block), float(block.shape[1]))
+    count = native(torch.full((len(block),), float(block.shape[1]), dtype=torch.float64, device=block.device))
+    sums = own_sums(block, wanted)
     fast = kernels.row_moments(block, about_mean=wanted.mean) if set(wanted.orders) <= {1.0} else None
     if fast is not None:
         maximum, minimum, mean, spread, magnitudes = fast.T
-        return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes))
+        return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes), sums)
     values = block.double()
     nothing = values.new_zeros(len(values))
     ends = [values.amax(1), values.amin(1)] if wanted.extrema else [nothing, nothing]
     middle = values.mean(1) if wanted.mean else nothing
     about = scaled_norm((values - middle.unsqueeze(1)).abs(), 2.0) if wanted.spread else nothing
     orders = [values.abs().sum(1) if order == 1 else scaled_norm(values.abs(), order) for order in wanted.orders]
-    maximum, minimum, mean, spread, *norms = on_host(torch.stack([*ends, middle, about, *orders]))
-    return Moments(wanted, count, maximum, minimum, mean, spread, dict(zip(wanted.orders, norms, strict=True)))
+    maximum, minimum, mean, spread, *norms = native(torch.stack([*ends, middle, about, *orders]))
+    return Moments(wanted, count, maximum, minimum, mean, spread, dict(zip(wanted.orders, norms, strict=True)), sums)
 
 
-def on_host(values: Tensor) -> FloatArray:
-    """A float64 tensor as an array."""
-    array: FloatArray = values.detach().cpu().numpy()
-    return array
+def own_sums(block: Tensor, wanted: Wanted) -> dict[str, Array]:
+    """The sums that statistics ask for beyond the usual ones, of rows of elements (n, p)."""
+    return {name: native(add_up(block)) for name, add_up in wanted.sums}
+
+
+def native(values: Tensor) -> Array:
+    """A float64 tensor in the form of moments: an array if it is on the CPU, itself otherwise."""
+    values = values.detach()
+    return values.numpy() if values.device.type == "cpu" else values
 
 
 def scaled_norm(magnitude: Tensor, order: float) -> Tensor:

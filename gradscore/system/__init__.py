@@ -11,6 +11,7 @@ from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, a
 from .files import is_temporary, only_writer, remove_temporaries, replacing, write_text
 from .hashes import file_sha256, sha256
 from .names import closest, some
+from .registry import Registry, first_line
 from .torchvision_compat import import_torchvision
 
 __all__ = [
@@ -22,11 +23,13 @@ __all__ = [
     "Names",
     "NotNegative",
     "Positive",
+    "Registry",
     "Section",
     "Slug",
     "anchored",
     "closest",
     "file_sha256",
+    "first_line",
     "import_torchvision",
     "is_temporary",
     "only_writer",

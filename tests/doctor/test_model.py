@@ -261,7 +261,7 @@ def test_levels_of_images_that_are_not_recognised():
 
 
 BAD = {
-    "loss": ({"loss": "hinge"}, "no loss 'hinge'; there are confounding, entropy, pseudo_label"),
+    "loss": ({"loss": "hinge"}, "no loss 'hinge'; valid: pseudo_label, uniform, entropy"),
     "labels": (
         {"labels": torch.zeros(3, dtype=torch.int64)},
         r"labels have shape \(3,\) for 16 inputs; wanted \(16,\)",

@@ -67,7 +67,7 @@ def break_rule(monkeypatch, node, way):
     def broken(use, gradients):
         return Dense(way(rule(use, gradients).dense(slice(None))))
 
-    monkeypatch.setitem(RULES, node, broken)
+    monkeypatch.setitem(RULES._entries, node, broken)
 
 
 @pytest.mark.parametrize("way", WAYS)

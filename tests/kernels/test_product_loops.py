@@ -17,8 +17,8 @@ from gradscore.gradients.factored import Factored
 from gradscore.kernels import compile as compiled
 from gradscore.kernels import dispatch
 from gradscore.kernels import mkl as blas
-from gradscore.statistics.moments import Wanted
-from gradscore.statistics.reduce import measure
+from gradscore.statistics.measure import measure
+from gradscore.statistics.table import evaluate, needs
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries MKL on x86 only")
 
@@ -133,19 +133,19 @@ def test_channels_last():
     assert_sums(gradient.row_sums(), wanted)
 
 
-SIX = Wanted.by(("max", "min", "mean", "std", "l1", "l2"))
+SIX = needs(("max", "min", "mean", "std", "l1", "l2"))
 
 
 @pytest.mark.parametrize("convolution", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
 def test_statistics_with_and_without(convolution, monkeypatch):
     gradient, _ = gradient_of(*convolution)
-    monkeypatch.setattr("gradscore.statistics.reduce.SMALL_ELEMENTS", 0)
+    monkeypatch.setattr("gradscore.statistics.measure.SMALL_ELEMENTS", 0)
     fast = measure(gradient, SIX)
     monkeypatch.setattr(dispatch, "_loops", lambda: None)
     plain = measure(gradient, SIX)
     for name in ("max", "min", "mean", "std", "l1", "l2"):
         np.testing.assert_allclose(
-            fast.statistic(name), plain.statistic(name), rtol=1e-5, atol=2e-6 * plain.statistic("max").max()
+            evaluate(name, fast), evaluate(name, plain), rtol=1e-5, atol=2e-6 * evaluate("max", plain).max()
         )
 
 
@@ -162,7 +162,7 @@ def test_what_is_not_finite_shows(value):
 def test_mean_far_above_the_spread_keeps_its_digits():
     gradient = Factored(torch.ones(3, 1, 300, 2), 1 + 1e-4 * random(3, 1, 400, 2), (300, 400))
     rows = gradient.dense(slice(None)).double().flatten(1)
-    np.testing.assert_allclose(measure(gradient, SIX).statistic("std"), rows.std(1), rtol=1e-4)
+    np.testing.assert_allclose(evaluate("std", measure(gradient, SIX)), rows.std(1), rtol=1e-4)
 
 
 NOT_COVERED = {

@@ -178,3 +178,13 @@ BAD_METRICS = {
 def test_refuses_other_metrics(metrics, message):
     with pytest.raises(ValueError, match=message):
         GradientMetricCollector(metrics)
+
+
+def test_a_dry_run_for_the_shapes():
+    model = nn.Linear(3, 2, device="meta")
+    collector = GradientMetricCollector([Max(model), MeanStd(model.weight)])
+    loss = nn.functional.cross_entropy(
+        model(torch.ones(5, 3, device="meta")), torch.zeros(5, dtype=torch.long, device="meta"), reduction="none"
+    )
+    found = collector(loss)
+    assert (found.shape, found.device.type) == ((5, 3), "meta")

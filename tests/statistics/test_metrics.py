@@ -131,6 +131,20 @@ def test_takes_gradients_of_any_layout():
         assert metric.data[0].item() == pytest.approx(reference.item(), rel=1e-5)
 
 
+DEVICES = ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", [Max, Min, Mean, MeanStd, PNorm])
+def test_stays_where_its_gradients_are(kind, device):
+    metric = kind(NET)
+    shape = metric.data.shape
+    metric(torch.ones(3, 2, device=device))
+    metric([torch.ones(5, device=device)])
+    assert metric.data.device.type == device
+    assert metric.data.shape == shape
+
+
 def test_an_empty_gradient_changes_nothing():
     metric = Max(NET)
     metric(torch.empty(0))

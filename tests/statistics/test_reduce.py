@@ -8,9 +8,13 @@ from torch import nn
 from gradscore.errors import ConfigError
 from gradscore.gradients import Engine, collect, exact
 from gradscore.gradients.factored import Dense, Factored, Rows, Total
-from gradscore.statistics import reduce as statistics
-from gradscore.statistics.moments import Wanted, measure_exactly, norm_order
-from gradscore.statistics.reduce import measure, reduce_gradients
+from gradscore.kernels import dispatch
+from gradscore.statistics import measure as measuring
+from gradscore.statistics import moments
+from gradscore.statistics.measure import measure
+from gradscore.statistics.moments import measure_exactly
+from gradscore.statistics.reduce import reduce_gradients
+from gradscore.statistics.table import STATISTICS, Statistic, evaluate, find_statistic, needs
 
 NAMES = ("max", "min", "mean", "std", "l1", "l2", "linf", "l0.5", "l3")
 
@@ -28,8 +32,7 @@ REFERENCE = {
 
 
 def pooled(gradient, statistic):
-    wanted = Wanted.by([statistic])
-    return measure(gradient, wanted).statistic(statistic)
+    return evaluate(statistic, measure(gradient, needs([statistic])))
 
 
 def uses(count, height):
@@ -64,6 +67,50 @@ def test_equals_numpy(gradient, statistic):
     np.testing.assert_allclose(pooled(gradient, statistic), truth, rtol=1e-10, atol=1e-14)
 
 
+def _share_of_zeros(rows):
+    return (rows == 0).sum(1, keepdim=True).double()
+
+
+SHARE_OF_ZEROS = Statistic(
+    summary="share of the elements that are zero",
+    value=lambda found: found.sums["share_of_zeros"][..., 0] / found.count,
+    sums=_share_of_zeros,
+    degree=0,
+)
+
+
+@pytest.fixture
+def share_of_zeros(monkeypatch):
+    """A statistic of its own sums, which no fused pass gives."""
+    monkeypatch.setitem(STATISTICS._entries, "share_of_zeros", SHARE_OF_ZEROS)
+
+
+@pytest.mark.usefixtures("share_of_zeros")
+@pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
+def test_a_statistic_with_sums_of_its_own(gradient):
+    truth = [(row.numpy() == 0).mean() for row in gradient.dense(slice(None)).flatten(1)]
+    np.testing.assert_allclose(pooled(gradient, "share_of_zeros"), truth, rtol=1e-12)
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """As on an accelerator: moments are tensors, kernels of the CPU are not there, and no sample is looked at twice."""
+    for place in (moments, measuring):
+        monkeypatch.setattr(place, "native", lambda values: values.detach())
+    monkeypatch.setattr(dispatch, "_loops", lambda: None)
+    monkeypatch.setattr(measuring, "_in_fast_blocks", measuring._in_exact_blocks)
+
+
+@pytest.mark.usefixtures("accelerator")
+@pytest.mark.parametrize("statistic", NAMES)
+@pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
+def test_moments_beside_the_gradients(gradient, statistic):
+    found = pooled(gradient, statistic)
+    assert isinstance(found, torch.Tensor)
+    truth = [REFERENCE[statistic](row.numpy()) for row in gradient.dense(slice(None)).flatten(1)]
+    np.testing.assert_allclose(found, truth, rtol=1e-10, atol=1e-14)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -82,8 +129,11 @@ GROUPS = {
 }
 
 
+@pytest.mark.parametrize("where", ["here", "accelerator"])
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
-def test_pools_every_element_of_a_group_once(groups):
+def test_pools_every_element_of_a_group_once(groups, where, request):
+    if where == "accelerator":
+        request.getfixturevalue(where)
     torch.manual_seed(0)
     model = Net().double()
     parameters = dict(model.named_parameters())
@@ -113,7 +163,7 @@ FLOAT32 = {
 @pytest.mark.parametrize("statistic", NAMES)
 @pytest.mark.parametrize("block", FLOAT32.values(), ids=FLOAT32)
 def test_keeps_digits_that_float32_would_lose(block, statistic):
-    found = measure(Dense(block), Wanted.by([statistic])).statistic(statistic)
+    found = pooled(Dense(block), statistic)
     truth = [REFERENCE[statistic](row) for row in block.double().numpy()]
     scale = np.abs(block.double().numpy()).max()
     np.testing.assert_allclose(found, truth, rtol=3e-5, atol=1e-9 * scale)
@@ -122,8 +172,8 @@ def test_keeps_digits_that_float32_would_lose(block, statistic):
 def test_non_finite_elements_show():
     block = torch.zeros(2, 40000)
     block[0, 7] = torch.nan
-    moments = measure(Dense(block), Wanted.by(NAMES))
-    assert all(np.isnan(moments.statistic(name)).tolist() == [True, False] for name in NAMES)
+    found = measure(Dense(block), needs(NAMES))
+    assert all(np.isnan(evaluate(name, found)).tolist() == [True, False] for name in NAMES)
 
 
 def test_gradients_that_come_in_parts_are_not_gathered(monkeypatch):
@@ -131,7 +181,7 @@ def test_gradients_that_come_in_parts_are_not_gathered(monkeypatch):
     sizes = []
     monkeypatch.setattr(collect, "PRODUCT_BUDGET", 1)
     monkeypatch.setattr(
-        statistics, "measure_exactly", lambda block, wanted: sizes.append(len(block)) or measure_exactly(block, wanted)
+        measuring, "measure_exactly", lambda block, wanted: sizes.append(len(block)) or measure_exactly(block, wanted)
     )
     model = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2, bias=False)).double()
     outputs = model(torch.randn(5, 3).double())
@@ -154,18 +204,18 @@ def test_unused_parameters_count_as_zeros():
     assert found["g/min"].tolist() == [0, 0]
 
 
-ORDERS = {"l1": 1.0, "l2": 2.0, "l0.5": 0.5, "l10": 10.0, "linf": float("inf"), "max": None}
+ORDERS = {"l1": 1.0, "l0.5": 0.5, "l10": 10.0, "l2.0": 2.0, "l2": None, "linf": None, "max": None}
 
 
 @pytest.mark.parametrize(("name", "order"), ORDERS.items(), ids=ORDERS)
 def test_reads_the_order_of_a_norm(name, order):
-    assert norm_order(name) == order
+    assert find_statistic(name).order == order
 
 
 @pytest.mark.parametrize("name", ["l0", "l-1", "median", "l", "lnan", ""])
 def test_refuses_unknown_statistics(name):
     with pytest.raises(ConfigError, match="no statistic"):
-        norm_order(name)
+        find_statistic(name)
 
 
 BAD_GROUPS = {"unknown": ["nothing"], "empty": []}

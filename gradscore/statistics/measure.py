@@ -1,0 +1,195 @@
+"""From per-sample gradients of one parameter to their moments, without ever holding those of more than a few samples.
+
+On the CPU a block is reduced in its own precision with the fastest kernels there are, and only where that loses digits
+(a mean far larger than the spread, squares that leave the range of float32) its samples are reduced once more in
+float64. On an accelerator, where looking for such samples would mean to wait for it, blocks are reduced in float64.
+"""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..gradients import Convolved, Factored, PerSample
+from ..system import BoolArray
+from .moments import Moments, Wanted, measure_exactly, native, own_sums, scaled_norm
+
+CACHE_ELEMENTS = 1 << 20
+"""Elements of a block: small enough to stay in the cache between the reductions."""
+
+ACCELERATOR_ELEMENTS = 1 << 25
+"""Elements of a block on an accelerator, where few large reductions are better than many small ones."""
+
+SMALL_ELEMENTS = 1 << 16
+"""Blocks up to this size are reduced in float64 at once."""
+
+SAFE = {torch.float32: (1e-12, 1e12), torch.float64: (1e-140, 1e140)}
+"""Euclidean norms in this range have squares whose sum the type holds with all its digits: float32 from 1e-38 on, less
+a factor of 1e14 for elements far smaller than the norm; float64 likewise."""
+
+
+def measure(gradient: PerSample, wanted: Wanted) -> Moments:
+    """Reduces per-sample gradients of one parameter.
+
+    Args:
+        gradient: the gradients.
+        wanted: what to compute.
+
+    Returns:
+        Moments of all elements of every sample.
+    """
+    elements = prod(gradient.shape)
+    if not elements:
+        return Moments.empty(len(gradient), wanted, gradient.device)
+    if isinstance(gradient, Factored) and gradient.is_outer_product and not wanted.sums:
+        return _of_outer_product(gradient, wanted)
+    if len(gradient) * elements <= SMALL_ELEMENTS:
+        return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
+    if gradient.device.type != "cpu":
+        return _in_exact_blocks(gradient, wanted)
+    return _in_fast_blocks(gradient, wanted)
+
+
+@np.errstate(all="ignore")
+def _of_outer_product(gradient: Factored, wanted: Wanted) -> Moments:
+    """Moments of outer products in closed form, from the moments of the two vectors."""
+    left = measure_exactly(gradient.left.flatten(1), wanted)
+    right = measure_exactly(gradient.right.flatten(1), wanted)
+    height, width = gradient.left.shape[2], gradient.right.shape[2]
+    found = Moments.blank(len(gradient), height * width, wanted, gradient.device)
+    xp = found.xp
+    if wanted.extrema:
+        corners = [a * b for a in (left.maximum, left.minimum) for b in (right.maximum, right.minimum)]
+        found.maximum = xp.maximum(xp.maximum(*corners[:2]), xp.maximum(*corners[2:]))
+        found.minimum = xp.minimum(xp.minimum(*corners[:2]), xp.minimum(*corners[2:]))
+    if wanted.mean:
+        found.mean = left.mean * right.mean
+    if wanted.spread:
+        found.spread = left.spread * right.spread
+        if wanted.mean:
+            # Sum of squares of a b about its mean: every term is positive, so nothing cancels.
+            found.spread = xp.hypot(found.spread, left.spread * right.mean * sqrt(width))
+            found.spread = xp.hypot(found.spread, right.spread * left.mean * sqrt(height))
+    for order in wanted.orders:
+        found.norms[order] = left.norms[order] * right.norms[order]
+    return found
+
+
+def _in_exact_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
+    """Every block in float64, merged; nothing is copied to the host."""
+    found = Moments.empty(len(gradient), wanted, gradient.device)
+    for rows, block in gradient.blocks(ACCELERATOR_ELEMENTS):
+        for part in block if block.dim() == 3 else (block,):
+            if part.shape[-1]:
+                found.merge(rows, measure_exactly(part, wanted))
+    if gradient.implicit_zeros:
+        zeros = Moments.blank(len(gradient), gradient.implicit_zeros, wanted, gradient.device)
+        found.merge(slice(0, len(gradient)), zeros)
+    return found
+
+
+def _in_fast_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
+    sums = _BlockSums(wanted)
+    if not sums.add_unwritten(gradient):
+        for rows, block in gradient.blocks(CACHE_ELEMENTS):
+            if block.shape[-1]:
+                sums.add(rows, block)
+    found, doubtful = sums.moments(prod(gradient.shape), gradient.implicit_zeros)
+    for start in doubtful.nonzero()[0].tolist():
+        row = slice(start, start + 1)
+        better = measure_exactly(gradient.dense(row).flatten(1), wanted)
+        found.mean[row], found.spread[row] = better.mean, better.spread
+    return found
+
+
+class _BlockSums:
+    """Sums over the rows of blocks on the CPU, joined in float64."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        passes = 2 * wanted.extrema + wanted.mean + wanted.spread + 2 * (1.0 in wanted.orders)
+        self.fused = passes > 1
+        self.single = False
+        self.scratch: Tensor | None = None
+        self.sums: dict[int, list[Tensor]] = {}
+        self.norms: dict[float, dict[int, list[Tensor]]] = {order: {} for order in wanted.orders if order != 1}
+        self.own: dict[str, dict[int, list[Tensor]]] = {name: {} for name, _ in wanted.sums}
+
+    def add(self, rows: slice, block: Tensor) -> None:
+        """Takes in a block, (n, p) or (parts, n, p)."""
+        samples = rows.stop - rows.start
+        values = block.reshape(-1, block.shape[-1])
+        if values.dtype in (torch.float16, torch.bfloat16):
+            values = values.float()
+        self.single |= values.dtype == torch.float32
+        fast = kernels.row_sums(values) if self.fused else None
+        sums = self._row_sums(values) if fast is None else torch.from_numpy(fast)
+        self.sums.setdefault(rows.start, []).append(sums.view(-1, samples, 5))
+        for order, norms in self.norms.items():
+            norm = scaled_norm(values.abs().double(), order)
+            norms.setdefault(rows.start, []).append(norm.view(-1, samples, 1))
+        for name, array in own_sums(values, self.wanted).items():
+            own = torch.from_numpy(array)
+            self.own[name].setdefault(rows.start, []).append(own.view(-1, samples, own.shape[1]))
+
+    def add_unwritten(self, gradient: PerSample) -> bool:
+        """Takes in all of a gradient without writing it out; False where that is not possible."""
+        if self.norms or self.own or not isinstance(gradient, Factored | Convolved):
+            return False
+        found = gradient.row_sums()
+        if found is None:
+            return False
+        self.single = True
+        self.sums[0] = [torch.from_numpy(found).view(len(gradient), -1, 5).transpose(0, 1)]
+        return True
+
+    def _row_sums(self, values: Tensor) -> Tensor:
+        """As `kernels.row_sums`, with zeros for what is not wanted."""
+        found = torch.zeros(len(values), 5, dtype=torch.float64)
+        if self.wanted.extrema:
+            found[:, 0], found[:, 1] = values.amax(1), values.amin(1)
+        if self.wanted.mean:
+            found[:, 2] = values.sum(1)
+        if self.wanted.spread:
+            found[:, 3] = torch.linalg.vector_norm(values, dim=1).double().square()
+        if 1.0 in self.wanted.orders:
+            if self.scratch is None or self.scratch.numel() < values.numel() or self.scratch.dtype != values.dtype:
+                self.scratch = torch.empty_like(values).flatten()
+            found[:, 4] = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape)).sum(1)
+        return found
+
+    @np.errstate(all="ignore")
+    def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, BoolArray]:
+        """Moments of all blocks, and for which samples (N,) mean and spread have lost digits."""
+        sums = native(_joined(self.sums))
+        total, squares, magnitudes = (sums[0] if len(sums) == 1 else sums.sum(0)).T[2:]
+        found = Moments.blank(len(total), elements, self.wanted, torch.device("cpu"))
+        for order in self.wanted.orders:
+            found.norms[order] = (
+                magnitudes if order == 1 else native(scaled_norm(_joined(self.norms[order]).squeeze(2).t(), order))
+            )
+        for name, add_up in self.wanted.sums:
+            zeros = add_up(torch.zeros(1, implicit_zeros)).numpy() if implicit_zeros else 0.0
+            found.sums[name] = native(_joined(self.own[name]).sum(0)) + zeros
+        doubtful = np.zeros(len(total), dtype=np.bool_)
+        if self.wanted.extrema:
+            found.maximum, found.minimum = sums[..., 0].max(0), sums[..., 1].min(0)
+            if implicit_zeros:
+                found.maximum, found.minimum = np.maximum(found.maximum, 0), np.minimum(found.minimum, 0)
+        if self.wanted.mean:
+            found.mean = total / elements
+        if self.wanted.spread:
+            about = squares - elements * found.mean**2
+            found.spread = np.sqrt(np.maximum(about, 0))
+            smallest, largest = SAFE[torch.float32 if self.single else torch.float64]
+            doubtful = ~((about >= squares / 2) & (squares > smallest**2) & (squares < largest**2))
+        return found, doubtful
+
+
+def _joined(parts: dict[int, list[Tensor]]) -> Tensor:
+    """The parts (k, n, c) of all slices of samples as (all k, N, c)."""
+    return torch.cat([torch.cat(each) if len(each) > 1 else each[0] for each in parts.values()], 1)

@@ -1,0 +1,145 @@
+"""The statistics that can be asked for by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..system import Registry
+from .moments import Array, Moments, Sums, Wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """A number that says something of the elements of a sample's gradient: what `features.statistics` may name.
+
+    Most statistics follow from the moments that one fused pass computes. One that needs other sums over the elements
+    says which (`sums`); gradients are then written out block by block, and the pass takes longer.
+
+    Attributes:
+        summary: what it is, on one line.
+        value: from the moments of the elements of N samples to (N,) float64.
+        extrema: it needs the largest and smallest element.
+        mean: it needs the mean.
+        spread: it needs the root of the sum of squared deviations.
+        order: it needs the p-norm of this order.
+        sums: further sums that it needs, found in `Moments.sums` under the name of the statistic.
+        degree: 1 if it grows with the gradient, 0 if it does not depend on its size.
+        logarithmic: meta models look at the logarithm of its magnitude, which may lie many decades apart; else at the
+            value as it stands.
+        ratio: meta models look at it over the L1 norm as well, times this sign; None if they do not.
+        of_elements: it is of the size of one element, so that beside a large one it may be rounding.
+        source: where it comes from.
+    """
+
+    summary: str
+    value: Callable[[Moments], Array]
+    extrema: bool = False
+    mean: bool = False
+    spread: bool = False
+    order: float | None = None
+    sums: Sums | None = None
+    degree: int = 1
+    logarithmic: bool = True
+    ratio: float | None = None
+    of_elements: bool = False
+    source: str = ""
+
+
+def _std(moments: Moments) -> Array:
+    return moments.spread / moments.xp.sqrt((moments.count - 1).clip(min=1))
+
+
+def _l2(moments: Moments) -> Array:
+    if not moments.wanted.mean:
+        return moments.spread
+    return moments.xp.hypot(moments.spread, moments.mean * moments.xp.sqrt(moments.count))
+
+
+def _linf(moments: Moments) -> Array:
+    return moments.xp.maximum(moments.maximum, -moments.minimum)
+
+
+STATISTICS: Registry[Statistic] = Registry(
+    "statistic",
+    "gradscore.statistics",
+    {
+        "max": Statistic(
+            summary="largest element, with its sign",
+            value=lambda moments: moments.maximum,
+            extrema=True,
+            ratio=1.0,
+            of_elements=True,
+        ),
+        "min": Statistic(
+            summary="smallest element, with its sign",
+            value=lambda moments: moments.minimum,
+            extrema=True,
+            ratio=-1.0,
+            of_elements=True,
+        ),
+        "mean": Statistic(
+            summary="mean of the elements", value=lambda moments: moments.mean, mean=True, ratio=1.0, of_elements=True
+        ),
+        "std": Statistic(
+            summary="standard deviation, over the number of elements less one; 0 for one element",
+            value=_std,
+            mean=True,
+            spread=True,
+            of_elements=True,
+        ),
+        "l1": Statistic(summary="sum of magnitudes", value=lambda moments: moments.norms[1.0], order=1.0),
+        "l2": Statistic(summary="root of the sum of squares", value=_l2, spread=True, ratio=1.0),
+        "linf": Statistic(summary="largest magnitude", value=_linf, extrema=True, of_elements=True),
+    },
+    wanted=Statistic,
+)
+"""Statistics by name; `find_statistic` knows the p-norms of other orders too."""
+
+
+def p_norm(order: float) -> Statistic:
+    """The p-norm of an order other than 1, 2 and infinity: the sum of |g|^p to the power 1/p."""
+    return Statistic(summary=f"{order:g}-norm", value=lambda moments: moments.norms[order], order=order)
+
+
+def find_statistic(name: str, *, where: str = "statistic") -> Statistic:
+    """The statistic called `name`: one of `STATISTICS`, or a p-norm such as `l0.5`.
+
+    Raises:
+        ConfigError: there is none; the message begins with `where`.
+
+    Example:
+        >>> find_statistic("l0.5").order
+        0.5
+    """
+    if name in STATISTICS:
+        return STATISTICS[name]
+    match = re.fullmatch(r"l(\d+(?:\.\d+)?)", name)
+    order = float(match.group(1)) if match else 0.0
+    if order <= 0:
+        raise ConfigError(
+            f"{where}: no statistic {name!r}: use {', '.join(STATISTICS)}, or another p-norm such as l0.5 (p above 0)"
+        )
+    return p_norm(order)
+
+
+def needs(names: Sequence[str]) -> Wanted:
+    """What has to be computed for statistics, by name."""
+    found = {name: find_statistic(name) for name in names}
+    return Wanted(
+        extrema=any(each.extrema for each in found.values()),
+        mean=any(each.mean for each in found.values()),
+        spread=any(each.spread for each in found.values()),
+        orders=tuple(sorted({each.order for each in found.values() if each.order is not None})),
+        sums=tuple((name, each.sums) for name, each in found.items() if each.sums is not None),
+    )
+
+
+@np.errstate(all="ignore")
+def evaluate(name: str, moments: Moments) -> Array:
+    """The statistic called `name` of pooled elements, (N,) float64."""
+    return find_statistic(name).value(moments)

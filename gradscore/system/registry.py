@@ -1,0 +1,128 @@
+"""Registries: everything of one kind that can be named, built in or added from outside.
+
+A registry is a table that a reader takes in at a glance; every room that people add to has one. Packages add to it by
+an entry point of its group, whose name is that of the entry:
+
+    [project.entry-points."gradscore.losses"]
+    focal = "my_package.losses:FOCAL"
+
+and programs by `add`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from inspect import getdoc
+from typing import Generic, TypeVar
+
+from ..errors import ConfigError
+from .names import closest
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Mapping[str, Entry], Generic[Entry]):
+    """Entries by name; those of other packages are loaded when they are first asked for.
+
+    Args:
+        kind: what an entry is, for messages: "loss".
+        group: of the entry points of other packages: "gradscore.losses".
+        built_in: the entries by name, in the order in which they are listed.
+        wanted: what every entry has to be; anything with this class, or any callable for None.
+
+    Example:
+        >>> fruits = Registry("fruit", "gradscore.fruits", {"apple": 1.0}, wanted=float)
+        >>> fruits.add("pear", 2.0)
+        >>> list(fruits), fruits.find("pear", where="basket")
+        (['apple', 'pear'], 2.0)
+    """
+
+    def __init__(
+        self, kind: str, group: str, built_in: Mapping[str, Entry], *, wanted: type[Entry] | None = None
+    ) -> None:
+        self.kind, self.group = kind, group
+        self._wanted = wanted
+        self._entries = dict(built_in)
+        self._outside: dict[str, EntryPoint] | None = None
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Adds an entry for this process.
+
+        Raises:
+            ConfigError: the name is taken, or the entry is something else than wanted.
+        """
+        if name in self:
+            raise ConfigError(f"{self.kind} '{name}': there is one of this name already; choose another name")
+        self._entries[name] = self._checked(name, entry, where="add")
+
+    def find(self, name: str, *, where: str) -> Entry:
+        """The entry called `name`.
+
+        Args:
+            name: of the entry.
+            where: what asks for it, for the message.
+
+        Raises:
+            ConfigError: there is none, or its package cannot be loaded.
+        """
+        if name not in self:
+            raise ConfigError(f"{where}: no {self.kind} '{name}'; {closest(name, self)}")
+        return self[name]
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry called `name`; `KeyError` if there is none, `ConfigError` if its package cannot be loaded."""
+        if name not in self._entries and name in self._points():
+            self._entries[name] = self._loaded(self._points()[name])
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is an entry of this name; loads none."""
+        return name in self._entries or name in self._points()
+
+    def __iter__(self) -> Iterator[str]:
+        """The names: built-in entries first, then those of other packages."""
+        return iter(dict.fromkeys([*self._entries, *self._points()]))
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        return len(set(self._entries) | set(self._points()))
+
+    def _points(self) -> dict[str, EntryPoint]:
+        if self._outside is None:
+            found = {point.name: point for point in entry_points(group=self.group)}
+            taken = [point for name, point in found.items() if name in self._entries]
+            if taken:
+                raise ConfigError(
+                    f"{self.kind} '{taken[0].name}' of {_owner(taken[0])}: there is one of this name already; rename "
+                    f"the entry point of the group {self.group}, or uninstall that package"
+                )
+            self._outside = found
+        return self._outside
+
+    def _loaded(self, point: EntryPoint) -> Entry:
+        try:
+            entry = point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"{self.kind} '{point.name}': {point.value} of {_owner(point)} cannot be loaded "
+                f"({type(error).__name__}: {error}); repair or uninstall that package"
+            ) from error
+        return self._checked(point.name, entry, where=_owner(point))
+
+    def _checked(self, name: str, entry: object, *, where: str) -> Entry:
+        fits = callable(entry) if self._wanted is None else isinstance(entry, self._wanted)
+        if not fits:
+            wanted = "something to call" if self._wanted is None else f"a {self._wanted.__name__}"
+            raise ConfigError(f"{self.kind} '{name}' of {where}: wanted {wanted}, got {type(entry).__name__}")
+        found: Entry = entry  # type: ignore[assignment]  # checked above
+        return found
+
+
+def first_line(described: object) -> str:
+    """The first line of a docstring: what something is."""
+    return (getdoc(described) or "").partition("\n")[0]
+
+
+def _owner(point: EntryPoint) -> str:
+    return "an unknown package" if point.dist is None else f"the package {point.dist.name}"
