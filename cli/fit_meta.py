@@ -49,9 +49,9 @@ def _row(fitted: Fitted) -> tuple[str, ...]:
     strength = f"{notes['strength']:g}" if "strength" in notes else "-"
     if not notes.get("converged", True):
         strength += " (not converged)"
-    return fitted.plan.label, str(notes["n"]), str(notes["n_positive"]), str(fitted.plan.duplicates), strength
+    return fitted.spec.label, str(notes["n"]), str(notes["n_positive"]), str(fitted.spec.duplicates), strength
 
 
 def _strongest(fitted: Fitted) -> list[str]:
     strongest = [f"  {value:+.3g} {name}" for name, value in fitted.model.strongest(STRONGEST)]
-    return [f"features that matter most for {fitted.plan.label}:", *strongest] if strongest else []
+    return [f"features that matter most for {fitted.spec.label}:", *strongest] if strongest else []

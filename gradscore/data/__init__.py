@@ -1,8 +1,8 @@
 """Samples: where they come from, and how they become tensors.
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
-of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images, `synthetic` and
-`corruptions` make more of them, `user_images` reads what is named on a command line.
+of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images or makes them
+of others, `user_images` reads what is named on a command line.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from .dataset import SampleDataset, Selected, content_hash, open_images, open_sp
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import ImageSource, Pixels
+from .sources import SOURCES, ImageSource, Pixels, Request, SourceKind
 from .splits import CALIBRATION, FIT, TEST, SplitInfo, planned_splits
 from .user_images import RawImage, UserImages, open_user_images
 
 __all__ = [
     "CALIBRATION",
     "FIT",
+    "SOURCES",
     "TEST",
     "BadSample",
     "Batch",
@@ -29,10 +30,12 @@ __all__ = [
     "Preprocessing",
     "PreprocessingConfig",
     "RawImage",
+    "Request",
     "Sample",
     "SampleDataset",
     "SelectConfig",
     "Selected",
+    "SourceKind",
     "SplitInfo",
     "UserImages",
     "collate",

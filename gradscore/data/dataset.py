@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..errors import DataError
-from .corruptions import corrupted_source
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import ImageSource, Pixels, UnreadableImageError, open_source
 from .splits import FIT, TEST, planned_splits
-from .synthetic import synthetic_source
 
 UNLABELLED = -1
 
@@ -103,7 +101,7 @@ def open_split(
     preprocessing: PreprocessingConfig,
     num_classes: int,
     labelled: bool,
-    fit_images: ImageSource | None,
+    made_of: ImageSource | None,
     seed: int,
 ) -> SampleDataset:
     """Opens the data of a split.
@@ -113,7 +111,7 @@ def open_split(
         preprocessing: from raw pixels to model inputs.
         num_classes: K, to check the labels.
         labelled: whether labels count; False for OOD sets.
-        fit_images: the raw in-distribution images a synthetic or corrupted set is made of.
+        made_of: the raw in-distribution images a synthetic or corrupted set is made of.
         seed: of synthetic and corrupted sets.
 
     Returns:
@@ -122,7 +120,7 @@ def open_split(
     Raises:
         DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
     """
-    images = open_images(spec, fit_images=fit_images, seed=seed)
+    images = open_images(spec, made_of=made_of, seed=seed)
     if labelled and images.labels is not None:
         images = replace(images, labels=_mapped(images.labels, spec, images.ids, num_classes))
     return SampleDataset(images, Preprocessing(preprocessing), labelled=labelled)
@@ -154,24 +152,24 @@ def open_splits(
     for name, (info, spec) in planned_splits(data).items():
         if only is not None and name not in only:
             continue
-        made_of = {"ood": FIT, "shifted": TEST}.get(info.kind)
+        base = {"ood": FIT, "shifted": TEST}.get(info.kind)
         found[name] = open_split(
             spec,
             preprocessing=preprocessing,
             num_classes=num_classes,
             labelled=info.kind != "ood",
-            fit_images=None if made_of is None else found[made_of].images,
+            made_of=None if base is None else found[base].images,
             seed=seed,
         )
     return found
 
 
-def open_images(spec: DatasetConfig, *, fit_images: ImageSource | None, seed: int) -> Selected:
+def open_images(spec: DatasetConfig, *, made_of: ImageSource | None, seed: int) -> Selected:
     """Opens the raw images of a split, with the labels of the source.
 
     Args:
         spec: source and selection.
-        fit_images: the raw in-distribution images a synthetic or corrupted set is made of.
+        made_of: the raw in-distribution images a synthetic or corrupted set is made of.
         seed: of synthetic and corrupted sets.
 
     Returns:
@@ -180,13 +178,7 @@ def open_images(spec: DatasetConfig, *, fit_images: ImageSource | None, seed: in
     Raises:
         DataError: a source that cannot be used, or nothing selected.
     """
-    kind, _, name = spec.source.partition(":")
-    if kind == "synthetic":
-        source: ImageSource = synthetic_source(name, fit_images, int(spec.arguments.get("seed", seed)))
-    elif kind == "corrupted":
-        source = corrupted_source(name, fit_images, severity=spec.arguments.get("severity", 3), seed=seed)
-    else:
-        source = open_source(spec.source, spec.arguments)
+    source = open_source(spec.source, spec.arguments, base=made_of, seed=seed)
     places = select(source, spec.select)
     if not len(places):
         chosen = spec.select.model_dump(exclude_defaults=True)

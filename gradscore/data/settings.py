@@ -17,14 +17,14 @@ from pydantic import (
 )
 
 from ..system import NotNegative, Positive, Section, Slug, anchored, without_repeats
-
-_FILE_SOURCES = ("folder", "npz")
+from .sources import SOURCES
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
     """A data source with the path of a file or folder made absolute."""
     kind, _, rest = source.partition(":")
-    return f"{kind}:{anchored(Path(rest), info)}" if kind in _FILE_SOURCES and rest else source
+    is_path = kind in SOURCES and SOURCES[kind].is_path
+    return f"{kind}:{anchored(Path(rest), info)}" if is_path and rest else source
 
 
 def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -107,7 +107,8 @@ class OodConfig(DatasetConfig):
     @field_validator("source")
     @classmethod
     def _of_other_classes(cls, source: str) -> str:
-        if source.startswith("corrupted:"):
+        kind = source.partition(":")[0]
+        if kind in SOURCES and SOURCES[kind].same_classes:
             raise ValueError(f"{source} holds the classes of the model, so it is not OOD: name it in data.shifted")
         return source
 

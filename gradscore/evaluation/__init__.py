@@ -1,7 +1,8 @@
 """How good the scores are: protocols, figures of merit and their intervals.
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
-`protocols` says which samples fit and which are reported, `scoring` scores them, `records` turns scores into figures;
+`protocols` says which samples fit and which are reported, `scoring` scores them, beside `free_scores`, and `records`
+turns scores into figures;
 `metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls` and `duplicates` look for mistakes,
 `run_comparison` compares runs.
 """
@@ -17,11 +18,10 @@ from .records import CLASSIFIER, FEW, GAIN, Record, is_group
 from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run
 from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import positive_of, read_scores
-from .scoring import BASELINES, LOGIT_LR
+from .scoring import LOGIT_LR
 from .selective import risk_coverage
 
 __all__ = [
-    "BASELINES",
     "CLASSIFIER",
     "FEW",
     "GAIN",

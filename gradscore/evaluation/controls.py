@@ -11,7 +11,7 @@ from ..errors import EvaluationError
 from ..meta import balanced_weights
 from ..store import RunFolder
 from .delong import Interval, auroc_interval
-from .run import fitter, plans_of
+from .run import fitter, specs_of
 from .scoring import fits_two_classes, frame_reader, positive_rows, selected_rows
 
 LEVEL = 0.999
@@ -58,17 +58,17 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
     read = frame_reader(run)
     generator = np.random.default_rng(run.config.evaluate.seed)
     controls = []
-    for plan in filter(fits_two_classes, plans_of(run).plans):
+    for spec in filter(fits_two_classes, specs_of(run).specs):
         if progress is not None:
-            progress(plan.label)
-        frame = selected_rows(plan.fit, read)
-        target = generator.permutation(positive_rows(plan, plan.fit))
-        model = fitter(plan, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
-        for dataset, rows in plan.reported.items():
-            sought = generator.permutation(positive_rows(plan, rows))
+            progress(spec.label)
+        frame = selected_rows(spec.fit, read)
+        target = generator.permutation(positive_rows(spec, spec.fit))
+        model = fitter(spec, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+        for dataset, rows in spec.reported.items():
+            sought = generator.permutation(positive_rows(spec, rows))
             area = auroc_interval(model.decision(selected_rows(rows, read)), sought, level=LEVEL)
             if area is not None:
-                controls.append(Control(model=plan.label, dataset=dataset, area=area))
+                controls.append(Control(model=spec.label, dataset=dataset, area=area))
     if not controls:
         raise EvaluationError(f"{run.path}: no control is possible: too few samples of either class everywhere")
     return controls

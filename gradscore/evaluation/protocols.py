@@ -28,11 +28,11 @@ from ..data import CALIBRATION, FIT, TEST, SplitInfo
 from .duplicates import Overlap, find_overlaps
 
 Task = Literal["misclassification", "ood", "shifted"]
-Rows = Mapping[str, NDArray[np.bool_]]
+RowMasks = Mapping[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
-class SplitRows:
+class SplitContent:
     """What planning needs to know of a split.
 
     Attributes:
@@ -47,7 +47,7 @@ class SplitRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MetaModelSpec:
     """One meta model: what fits it and what it is reported on.
 
     Attributes:
@@ -64,11 +64,11 @@ class Plan:
     task: Task
     protocol: Protocol
     name: str
-    fit: Rows
-    positive: Rows
-    reported: Mapping[str, Rows]
+    fit: RowMasks
+    positive: RowMasks
+    reported: Mapping[str, RowMasks]
     duplicates: int
-    shifted: Mapping[str, Rows] = field(default_factory=dict)
+    shifted: Mapping[str, RowMasks] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -77,16 +77,16 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Plans:
+class MetaModelSpecs:
     """All meta models of a run, a sentence for each that cannot be had, and the splits with images in common."""
 
-    plans: list[Plan] = field(default_factory=list)
+    specs: list[MetaModelSpec] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
 
 
-def make_plans(splits: Sequence[SplitRows], *, protocols: Collection[Protocol], seed: int) -> Plans:
-    """Plans the meta models of a run.
+def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol], seed: int) -> MetaModelSpecs:
+    """MetaModelSpecs the meta models of a run.
 
     Args:
         splits: all splits of the run, `in_dist.fit` and `in_dist.test` among them.
@@ -94,9 +94,9 @@ def make_plans(splits: Sequence[SplitRows], *, protocols: Collection[Protocol], 
         seed: of the halves of `known`.
 
     Returns:
-        The plans, and why others are missing.
+        The specs, and why others are missing.
     """
-    return _Planner({split.info.name: split for split in splits}, seed=seed).plans(protocols)
+    return _SpecMaker({split.info.name: split for split in splits}, seed=seed).specs(protocols)
 
 
 def first_half(content_hash: pd.Series[str], *, seed: int) -> NDArray[np.bool_]:
@@ -105,8 +105,8 @@ def first_half(content_hash: pd.Series[str], *, seed: int) -> NDArray[np.bool_]:
     return np.array([digest[0] % 2 == 0 for digest in digests], dtype=bool)
 
 
-class _Planner:
-    def __init__(self, splits: Mapping[str, SplitRows], *, seed: int) -> None:
+class _SpecMaker:
+    def __init__(self, splits: Mapping[str, SplitContent], *, seed: int) -> None:
         self._splits = splits
         self._seed = seed
         ood = [split for split in splits.values() if split.info.kind == "ood"]
@@ -116,29 +116,31 @@ class _Planner:
         self._in_dist = _content(splits, [name for name in splits if name.startswith("in_dist.")])
         self._never = _content(splits, [name for name in (CALIBRATION, *self._shifted) if name in splits])
 
-    def plans(self, protocols: Collection[Protocol]) -> Plans:
-        result = Plans(overlaps=find_overlaps({name: split.content_hash for name, split in self._splits.items()}))
-        for plan in [*self._misclassification(), *self._ood(protocols)]:
-            if isinstance(plan, str):
-                result.skipped.append(plan)
+    def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
+        result = MetaModelSpecs(
+            overlaps=find_overlaps({name: split.content_hash for name, split in self._splits.items()})
+        )
+        for spec in [*self._misclassification(), *self._ood(protocols)]:
+            if isinstance(spec, str):
+                result.skipped.append(spec)
             else:
-                result.plans.append(plan)
+                result.specs.append(spec)
         return result
 
-    def _misclassification(self) -> Iterator[Plan | str]:
+    def _misclassification(self) -> Iterator[MetaModelSpec | str]:
         names = (FIT, TEST, *self._shifted)
         known = {name: self._splits[name].correct.notna().to_numpy(dtype=bool) for name in names}
         wrong = {name: known[name] & ~self._correct(name) for name in names}
-        plan = self._plan(
+        spec = self._spec(
             "misclassification", "in_dist_only", "all", {FIT: known[FIT]}, {TEST: {TEST: known[TEST]}}, positive=wrong
         )
         shifted = {name.removeprefix("shifted."): {name: known[name]} for name in self._shifted if known[name].any()}
-        plan = replace(plan, shifted=shifted)
-        counts = {"misclassified": plan.fit[FIT] & wrong[FIT], "correctly classified": plan.fit[FIT] & ~wrong[FIT]}
+        spec = replace(spec, shifted=shifted)
+        counts = {"misclassified": spec.fit[FIT] & wrong[FIT], "correctly classified": spec.fit[FIT] & ~wrong[FIT]}
         lacking = [what for what, rows in counts.items() if not rows.any()]
-        yield f"{plan.label}: no {lacking[0]} sample among those that fit ({FIT})" if lacking else plan
+        yield f"{spec.label}: no {lacking[0]} sample among those that fit ({FIT})" if lacking else spec
 
-    def _ood(self, protocols: Collection[Protocol]) -> Iterator[Plan | str]:
+    def _ood(self, protocols: Collection[Protocol]) -> Iterator[MetaModelSpec | str]:
         if not self._targets:
             yield "ood: no OOD set to report on (data.ood has none that is not auxiliary)"
             return
@@ -149,39 +151,39 @@ class _Planner:
         if "in_dist_only" in protocols:
             yield self._in_dist_only()
 
-    def _known(self) -> Plan | str:
+    def _known(self) -> MetaModelSpec | str:
         halves = {each.info.name: first_half(each.content_hash, seed=self._seed) for each in self._targets}
         fit = {FIT: self._all(FIT), **halves, **{each.info.name: self._all(each.info.name) for each in self._auxiliary}}
         reported = {_ood_name(each): {TEST: self._all(TEST), each.info.name: ~halves[each.info.name]}
                     for each in self._targets}  # fmt: skip
-        return self._with_both_classes(self._plan("ood", "known", "all", fit, reported))
+        return self._with_both_classes(self._spec("ood", "known", "all", fit, reported))
 
-    def _leave_one_out(self, target: SplitRows) -> Plan | str:
+    def _leave_one_out(self, target: SplitContent) -> MetaModelSpec | str:
         name = _ood_name(target)
         others = [each.info.name for each in [*self._targets, *self._auxiliary] if each is not target]
         if not others:
             return f"ood/leave_one_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
         fit = {split: self._all(split) for split in [FIT, *others]}
-        return self._with_both_classes(self._plan("ood", "leave_one_out", name, fit, {name: self._whole(target)}))
+        return self._with_both_classes(self._spec("ood", "leave_one_out", name, fit, {name: self._whole(target)}))
 
-    def _in_dist_only(self) -> Plan | str:
+    def _in_dist_only(self) -> MetaModelSpec | str:
         reported = {_ood_name(each): self._whole(each) for each in self._targets}
-        plan = self._plan("ood", "in_dist_only", "all", {FIT: self._correct(FIT)}, reported)
-        left = int(plan.fit[FIT].sum())
+        spec = self._spec("ood", "in_dist_only", "all", {FIT: self._correct(FIT)}, reported)
+        left = int(spec.fit[FIT].sum())
         if left < 2:
-            return f"{plan.label}: wanted at least 2 correctly classified samples of {FIT} to fit on, got {left}"
-        return plan
+            return f"{spec.label}: wanted at least 2 correctly classified samples of {FIT} to fit on, got {left}"
+        return spec
 
-    def _plan(
+    def _spec(
         self,
         task: Task,
         protocol: Protocol,
         name: str,
-        fit: Rows,
-        reported: Mapping[str, Rows],
+        fit: RowMasks,
+        reported: Mapping[str, RowMasks],
         *,
-        positive: Rows | None = None,
-    ) -> Plan:
+        positive: RowMasks | None = None,
+    ) -> MetaModelSpec:
         contents = {
             value
             for rows in reported.values()
@@ -195,7 +197,7 @@ class _Planner:
             for split, mask in fit.items()
         }
         ood = {split: np.full(len(rows.content_hash), rows.info.kind == "ood") for split, rows in self._splits.items()}
-        return Plan(
+        return MetaModelSpec(
             task=task,
             protocol=protocol,
             name=name,
@@ -205,14 +207,14 @@ class _Planner:
             duplicates=sum(int(mask.sum()) for mask in copies.values()),
         )
 
-    def _with_both_classes(self, plan: Plan) -> Plan | str:
-        ordinary = int(plan.fit[FIT].sum())
-        ood = sum(int(mask.sum()) for mask in plan.fit.values()) - ordinary
+    def _with_both_classes(self, spec: MetaModelSpec) -> MetaModelSpec | str:
+        ordinary = int(spec.fit[FIT].sum())
+        ood = sum(int(mask.sum()) for mask in spec.fit.values()) - ordinary
         if ordinary and ood:
-            return plan
+            return spec
         return (
-            f"{plan.label}: {ordinary} in-distribution and {ood} OOD samples to fit on "
-            f"({plan.duplicates} were left out as copies of other samples); both kinds are needed"
+            f"{spec.label}: {ordinary} in-distribution and {ood} OOD samples to fit on "
+            f"({spec.duplicates} were left out as copies of other samples); both kinds are needed"
         )
 
     def _all(self, split: str) -> NDArray[np.bool_]:
@@ -221,13 +223,13 @@ class _Planner:
     def _correct(self, split: str) -> NDArray[np.bool_]:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
 
-    def _whole(self, target: SplitRows) -> Rows:
+    def _whole(self, target: SplitContent) -> RowMasks:
         return {TEST: self._all(TEST), target.info.name: self._all(target.info.name)}
 
 
-def _content(splits: Mapping[str, SplitRows], names: Sequence[str]) -> set[str]:
+def _content(splits: Mapping[str, SplitContent], names: Sequence[str]) -> set[str]:
     return {value for name in names for value in splits[name].content_hash}
 
 
-def _ood_name(split: SplitRows) -> str:
+def _ood_name(split: SplitContent) -> str:
     return split.info.ood_name or split.info.name

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from ..scores import FEATURE_BASELINES
+from ..scores import SCORES
 from .bootstrap import RANKING, SELECTIVE, calibration_bounds, draw_counts, ranking_bounds
 from .calibration import brier, expected_calibration_error
 from .delong import (
@@ -24,7 +24,7 @@ from .delong import (
 )
 from .metrics import METRICS, one_class_reason
 from .score_table import BLOCK, positive_of, scores_of
-from .scoring import BASELINES, LOGIT_LR
+from .scoring import LOGIT_LR
 from .selective import augrc, aurc, eaurc
 
 Record = dict[str, Any]
@@ -101,7 +101,7 @@ def group_records(table: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> I
 
 def rivals(block: pd.DataFrame) -> list[str]:
     """The scores `meta` is compared with: what logits and penultimate features give without gradients."""
-    return [name for name in scores_of(block) if name in (*BASELINES, LOGIT_LR, *FEATURE_BASELINES)]
+    return [name for name in scores_of(block) if name == LOGIT_LR or name in SCORES]
 
 
 def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:

@@ -18,19 +18,17 @@ from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance
 from ..store import RunFolder
 from ..system import only_writer, write_text
 from . import duplicates
-from .protocols import Plan, Plans, SplitRows, make_plans
+from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
-from .scoring import BASELINES, LOGIT_LR, Read, Scorer, fits_two_classes, frame_reader, positive_rows, selected_rows
-
-__all__ = ["BASELINES", "EvaluationReport", "FitReport", "Fitted", "Record", "evaluate_run", "fit_run"]
+from .scoring import LOGIT_LR, Read, ScoreTables, fits_two_classes, frame_reader, positive_rows, selected_rows
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A plan and the model fitted by it."""
+    """A spec and the model fitted by it."""
 
-    plan: Plan
+    spec: MetaModelSpec
     model: MetaModel
 
 
@@ -77,29 +75,29 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         EvaluationError: not a single model can be fitted.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
-    plans = plans_of(run)
+    found = specs_of(run)
     read = frame_reader(run)
     models: list[Fitted] = []
-    skipped = list(plans.skipped)
+    skipped = list(found.skipped)
     with only_writer(run.path):
-        for plan in plans.plans:
+        for spec in found.specs:
             if progress is not None:
-                progress(plan.label)
-            folder = run.meta_path / plan.label
+                progress(spec.label)
+            folder = run.meta_path / spec.label
             try:
-                model = _fitted(plan, read=read, run=run)
+                model = _fitted(spec, read=read, run=run)
             except EvaluationError as error:
-                skipped.append(f"{plan.label}: {error}")
+                skipped.append(f"{spec.label}: {error}")
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
             shutil.rmtree(folder, ignore_errors=True)
             model.save(folder)
-            if fits_two_classes(plan):
-                _fitted_on_logits(plan, read=read, run=run).save(folder / LOGIT_LR)
-            models.append(Fitted(plan, model))
+            if fits_two_classes(spec):
+                _fitted_on_logits(spec, read=read, run=run).save(folder / LOGIT_LR)
+            models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    return FitReport(models, skipped, [*_class_notices(run), *duplicates.in_words(plans.overlaps)], run.meta_path)
+    return FitReport(models, skipped, [*_class_notices(run), *duplicates.in_words(found.overlaps)], run.meta_path)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -119,16 +117,16 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
-    plans = plans_of(run)
-    scorer = Scorer(run, frame_reader(run))
-    wrong = next((plan for plan in plans.plans if plan.task == "misclassification"), None)
-    notices = [*_class_notices(run), *duplicates.in_words(plans.overlaps), *plans.skipped]
+    found = specs_of(run)
+    scorer = ScoreTables(run, frame_reader(run))
+    wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *found.skipped]
     notices += [
-        f"{plan.label}: no meta model in {run.meta_path / plan.label}; fit-meta could not fit it, or was not run since"
-        for plan in plans.plans
-        if not scorer.has_model(plan)
+        f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run since"
+        for spec in found.specs
+        if not scorer.has_model(spec)
     ]
-    tables = [scorer.table(plan, wrong=wrong) for plan in plans.plans if scorer.has_model(plan)]
+    tables = [scorer.table(spec, wrong=wrong) for spec in found.specs if scorer.has_model(spec)]
     if not tables:
         raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
     table = pd.concat(tables, ignore_index=True)
@@ -152,8 +150,8 @@ def ood_groups(run: RunFolder) -> dict[str, list[str]]:
     return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
 
 
-def _model_notices(scorer: Scorer, run: RunFolder) -> list[str]:
-    lines = [scorer.feature_baselines.notice] if scorer.feature_baselines.notice else []
+def _model_notices(scorer: ScoreTables, run: RunFolder) -> list[str]:
+    lines = list(scorer.free_scores.notices)
     if scorer.without_logit_lr:
         lines.append(
             f"no score logit_lr (a logistic regression on the logit baselines alone) for "
@@ -167,7 +165,7 @@ def _model_notices(scorer: Scorer, run: RunFolder) -> list[str]:
     return lines
 
 
-def plans_of(run: RunFolder) -> Plans:
+def specs_of(run: RunFolder) -> MetaModelSpecs:
     """The meta models that a run's configuration asks for.
 
     Raises:
@@ -177,11 +175,11 @@ def plans_of(run: RunFolder) -> Plans:
     rows = []
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
-        rows.append(SplitRows(info, frame["content_hash"], frame["correct"]))
-    plans = make_plans(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+        rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
+    found = make_specs(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
     if run.config.evaluate.duplicates == "error":
-        duplicates.refuse(plans.overlaps, where=str(run.path))
-    return plans
+        duplicates.refuse(found.overlaps, where=str(run.path))
+    return found
 
 
 def _class_notices(run: RunFolder) -> list[str]:
@@ -196,23 +194,23 @@ def _class_notices(run: RunFolder) -> list[str]:
     ]
 
 
-def _fitted(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
-    frame = selected_rows(plan.fit, read)
-    if not fits_two_classes(plan):
+def _fitted(spec: MetaModelSpec, *, read: Read, run: RunFolder) -> MetaModel:
+    frame = selected_rows(spec.fit, read)
+    if not fits_two_classes(spec):
         return fit_distance_model(frame)
-    target = positive_rows(plan, plan.fit)
-    return fitter(plan, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+    target = positive_rows(spec, spec.fit)
+    return fitter(spec, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
 
 
-def fitter(plan: Plan, config: MetaConfig) -> Callable[..., MetaModel]:
-    """What fits the meta model of a plan of two classes."""
-    return fit_combined_model if plan.task == "ood" and config.ood == "combined" else fit_meta_model
+def fitter(spec: MetaModelSpec, config: MetaConfig) -> Callable[..., MetaModel]:
+    """What fits the meta model of a spec of two classes."""
+    return fit_combined_model if spec.task == "ood" and config.ood == "combined" else fit_meta_model
 
 
-def _fitted_on_logits(plan: Plan, *, read: Read, run: RunFolder) -> MetaModel:
+def _fitted_on_logits(spec: MetaModelSpec, *, read: Read, run: RunFolder) -> MetaModel:
     """The logistic regression on the logit baselines alone, fitted on the same samples."""
-    frame = selected_rows(plan.fit, read)
-    target = positive_rows(plan, plan.fit)
+    frame = selected_rows(spec.fit, read)
+    target = positive_rows(spec, spec.fit)
     return fit_meta_model(
         frame[logit_columns(frame.columns)], target, balanced_weights(target, frame["split"]), run.config.meta
     )

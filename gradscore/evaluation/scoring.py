@@ -1,4 +1,4 @@
-"""Scores of the samples a plan reports: its meta model's, and those it has to beat."""
+"""Scores of the samples a spec reports: its meta model's, and those it has to beat."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ from numpy.typing import NDArray
 from ..columns import META_COLUMNS, logit_columns
 from ..data import FIT
 from ..meta import MetaModel, at_prevalence
-from ..scores import SCORES
 from ..store import RunFolder
 from ..system import FloatArray
-from .feature_baselines import FeatureBaselines, fit_feature_baselines
-from .protocols import Plan, Rows
+from .free_scores import FreeScores, fit_free_scores
+from .protocols import MetaModelSpec, RowMasks
 from .score_table import LEADING
-
-BASELINES = ("msp", "entropy", "margin", "max_logit", "energy", "gen")
-"""Scores of `gradscore.scores` reported beside `meta` on the same samples."""
 
 LOGIT_LR = "logit_lr"
 """Score, and folder beside the meta model, of a logistic regression on the logit baselines alone."""
@@ -49,20 +45,20 @@ def frame_reader(run: RunFolder) -> Read:
     return read
 
 
-def selected_rows(rows: Rows, read: Read) -> pd.DataFrame:
+def selected_rows(rows: RowMasks, read: Read) -> pd.DataFrame:
     """The chosen rows of all splits in one table: `split`, logits and features."""
     frames = [read(split)[mask] for split, mask in rows.items()]
     meta = set(META_COLUMNS) - {"split"}
     return pd.concat([frame.drop(columns=[*meta & set(frame.columns)]) for frame in frames], ignore_index=True)
 
 
-def positive_rows(plan: Plan, rows: Rows) -> NDArray[np.bool_]:
+def positive_rows(spec: MetaModelSpec, rows: RowMasks) -> NDArray[np.bool_]:
     """Which of the chosen rows are wrong or OOD, in the order of `selected_rows`."""
-    return np.concatenate([plan.positive[split][mask] for split, mask in rows.items()])
+    return np.concatenate([spec.positive[split][mask] for split, mask in rows.items()])
 
 
-class Scorer:
-    """Scores samples split by split, each model once.
+class ScoreTables:
+    """The scores of reported samples, split by split, each model applied once.
 
     Args:
         run: a run folder with meta models.
@@ -75,25 +71,25 @@ class Scorer:
         self._cache: dict[tuple[str, str], FloatArray] = {}
         self._models: dict[Path, MetaModel | None] = {}
         self.without_logit_lr: list[str] = []
-        """Labels of the plans that could have a score `logit_lr` and have none."""
+        """Labels of the specs that could have a score `logit_lr` and have none."""
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
     @cached_property
-    def feature_baselines(self) -> FeatureBaselines:
-        """Scores of penultimate features, where the run has them."""
-        return fit_feature_baselines(self._run, self._read)
+    def free_scores(self) -> FreeScores:
+        """The scores without gradients."""
+        return fit_free_scores(self._run, self._read)
 
-    def has_model(self, plan: Plan) -> bool:
-        """Whether there is a meta model for the plan."""
-        return self._folder(plan).is_dir()
+    def has_model(self, spec: MetaModelSpec) -> bool:
+        """Whether there is a meta model for the spec."""
+        return self._folder(spec).is_dir()
 
-    def table(self, plan: Plan, *, wrong: Plan | None) -> pd.DataFrame:
-        """The rows of `scores.parquet` of one plan.
+    def table(self, spec: MetaModelSpec, *, wrong: MetaModelSpec | None) -> pd.DataFrame:
+        """The rows of `scores.parquet` of one spec.
 
         Args:
-            plan: what is reported, and by which model.
-            wrong: the plan of the misclassification model, for the score `meta_wrong`.
+            spec: what is reported, and by which model.
+            wrong: the spec of the misclassification model, for the score `meta_wrong`.
 
         Returns:
             One row for each reported sample of each data set, as `read_scores` gives them.
@@ -102,61 +98,56 @@ class Scorer:
             EvaluationError: the features differ from those a model was fitted on, or a value is not finite.
             StoreError: a damaged file.
         """
-        if fits_two_classes(plan) and self._model(self._folder(plan) / LOGIT_LR) is None:
-            self.without_logit_lr.append(plan.label)
-        shifted = replace(plan, task="shifted", reported=plan.shifted)
-        blocks = [self._block(each, dataset, wrong) for each in (plan, shifted) for dataset in each.reported]
+        if fits_two_classes(spec) and self._model(self._folder(spec) / LOGIT_LR) is None:
+            self.without_logit_lr.append(spec.label)
+        shifted = replace(spec, task="shifted", reported=spec.shifted)
+        blocks = [self._block(each, dataset, wrong) for each in (spec, shifted) for dataset in each.reported]
         return pd.concat(blocks, ignore_index=True)
 
-    def _block(self, plan: Plan, dataset: str, wrong: Plan | None) -> pd.DataFrame:
-        model = self._existing(self._folder(plan))
+    def _block(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> pd.DataFrame:
+        model = self._existing(self._folder(spec))
         scores: dict[str, list[FloatArray]] = {}
         frames = []
-        columns = {"meta": model, LOGIT_LR: self._model(self._folder(plan) / LOGIT_LR)}
-        if plan.task == "ood" and plan.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
-            if self._seen(plan, dataset, wrong):
+        columns = {"meta": model, LOGIT_LR: self._model(self._folder(spec) / LOGIT_LR)}
+        if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
+            if self._seen(spec, dataset, wrong):
                 self.seen_by_meta_wrong.append(dataset)
             else:
                 columns[META_WRONG] = self._existing(self._folder(wrong))
-        for split, mask in plan.reported[dataset].items():
+        for split, mask in spec.reported[dataset].items():
             frame = self._read(split).loc[mask, ["split", "sample_id", "content_hash", "label", "prediction"]]
-            frames.append(frame.assign(positive=plan.positive[split][mask]))
+            frames.append(frame.assign(positive=spec.positive[split][mask]))
             for name, fitted in columns.items():
                 values = (
-                    np.full(len(frame), np.nan) if fitted is None else self._decision(fitted, name, plan, split)[mask]
+                    np.full(len(frame), np.nan) if fitted is None else self._decision(fitted, name, spec, split)[mask]
                 )
                 scores.setdefault(name, []).append(values)
-            for name in (*BASELINES, *self.feature_baselines.scores):
-                scores.setdefault(name, []).append(self._baseline(name, split)[mask])
-        table = pd.concat(frames, ignore_index=True).assign(task=plan.task, protocol=plan.protocol, dataset=dataset)
+            for name in self.free_scores.fitted:
+                scores.setdefault(name, []).append(self._free(name, split)[mask])
+        table = pd.concat(frames, ignore_index=True).assign(task=spec.task, protocol=spec.protocol, dataset=dataset)
         joined = {name: np.concatenate(parts) for name, parts in scores.items()}
         table["probability"] = _probability(model, joined["meta"])
         return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
 
-    def _decision(self, model: MetaModel, name: str, plan: Plan, split: str) -> FloatArray:
+    def _decision(self, model: MetaModel, name: str, spec: MetaModelSpec, split: str) -> FloatArray:
         frame = self._read(split)
-        key = (f"{plan.label}/{name}", split)
+        key = (f"{spec.label}/{name}", split)
         if key not in self._cache:
             self._cache[key] = model.decision(frame[logit_columns(frame.columns)] if name == LOGIT_LR else frame)
         return self._cache[key]
 
-    def _baseline(self, name: str, split: str) -> FloatArray:
+    def _free(self, name: str, split: str) -> FloatArray:
         if (name, split) not in self._cache:
-            frame = self._read(split)
-            self._cache[name, split] = (
-                SCORES[name](frame[logit_columns(frame.columns)].to_numpy(dtype=np.float64))
-                if name in SCORES
-                else self.feature_baselines.of(name, frame)
-            )
+            self._cache[name, split] = self.free_scores.of(name, self._read(split))
         return self._cache[name, split]
 
-    def _seen(self, plan: Plan, dataset: str, wrong: Plan) -> bool:
+    def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
         fitted = set(self._read(FIT)["content_hash"][wrong.fit[FIT]])
-        rows: Mapping[str, Any] = plan.reported[dataset]
+        rows: Mapping[str, Any] = spec.reported[dataset]
         return any(not fitted.isdisjoint(self._read(split)["content_hash"][mask]) for split, mask in rows.items())
 
-    def _folder(self, plan: Plan) -> Path:
-        return self._run.meta_path / (MISCLASSIFICATION if plan.task == "shifted" else plan.label)
+    def _folder(self, spec: MetaModelSpec) -> Path:
+        return self._run.meta_path / (MISCLASSIFICATION if spec.task == "shifted" else spec.label)
 
     def _existing(self, folder: Path) -> MetaModel:
         return self._model(folder) or MetaModel.load(folder)
@@ -167,9 +158,9 @@ class Scorer:
         return self._models[folder]
 
 
-def fits_two_classes(plan: Plan) -> bool:
-    """Whether the plan's model is fitted on positives and negatives; else it knows ordinary samples alone."""
-    return plan.task != "ood" or plan.protocol != "in_dist_only"
+def fits_two_classes(spec: MetaModelSpec) -> bool:
+    """Whether the spec's model is fitted on positives and negatives; else it knows ordinary samples alone."""
+    return spec.task != "ood" or spec.protocol != "in_dist_only"
 
 
 def _probability(model: MetaModel, decision: FloatArray) -> FloatArray:

@@ -176,7 +176,7 @@ class Factored:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """Gradients of a table of which a sample uses a few rows.
 
     Attributes:
@@ -226,7 +226,7 @@ class Rows:
         table.scatter_add_(1, self.index[rows].unsqueeze(2).expand_as(values), values)
         return table.reshape(len(values), *self.shape)
 
-    def reshaped(self, shape: tuple[int, ...]) -> Rows:
+    def reshaped(self, shape: tuple[int, ...]) -> TableRows:
         """See `PerSample`."""
         return replace(self, shape=shape)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .catalogue import QUANTITIES
 from .checkpoints import moves
 from .inspector import Inspector
 from .quantities import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback
 
 __all__ = [
+    "QUANTITIES",
     "BinAdaptation",
     "ExplicitCall",
     "GradAbsMax",

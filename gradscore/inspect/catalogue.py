@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import ConfigError
-from ..system import closest
+from ..system import Registry
 from .quantities.bin_adaptation import GradAbsMax, ParamAbsMax
 from .quantities.grad_hist_1d import GradHist1d
 from .quantities.grad_hist_2d import GradHist2d
@@ -18,20 +17,27 @@ from .quantities.output_norm import OutputNorm
 from .quantities.parameter_norm import ParameterNorm
 from .quantities.quantity import Quantity
 
-CATALOGUE: dict[str, Callable[[], Quantity]] = {
-    "grad_hist_1d": lambda: GradHist1d(bins=61, adapt=GradAbsMax(min_size=1e-300), per_parameter=True),
-    "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(GradAbsMax(min_size=1e-300), ParamAbsMax())),
-    "mean_gsnr": lambda: MeanGSNR(inplace=False),
-    "output_gradient_geometry": lambda: OutputGradientGeometry(
-        inplace=False, per_sample=True, reduction="sum", skip_activation=False, log_scale=True
-    ),
-    "gradient_geometry": lambda: GradientGeometry(inplace=False, normalize=True, log_scale=True),
-    "gradient_activation": lambda: GradientActivation(inplace=False, eps=0.0),
-    "output_activation": lambda: OutputActivation(inplace=False, eps=0.0, record_eval=True),
-    "output_norm": lambda: OutputNorm(inplace=False, normalize=True, record_eval=True),
-    "parameter_norm": lambda: ParameterNorm(inplace=False, normalize=True),
-}
-"""Values are kept, for quartiles; zero is zero, since a saved model has no noise that hides it."""
+QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
+    "quantity",
+    "gradscore.quantities",
+    {
+        "grad_hist_1d": lambda: GradHist1d(bins=61, adapt=GradAbsMax(min_size=1e-300), per_parameter=True),
+        "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(GradAbsMax(min_size=1e-300), ParamAbsMax())),
+        "mean_gsnr": lambda: MeanGSNR(inplace=False),
+        "output_gradient_geometry": lambda: OutputGradientGeometry(
+            inplace=False, per_sample=True, reduction="sum", skip_activation=False, log_scale=True
+        ),
+        "gradient_geometry": lambda: GradientGeometry(inplace=False, normalize=True, log_scale=True),
+        "gradient_activation": lambda: GradientActivation(inplace=False, eps=0.0),
+        "output_activation": lambda: OutputActivation(inplace=False, eps=0.0, record_eval=True),
+        "output_norm": lambda: OutputNorm(inplace=False, normalize=True, record_eval=True),
+        "parameter_norm": lambda: ParameterNorm(inplace=False, normalize=True),
+    },
+)
+"""What makes a new quantity, by name.
+
+Values are kept, for quartiles; zero is zero, since a saved model has no noise that hides it.
+"""
 
 
 def make_quantities(names: Sequence[str] | None) -> list[Quantity]:
@@ -40,7 +46,4 @@ def make_quantities(names: Sequence[str] | None) -> list[Quantity]:
     Raises:
         ConfigError: no such name.
     """
-    for name in names or ():
-        if name not in CATALOGUE:
-            raise ConfigError(f"no quantity '{name}'; {closest(name, CATALOGUE)}")
-    return [CATALOGUE[name]() for name in dict.fromkeys(names or CATALOGUE)]
+    return [QUANTITIES.find(name, where="quantities")() for name in dict.fromkeys(names or QUANTITIES)]

@@ -101,7 +101,7 @@ def inspect_config(
 
     Args:
         config: the settings.
-        quantities: names in `catalogue.CATALOGUE`; all by default.
+        quantities: names in `QUANTITIES`; all by default.
         by: what makes a group of samples.
         samples: at most so many of each split, drawn at random with the seed of the configuration.
         batch_size: samples in a batch; what is measured per batch depends on it.
@@ -122,7 +122,7 @@ def inspect_config(
     head = LOSSES.find(loss, where="loss")
     if head.several:
         single = ", ".join(name for name in LOSSES if not LOSSES[name].several)
-        raise ConfigError(f"loss:  '{loss}' has several gradients; choose one of {single}")
+        raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}")
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
     with torch.random.fork_rng():

@@ -15,7 +15,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from ..config import MetaConfig
 from ..system import FloatArray
-from .scaling import RobustLogScaler, logarithmic
+from .inputs import logarithmic
+from .scaling import RobustLogScaler
 
 KEPT_VARIANCE = 0.999
 """Share of the variance of the scaled inputs that logistic regressions see."""

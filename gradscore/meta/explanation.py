@@ -9,8 +9,8 @@ import pandas as pd
 
 from ..columns import FORWARD
 from ..system import FloatArray
+from .inputs import SCORE_PREFIX
 from .models import ENERGY, MetaModel
-from .scaling import SCORE_PREFIX
 
 LOGITS = "logits"
 """The layer that scores of the logits alone are filed under."""

@@ -24,7 +24,8 @@ from ..errors import EvaluationError, StoreError
 from ..system import FloatArray
 from .cross_validation import MAX_ITERATIONS, cross_validated, regression, rotation
 from .files import read_model, write_model
-from .scaling import LIMIT, SCORE_PREFIX, RobustLogScaler, logarithmic, meta_inputs
+from .inputs import SCORE_PREFIX, logarithmic, meta_inputs
+from .scaling import LIMIT, RobustLogScaler
 
 Kind = Literal["logistic", "distance", "combined"]
 

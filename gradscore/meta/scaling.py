@@ -1,4 +1,4 @@
-"""From heavy-tailed gradient features to inputs of a linear model: shape features, logarithms, robust scaling."""
+"""Heavy-tailed columns on a scale that linear models can work with: logarithms, and robust centres and spreads."""
 
 from __future__ import annotations
 
@@ -10,64 +10,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from ..columns import COSINE, RATE, feature_columns, logit_columns
 from ..errors import EvaluationError
-from ..scores import SCORES
 from ..system import FloatArray
 
-SCORE_PREFIX = "score/"
-SIGNED_SUFFIX = "mean:l1"
 LIMIT = 10.0
 """Scaled values are clipped to this many spreads on either side of the centre."""
 
 NOISE = 1e-5
 """Means below this share of the standard deviation, and relative differences below it, are rounding in float32."""
 
-_BOUNDED = (f"/{COSINE}", f"/{RATE}")
-_DECIMALS = 5
 _IQR_OF_NORMAL = 1.3489795003921634
-_RATIOS = {"l2:l1": ("l2", 1.0), "max:l1": ("max", 1.0), "min:l1": ("min", -1.0), SIGNED_SUFFIX: ("mean", 1.0)}
-
-
-def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The inputs of a meta model: features, shape features of each gradient, and baseline scores of the logits.
-
-    The shape features of a loss and parameter group are the ratios L2/L1, max/L1, -min/L1 and mean/L1 of its
-    statistics and its L1 over that of the last group of the loss, wherever the statistics are there. A ratio to an L1
-    of zero is zero. A mean that is a hundred-thousandth of the standard deviation or less is rounding (that of a last
-    layer is zero, since the gradients at the logits sum to zero), so means count from there on. Cosines and rates count
-    to five decimals, since the rest is rounding as well.
-
-    Args:
-        frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
-
-    Returns:
-        One float64 column per input; the names of ratios end in `<statistic>:l1` or `l1:last`, those of the scores
-        start with `score/`.
-
-    Raises:
-        EvaluationError: no feature and no logit column, or a value that is not finite.
-    """
-    names = feature_columns(frame.columns)
-    logits = frame[logit_columns(frame.columns)].to_numpy(dtype=np.float64)
-    if not names and not logits.size:
-        raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
-    _check_finite(frame[names].to_numpy(dtype=np.float64), names)
-    raw = {name: _without_rounding(name, frame[name].to_numpy(dtype=np.float64)) for name in names}
-    noise = {name: _noise_of_mean(name, raw) for name in names}
-    columns = {name: np.copysign(np.maximum(np.abs(values), noise[name]), values) for name, values in raw.items()}
-    above = {name: np.copysign(np.maximum(np.abs(values) - noise[name], 0), values) for name, values in raw.items()}
-    scores = {f"{SCORE_PREFIX}{name}": score(logits) for name, score in SCORES.items()} if logits.shape[1] > 1 else {}
-    return pd.DataFrame({**columns, **_shapes(above), **scores}, index=frame.index)
-
-
-def logarithmic(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which inputs are magnitudes over many decades.
-
-    Signed ratios, cosines, rates and scores (logarithms already) are not.
-    """
-    ends = (SIGNED_SUFFIX, *_BOUNDED)
-    return np.array([not (name.endswith(ends) or name.startswith(SCORE_PREFIX)) for name in names], dtype=bool)
 
 
 class RobustLogScaler(TransformerMixin, BaseEstimator):
@@ -125,41 +77,11 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
         return np.asarray(np.clip(scaled, -self.limit, self.limit), dtype=np.float64)
 
     def _levels(self, values: FloatArray, names: Sequence[str]) -> FloatArray:
-        _check_finite(values, names)
+        check_finite(values, names)
         return np.where(self._logarithmic(), np.log10(np.maximum(np.abs(values), self.floor_)), values)
 
     def _logarithmic(self) -> NDArray[np.bool_]:
         return np.asarray(True if self.logarithmic is None else self.logarithmic, dtype=bool)
-
-
-def _shapes(columns: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    l1_columns = {name.removesuffix("/l1"): values for name, values in columns.items() if name.endswith("/l1")}
-    last = {group.split("/", 1)[0]: values for group, values in l1_columns.items()}
-    shapes: dict[str, FloatArray] = {}
-    for group, l1 in l1_columns.items():
-        for suffix, (statistic, sign) in _RATIOS.items():
-            if (above := columns.get(f"{group}/{statistic}")) is not None:
-                shapes[f"{group}/{suffix}"] = _ratio(sign * above, l1)
-        reference = last[group.split("/", 1)[0]]
-        if reference is not l1:
-            shapes[f"{group}/l1:last"] = _ratio(l1, reference)
-    return shapes
-
-
-def _noise_of_mean(name: str, columns: dict[str, FloatArray]) -> FloatArray | float:
-    group, _, statistic = name.rpartition("/")
-    deviation = columns.get(f"{group}/std")
-    return 0.0 if statistic != "mean" or deviation is None else NOISE * deviation
-
-
-def _without_rounding(name: str, values: FloatArray) -> FloatArray:
-    return values.round(_DECIMALS) if name.endswith(_BOUNDED) else values
-
-
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):
-        ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-    return np.clip(ratio, -np.finfo(np.float64).max, np.finfo(np.float64).max)
 
 
 def _matrix(x: Any) -> tuple[FloatArray, list[str]]:
@@ -170,7 +92,8 @@ def _matrix(x: Any) -> tuple[FloatArray, list[str]]:
     return values, list(x.columns) if isinstance(x, pd.DataFrame) else [str(place) for place in range(values.shape[1])]
 
 
-def _check_finite(values: FloatArray, names: Sequence[str]) -> None:
+def check_finite(values: FloatArray, names: Sequence[str]) -> None:
+    """Makes sure that all values (N, D) of columns of these names are finite; `EvaluationError` if not."""
     bad = (~np.isfinite(values)).sum(axis=0)
     if bad.any():
         first = int(np.flatnonzero(bad)[0])

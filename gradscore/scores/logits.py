@@ -7,17 +7,12 @@ With K = 10 and a leading logit 800 above the rest, 1 - max softmax is exactly 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, logsumexp
 
 from ..errors import EvaluationError
 from ..system import FloatArray
-
-Score = Callable[[ArrayLike], FloatArray]
 
 
 def msp(logits: ArrayLike) -> FloatArray:
@@ -141,9 +136,3 @@ def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
         # log(log1p(exp(x))) is x to the last bit once exp(x) is below the float64 resolution.
         log_surprise = np.where(log_odds_of_others < -40.0, log_odds_of_others, np.log(surprise))
     return log_p, np.column_stack([np.log(-log_p[:, :-1]), log_surprise])
-
-
-SCORES: Mapping[str, Score] = MappingProxyType(
-    {"msp": msp, "entropy": entropy, "margin": margin, "max_logit": max_logit, "energy": energy, "gen": gen}
-)
-"""Name -> function from logits (N, K) to scores (N,), higher = more uncertain."""

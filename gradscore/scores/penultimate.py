@@ -6,94 +6,83 @@ and OpenOOD do for residual networks; ASH and SCALE presume features that are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ..errors import EvaluationError, MissingExtraError
 from ..models import Head
 from ..system import FloatArray, import_torchvision
-
-Score = Callable[[FloatArray], FloatArray]
-"""From features (N, D) to scores (N,), higher = more likely out of distribution."""
+from .score import Fitted, Ordinary, Samples, Score, penultimate_of
 
 NEIGHBOURS = 50
 """The k of KNN, as the paper has it for CIFAR-10; fewer where fewer samples are fitted on."""
 
 
-def fit_detectors(features: ArrayLike, classes: ArrayLike, head: Head) -> dict[str, Score]:
-    """Fits every detector of `FEATURE_BASELINES` on in-distribution samples.
+def of_penultimate(fit: Callable[[Tensor, Tensor, Head], Any], *, summary: str, source: str) -> Score:
+    """A score of the package pytorch-ood.
 
     Args:
-        features: (N, D) float64, N >= 2.
-        classes: (N,) of the samples; whichever classes occur.
-        head: the last layer.
-
-    Returns:
-        Name -> score of features.
-
-    Raises:
-        EvaluationError: fewer than two samples, values that are not finite, or a head of another width.
-        MissingExtraError: pytorch-ood is not installed.
+        fit: from features (N, D), classes (N,) from 0 and the last layer to what scores features.
+        summary: see `Score`.
+        source: see `Score`.
     """
-    if find_spec("pytorch_ood") is None:
-        raise MissingExtraError(
-            f"no scores {', '.join(FEATURE_BASELINES)}: they need pytorch-ood; run "
-            "`pip install 'gradscore[baselines]'` and evaluate again"
-        )
-    import_torchvision()  # which pytorch-ood imports
-    values = _checked(features, width=head.weight.shape[1])
-    if len(values) < 2:
-        raise EvaluationError(f"baselines: wanted at least 2 in-distribution samples to fit on, got {len(values)}")
-    numbered = torch.from_numpy(np.unique(np.asarray(classes), return_inverse=True)[1])
-    fitted = {name: fit(values, numbered, head) for name, fit in FEATURE_BASELINES.items()}
-    return {name: _score(predict, width=values.shape[1]) for name, predict in fitted.items()}
+
+    def fitted(ordinary: Ordinary) -> Fitted:
+        if find_spec("pytorch_ood") is None:
+            raise MissingExtraError(
+                "no scores of penultimate features: they need pytorch-ood; run `pip install 'gradscore[baselines]'` "
+                "and evaluate again"
+            )
+        import_torchvision()  # which pytorch-ood imports
+        if ordinary.head is None:
+            raise EvaluationError("scores: penultimate features without the last layer that takes them")
+        width = ordinary.head.weight.shape[1]
+        features = penultimate_of(ordinary.samples, width=width)
+        if len(features) < 2:
+            raise EvaluationError(f"scores: wanted at least 2 in-distribution samples to fit on, got {len(features)}")
+        numbered = torch.from_numpy(np.unique(ordinary.classes, return_inverse=True)[1])
+        predict = fit(_single(features), numbered, ordinary.head)
+
+        def score(samples: Samples) -> FloatArray:
+            found = predict(_single(penultimate_of(samples, width=width)))
+            return np.asarray(found.numpy(), dtype=np.float64)
+
+        return score
+
+    return Score(fit=fitted, needs="penultimate", summary=summary, source=source)
 
 
-def _score(predict: Callable[[Tensor], Tensor], *, width: int) -> Score:
-    def score(features: FloatArray) -> FloatArray:
-        return np.asarray(predict(_checked(features, width=width)).numpy(), dtype=np.float64)
-
-    return score
-
-
-def _checked(features: ArrayLike, *, width: int) -> Tensor:
-    values = np.asarray(features, dtype=np.float64)
-    if values.ndim != 2 or values.shape[1] != width:
-        raise EvaluationError(f"baselines: wanted features (N, {width}) as the last layer takes, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise EvaluationError("baselines: some penultimate features are not finite; leave their samples out")
+def _single(values: FloatArray) -> Tensor:
     return torch.from_numpy(values.astype(np.float32))
 
 
-def _knn(features: Tensor, classes: Tensor, _head: Head) -> Any:
+def knn(features: Tensor, classes: Tensor, _head: Head) -> Any:
     """Distance to the k-th nearest neighbour of unit length. Source: Sun, Ming, Zhu, Li 2022."""
     from pytorch_ood.detector import KNN
 
     return KNN(None, k=min(NEIGHBOURS, len(features))).fit_features(features, classes).predict_features
 
 
-def _mahalanobis(features: Tensor, classes: Tensor, _head: Head) -> Any:
+def mahalanobis(features: Tensor, classes: Tensor, _head: Head) -> Any:
     """Squared distance to the nearest class mean, shared covariance. Source: Lee, Lee, Lee, Shin 2018."""
     from pytorch_ood.detector import Mahalanobis
 
     return Mahalanobis(None).fit_features(features, classes).predict_features
 
 
-def _relative_mahalanobis(features: Tensor, classes: Tensor, _head: Head) -> Any:
+def relative_mahalanobis(features: Tensor, classes: Tensor, _head: Head) -> Any:
     """The same less the distance to the mean of all. Source: Ren, Fort, Liu and others 2021."""
     from pytorch_ood.detector import RMD
 
     return RMD(None).fit_features(features, classes).predict_features
 
 
-def _vim(features: Tensor, classes: Tensor, head: Head) -> Any:
+def vim(features: Tensor, classes: Tensor, head: Head) -> Any:
     """Norm outside the principal subspace against energy. Source: Wang, Li, Feng, Zhang 2022."""
     from pytorch_ood.detector import ViM
 
@@ -105,28 +94,28 @@ def _vim(features: Tensor, classes: Tensor, head: Head) -> Any:
     )
 
 
-def _react(features: Tensor, classes: Tensor, head: Head) -> Any:
+def react(features: Tensor, classes: Tensor, head: Head) -> Any:
     """Energy after clipping features at their 90th percentile. Source: Sun, Guo, Li 2021."""
     from pytorch_ood.detector import ReAct
 
     return ReAct(None, _linear(head)).fit_feature_maps(features, classes).predict_feature_maps
 
 
-def _ash(_features: Tensor, _classes: Tensor, head: Head) -> Any:
+def ash(_features: Tensor, _classes: Tensor, head: Head) -> Any:
     """Energy with 65 % of the features pruned and the rest sharpened (ASH-S). Source: Djurisic and others 2023."""
     from pytorch_ood.detector import ASH
 
     return _of_maps(ASH(None, _of_vectors(_linear(head))))
 
 
-def _scale(_features: Tensor, _classes: Tensor, head: Head) -> Any:
+def scale(_features: Tensor, _classes: Tensor, head: Head) -> Any:
     """Energy with features scaled by how much of them the largest 35 % make up. Source: Xu, Chen, Franchi, Yao 2024."""
     from pytorch_ood.detector import SCALE
 
     return _of_maps(SCALE(None, _of_vectors(_linear(head))))
 
 
-def _gradnorm(_features: Tensor, _classes: Tensor, head: Head) -> Any:
+def gradnorm(_features: Tensor, _classes: Tensor, head: Head) -> Any:
     """Minus the L1 norm of the last weight's gradient with a uniform label. Source: Huang, Geng, Li 2021."""
     from pytorch_ood.detector import GradNorm
 
@@ -134,21 +123,6 @@ def _gradnorm(_features: Tensor, _classes: Tensor, head: Head) -> Any:
     layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")  # draws no random weights
     layer.load_state_dict({"weight": weight, "bias": bias}, assign=True)
     return GradNorm(layer, param_filter=lambda name: name == "weight").predict
-
-
-FEATURE_BASELINES: Mapping[str, Callable[[Tensor, Tensor, Head], Any]] = MappingProxyType(
-    {
-        "knn": _knn,
-        "mahalanobis": _mahalanobis,
-        "relative_mahalanobis": _relative_mahalanobis,
-        "vim": _vim,
-        "react": _react,
-        "ash": _ash,
-        "scale": _scale,
-        "gradnorm": _gradnorm,
-    }
-)
-"""Name -> what fits it to features (N, D), classes (N,) from 0 and the last layer, and returns its prediction."""
 
 
 def principal_dimensions(width: int) -> int:

@@ -68,6 +68,8 @@ STATISTICS: Registry[Statistic] = Registry(
     "statistic",
     "gradscore.statistics",
     {
+        "l1": Statistic(summary="sum of magnitudes", value=lambda moments: moments.norms[1.0], order=1.0),
+        "l2": Statistic(summary="root of the sum of squares", value=_l2, spread=True, ratio=1.0),
         "max": Statistic(
             summary="largest element, with its sign",
             value=lambda moments: moments.maximum,
@@ -92,8 +94,6 @@ STATISTICS: Registry[Statistic] = Registry(
             spread=True,
             of_elements=True,
         ),
-        "l1": Statistic(summary="sum of magnitudes", value=lambda moments: moments.norms[1.0], order=1.0),
-        "l2": Statistic(summary="root of the sum of squares", value=_l2, spread=True, ratio=1.0),
         "linf": Statistic(summary="largest magnitude", value=_linf, extrema=True, of_elements=True),
     },
     wanted=Statistic,

@@ -169,7 +169,7 @@ def test_what_is_not_well_is_named(config_file: Path, tmp_path: Path, setting: s
 
 
 UNUSABLE = {
-    "quantity": (["--quantities", "grad_hist"], "error: no quantity 'grad_hist'; did you mean"),
+    "quantity": (["--quantities", "grad_hist"], "error: quantities: no quantity 'grad_hist'; did you mean"),
     "loss": (["--loss", "hinge"], "error: loss: no loss 'hinge'"),
     "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
     "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),

@@ -30,7 +30,7 @@ def make_split(
     *,
     num_classes: int = 3,
     labelled: bool = True,
-    fit_images: ImageSource | None = None,
+    made_of: ImageSource | None = None,
     preprocessing: dict | None = None,
     seed: int = 0,
     **spec: object,
@@ -40,7 +40,7 @@ def make_split(
         preprocessing=PreprocessingConfig.model_validate(preprocessing or {}),
         num_classes=num_classes,
         labelled=labelled,
-        fit_images=fit_images,
+        made_of=made_of,
         seed=seed,
     )
 
@@ -116,7 +116,7 @@ def test_labels_are_mapped_after_the_selection(npz: str) -> None:
 
 def test_synthetic_split_is_made_of_the_selected_fit_images(npz: str) -> None:
     fit = make_split(npz, select={"stop": 3})
-    made = make_split("synthetic:rotate90", labelled=False, fit_images=fit.images, select={"start": 1})
+    made = make_split("synthetic:rotate90", labelled=False, made_of=fit.images, select={"start": 1})
     assert made.ids == ["rotate90-1", "rotate90-2"]
     assert made[0].image.shape == (1, 6, 4)
     assert made[0].label == -1
@@ -125,7 +125,7 @@ def test_synthetic_split_is_made_of_the_selected_fit_images(npz: str) -> None:
 def test_a_synthetic_split_follows_the_seed_unless_it_has_its_own(npz: str) -> None:
     fit = make_split(npz).images
     sets = [
-        make_split("synthetic:uniform_noise", labelled=False, fit_images=fit, seed=seed, arguments=arguments)
+        make_split("synthetic:uniform_noise", labelled=False, made_of=fit, seed=seed, arguments=arguments)
         for seed, arguments in ((0, {}), (1, {}), (0, {"seed": 1}))
     ]
     assert not torch.equal(sets[0][0].image, sets[1][0].image)
@@ -234,14 +234,14 @@ ALL_KINDS = {
 @pytest.mark.parametrize("preprocessing", ALL_KINDS.values(), ids=ALL_KINDS)
 def test_a_copy_in_another_process_gives_the_same_samples(npz: str, preprocessing: dict) -> None:
     fit = make_split(npz).images
-    dataset = make_split("synthetic:cutmix", labelled=False, fit_images=fit, preprocessing=preprocessing)
+    dataset = make_split("synthetic:cutmix", labelled=False, made_of=fit, preprocessing=preprocessing)
     copy = pickle.loads(pickle.dumps(dataset))
     assert [sample.content_hash for sample in copy] == [sample.content_hash for sample in dataset]
     assert all(torch.equal(one.image, other.image) for one, other in zip(copy, dataset, strict=True))
 
 
 def test_workers_give_the_same_batches(npz: str) -> None:
-    dataset = make_split("synthetic:mixup", labelled=False, fit_images=make_split(npz).images)
+    dataset = make_split("synthetic:mixup", labelled=False, made_of=make_split(npz).images)
     batches = list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=collate))
     assert [name for batch in batches for name in batch.sample_ids] == dataset.ids
     assert torch.equal(torch.cat([batch.images for batch in batches]), torch.stack([one.image for one in dataset]))

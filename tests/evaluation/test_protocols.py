@@ -4,7 +4,7 @@ import pytest
 
 from gradscore.data import TEST
 from gradscore.data.splits import CALIBRATION, FIT, SplitInfo
-from gradscore.evaluation.protocols import SplitRows, first_half, make_plans
+from gradscore.evaluation.protocols import SplitContent, first_half, make_specs
 
 ALL = ["known", "leave_one_out", "in_dist_only"]
 
@@ -15,7 +15,7 @@ def split(name, *, hashes=None, correct=None, auxiliary=False, size=20):
     kind = name if group == "in_dist" else group
     info = SplitInfo(name, kind, rest if kind == "ood" else None, None, auxiliary)
     truth = [None] * len(hashes) if kind == "ood" else (correct or [True, False] * (len(hashes) // 2))
-    return SplitRows(info, pd.Series(hashes), pd.Series(truth, dtype="boolean"))
+    return SplitContent(info, pd.Series(hashes), pd.Series(truth, dtype="boolean"))
 
 
 def in_dist(**changes):
@@ -23,7 +23,7 @@ def in_dist(**changes):
 
 
 WHOLE = [*in_dist(), split("ood.a"), split("ood.b"), split("ood.noise", auxiliary=True)]
-PLANS = {plan.label: plan for plan in make_plans(WHOLE, protocols=ALL, seed=0).plans}
+PLANS = {spec.label: spec for spec in make_specs(WHOLE, protocols=ALL, seed=0).specs}
 HALF = first_half(WHOLE[2].content_hash, seed=0)
 
 
@@ -33,8 +33,8 @@ def content(splits, rows):
     return {value for name, mask in rows.items() for value in hashes[name][mask]}
 
 
-def reported_content(splits, plan):
-    return set().union(*(content(splits, rows) for rows in plan.reported.values()))
+def reported_content(splits, spec):
+    return set().union(*(content(splits, rows) for rows in spec.reported.values()))
 
 
 def test_all_models_are_planned():
@@ -47,14 +47,14 @@ def test_all_models_are_planned():
     ]
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_nothing_reported_is_fitted_on(plan):
-    assert not content(WHOLE, plan.fit) & reported_content(WHOLE, plan)
+@pytest.mark.parametrize("spec", PLANS.values(), ids=PLANS)
+def test_nothing_reported_is_fitted_on(spec):
+    assert not content(WHOLE, spec.fit) & reported_content(WHOLE, spec)
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_only_the_test_split_and_ood_sets_that_are_not_auxiliary_are_reported(plan):
-    assert {name for rows in plan.reported.values() for name in rows} <= {TEST, "ood.a", "ood.b"}
+@pytest.mark.parametrize("spec", PLANS.values(), ids=PLANS)
+def test_only_the_test_split_and_ood_sets_that_are_not_auxiliary_are_reported(spec):
+    assert {name for rows in spec.reported.values() for name in rows} <= {TEST, "ood.a", "ood.b"}
 
 
 FITTED_SPLITS = {
@@ -72,11 +72,11 @@ def test_splits_that_fit(label, expected):
 
 
 def test_known_fits_one_half_and_reports_the_other():
-    plan = PLANS["ood/known/all"]
+    spec = PLANS["ood/known/all"]
     assert 0 < HALF.sum() < 20
-    np.testing.assert_array_equal(plan.fit["ood.a"], HALF)
-    np.testing.assert_array_equal(plan.reported["a"]["ood.a"], ~HALF)
-    assert plan.fit["ood.noise"].all()
+    np.testing.assert_array_equal(spec.fit["ood.a"], HALF)
+    np.testing.assert_array_equal(spec.reported["a"]["ood.a"], ~HALF)
+    assert spec.fit["ood.noise"].all()
 
 
 def test_in_dist_only_fits_correct_samples_alone():
@@ -102,12 +102,12 @@ COPIES = [
     split("ood.b", hashes=["b0", "a1", "b1", "b2"]),
 ]
 COPIES[1] = split(TEST, hashes=["x", "t0", "t1", "t2"])
-COPY_PLANS = {plan.label: plan for plan in make_plans(COPIES, protocols=ALL, seed=0).plans}
+COPY_PLANS = {spec.label: spec for spec in make_specs(COPIES, protocols=ALL, seed=0).specs}
 
 
-@pytest.mark.parametrize("plan", COPY_PLANS.values(), ids=COPY_PLANS)
-def test_copies_of_reported_samples_are_not_fitted_on(plan):
-    assert not content(COPIES, plan.fit) & reported_content(COPIES, plan)
+@pytest.mark.parametrize("spec", COPY_PLANS.values(), ids=COPY_PLANS)
+def test_copies_of_reported_samples_are_not_fitted_on(spec):
+    assert not content(COPIES, spec.fit) & reported_content(COPIES, spec)
 
 
 def test_copies_are_counted():
@@ -123,15 +123,15 @@ def test_copies_of_calibrating_and_shifted_samples_are_not_fitted_on():
         split("shifted.blur", hashes=["s", "s1"]),
         split("ood.a"),
     ]
-    for_wrong = make_plans(splits, protocols=ALL, seed=0).plans[0]
+    for_wrong = make_specs(splits, protocols=ALL, seed=0).specs[0]
     assert for_wrong.fit[FIT].tolist() == [False, False, True, True]
     assert for_wrong.duplicates == 2
 
 
 def test_ood_samples_that_are_in_distribution_too_are_not_fitted_on():
     splits = [*in_dist(fit=split(FIT, hashes=["x", "y"])), split("ood.a", hashes=["x", "a"]), split("ood.b")]
-    plans = {plan.label: plan for plan in make_plans(splits, protocols=ALL, seed=0).plans}
-    assert plans["ood/leave_one_out/b"].fit["ood.a"].tolist() == [False, True]
+    specs = {spec.label: spec for spec in make_specs(splits, protocols=ALL, seed=0).specs}
+    assert specs["ood/leave_one_out/b"].fit["ood.a"].tolist() == [False, True]
 
 
 SHIFTED = [
@@ -142,20 +142,20 @@ SHIFTED = [
 
 
 def test_shifted_sets_go_with_the_misclassification_model_alone():
-    plans = make_plans(SHIFTED, protocols=ALL, seed=0).plans
-    assert [list(plan.shifted) for plan in plans] == [["blur"], [], [], [], []]
-    assert plans[0].shifted["blur"]["shifted.blur"].tolist() == [True, True, False, False]
-    assert plans[0].positive["shifted.blur"].tolist() == [False, True, False, False]
+    specs = make_specs(SHIFTED, protocols=ALL, seed=0).specs
+    assert [list(spec.shifted) for spec in specs] == [["blur"], [], [], [], []]
+    assert specs[0].shifted["blur"]["shifted.blur"].tolist() == [True, True, False, False]
+    assert specs[0].positive["shifted.blur"].tolist() == [False, True, False, False]
 
 
 def test_shifted_sets_are_in_no_fit_and_no_ood_figure():
-    plans = make_plans(SHIFTED, protocols=ALL, seed=0).plans
-    reported = {name for plan in plans for rows in plan.reported.values() for name in rows}
-    assert not any(name.startswith("shifted.") for name in reported | {name for plan in plans for name in plan.fit})
+    specs = make_specs(SHIFTED, protocols=ALL, seed=0).specs
+    reported = {name for spec in specs for rows in spec.reported.values() for name in rows}
+    assert not any(name.startswith("shifted.") for name in reported | {name for spec in specs for name in spec.fit})
 
 
 def test_images_in_two_splits_are_listed():
-    found = make_plans(COPIES, protocols=ALL, seed=0).overlaps
+    found = make_specs(COPIES, protocols=ALL, seed=0).overlaps
     assert [(each.first, each.second, each.images) for each in found] == [
         (FIT, TEST, 1),
         (FIT, "ood.a", 1),
@@ -163,7 +163,9 @@ def test_images_in_two_splits_are_listed():
     ]
 
 
-UNLABELLED = SplitRows(SplitInfo(FIT, "in_dist.fit"), pd.Series(["0", "1"]), pd.Series([None, None], dtype="boolean"))
+UNLABELLED = SplitContent(
+    SplitInfo(FIT, "in_dist.fit"), pd.Series(["0", "1"]), pd.Series([None, None], dtype="boolean")
+)
 SKIPPED = {
     "no misclassified": ([*in_dist(fit=split(FIT, correct=[True] * 20))], "no misclassified sample"),
     "no correct": ([*in_dist(fit=split(FIT, correct=[False] * 20))], "no correctly classified sample"),
@@ -184,14 +186,14 @@ SKIPPED = {
 
 @pytest.mark.parametrize(("splits", "message"), SKIPPED.values(), ids=SKIPPED)
 def test_what_cannot_be_fitted_is_skipped_in_words(splits, message):
-    assert message in "; ".join(make_plans(splits, protocols=ALL, seed=0).skipped)
+    assert message in "; ".join(make_specs(splits, protocols=ALL, seed=0).skipped)
 
 
 def test_an_auxiliary_set_is_enough_for_leave_one_out():
     splits = [*in_dist(), split("ood.a"), split("ood.noise", auxiliary=True)]
-    assert "ood/leave_one_out/a" in {plan.label for plan in make_plans(splits, protocols=ALL, seed=0).plans}
+    assert "ood/leave_one_out/a" in {spec.label for spec in make_specs(splits, protocols=ALL, seed=0).specs}
 
 
 def test_only_the_protocols_wanted_are_planned():
-    labels = [plan.label for plan in make_plans(WHOLE, protocols=["known"], seed=0).plans]
+    labels = [spec.label for spec in make_specs(WHOLE, protocols=["known"], seed=0).specs]
     assert labels == ["misclassification/in_dist_only/all", "ood/known/all"]

@@ -11,7 +11,7 @@ from gradscore.deployment.guard.drift import Drift
 from gradscore.errors import ConfigError, ModelError, StoreError
 from gradscore.features import class_gradients as mean_gradients
 from gradscore.features.class_gradients import MeanGradients
-from gradscore.meta.scaling import logarithmic, meta_inputs
+from gradscore.meta.inputs import logarithmic, meta_inputs
 
 
 class Unseen(nn.Module):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradscore.inspect.catalogue import CATALOGUE
+from gradscore.inspect.catalogue import QUANTITIES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 
@@ -58,4 +58,4 @@ def test_values_of_own_quantities(names):
 
 
 def test_all_quantities_are_listed():
-    assert re.findall(r"^\| `(\w+)` \| `\w+` \|", TEXT, re.MULTILINE) == list(CATALOGUE)
+    assert re.findall(r"^\| `(\w+)` \| `\w+` \|", TEXT, re.MULTILINE) == list(QUANTITIES)

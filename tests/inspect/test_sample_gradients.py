@@ -9,7 +9,7 @@ from torch import nn
 from gradscore import Engine
 from gradscore.errors import ConfigError
 from gradscore.gradients import exact
-from gradscore.gradients.factored import Dense, Rows
+from gradscore.gradients.factored import Dense, TableRows
 from gradscore.inspect import (
     GradAbsMax,
     GradHist1d,
@@ -155,14 +155,16 @@ def test_a_gradient_that_is_nowhere_finite():
 
 def test_rows_of_a_table_that_no_sample_uses_are_zeros():
     quantity = GradHist1d(bins=2, span=(-1.0, 1.0))
-    table = Rows(torch.tensor([[1], [4]]), torch.tensor([[[-0.5, 0.5]], [[-0.5, -0.5]]]), 6, (6, 2))
+    table = TableRows(torch.tensor([[1], [4]]), torch.tensor([[[-0.5, 0.5]], [[-0.5, -0.5]]]), 6, (6, 2))
     quantity.observe("embedding", torch.zeros(6, 2), table)
     assert quantity.model.counts.tolist() == [3, 21]
 
 
 def test_counts_beyond_what_single_precision_holds():
     quantity = GradHist1d(bins=3, span=(-1.0, 1.0))
-    quantity.observe("p", torch.zeros(1), Rows(torch.tensor([[0]]), torch.zeros(1, 1, 1), 50_331_649, (50_331_649, 1)))
+    quantity.observe(
+        "p", torch.zeros(1), TableRows(torch.tensor([[0]]), torch.zeros(1, 1, 1), 50_331_649, (50_331_649, 1))
+    )
     assert quantity.model.counts.tolist() == [0, 50_331_649, 0]
 
 

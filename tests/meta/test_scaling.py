@@ -4,7 +4,8 @@ import pytest
 from sklearn.base import clone
 
 from gradscore.errors import EvaluationError
-from gradscore.meta.scaling import RobustLogScaler, logarithmic, meta_inputs
+from gradscore.meta.inputs import logarithmic, meta_inputs
+from gradscore.meta.scaling import RobustLogScaler
 
 FRAME = pd.DataFrame(
     {

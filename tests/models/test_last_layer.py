@@ -15,9 +15,11 @@ from gradscore.evaluation.run import EvaluationReport, evaluate_run
 from gradscore.meta.models import MetaModel
 from gradscore.models.last_layer import find_last_layer
 from gradscore.scores import penultimate as detectors
-from gradscore.scores.penultimate import FEATURE_BASELINES
+from gradscore.scores import score_names
 from gradscore.store.head import read_head
 from gradscore.store.run_folder import RunFolder
+
+OF_FEATURES = score_names("penultimate")
 
 
 class Twice(nn.Module):
@@ -122,8 +124,8 @@ def test_meta_models_do_not_see_them(run: RunFolder) -> None:
 
 def test_every_baseline_is_reported_and_compared(evaluation: EvaluationReport) -> None:
     records = pd.DataFrame(evaluation.records).query("task == 'ood'")
-    assert set(FEATURE_BASELINES) <= set(records["score"])
-    assert {f"auroc_gain_over_{name}" for name in FEATURE_BASELINES} <= set(records["metric"])
+    assert set(OF_FEATURES) <= set(records["score"])
+    assert {f"auroc_gain_over_{name}" for name in OF_FEATURES} <= set(records["metric"])
 
 
 def test_features_change_nothing_else(run: RunFolder, small_run: Path) -> None:
@@ -135,4 +137,4 @@ def test_without_the_extra_the_rest_is_reported(run: RunFolder, monkeypatch: pyt
     monkeypatch.setattr(detectors, "find_spec", lambda name: None)
     found = evaluate_run(run)
     assert any("gradscore[baselines]" in line for line in found.notices)
-    assert not set(FEATURE_BASELINES) & set(found.scores.columns)
+    assert not set(OF_FEATURES) & set(found.scores.columns)

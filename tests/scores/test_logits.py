@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from gradscore.errors import EvaluationError
-from gradscore.scores.logits import SCORES, energy, entropy, gen, margin, max_logit, msp
+from gradscore.scores import SCORES, Ordinary, Samples, score_names
+from gradscore.scores.logits import energy, entropy, gen, margin, max_logit, msp
+
+FUNCTIONS = {"msp": msp, "entropy": entropy, "margin": margin, "max_logit": max_logit, "energy": energy, "gen": gen}
 
 # Softmax probabilities 0.7, 0.2, 0.1 up to a shift of the logits.
 THREE = np.log([[0.7, 0.2, 0.1]]) + 5.0
@@ -34,7 +37,7 @@ def test_equals_the_value_worked_by_hand(score, expected):
 
 
 def test_table_holds_exactly_the_scores_worked_by_hand():
-    assert set(SCORES) == set(BY_HAND)
+    assert score_names("logits") == list(FUNCTIONS) == list(BY_HAND)
 
 
 @pytest.mark.parametrize("name", LOG_SCORES)
@@ -42,7 +45,7 @@ def test_confident_samples_keep_their_order_far_below_the_smallest_float(name):
     leads = np.linspace(0.0, 5000.0, 2001)
     logits = np.zeros((len(leads), 10))
     logits[:, 3] = leads
-    scores = SCORES[name](logits)
+    scores = FUNCTIONS[name](logits)
     assert np.isfinite(scores).all()
     assert (np.diff(scores) < 0).all()
 
@@ -55,34 +58,42 @@ def test_entropy_of_a_huge_lead_is_the_others_share_times_their_surprise():
     np.testing.assert_allclose(entropy([[800.0, 0.0]]), [math.log(801.0) - 800.0], rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_higher_means_more_uncertain(name):
-    flat, peaked = SCORES[name]([[0.1, 0.0, 0.0], [9.0, 0.0, 0.0]])
+    flat, peaked = FUNCTIONS[name]([[0.1, 0.0, 0.0], [9.0, 0.0, 0.0]])
     assert flat > peaked
 
 
 @pytest.mark.parametrize("name", LOG_SCORES)
 def test_uniform_logits_are_the_most_uncertain(name):
     draws = np.random.default_rng(0).normal(size=(200, 4))
-    assert (SCORES[name](draws) < SCORES[name](np.zeros((1, 4)))).all()
+    assert (FUNCTIONS[name](draws) < FUNCTIONS[name](np.zeros((1, 4)))).all()
 
 
 @pytest.mark.parametrize("name", LOG_SCORES)
 def test_a_shift_of_all_logits_changes_nothing(name):
     logits = np.random.default_rng(1).normal(size=(20, 5))
-    np.testing.assert_allclose(SCORES[name](logits + 1000.0), SCORES[name](logits), rtol=1e-9)
+    np.testing.assert_allclose(FUNCTIONS[name](logits + 1000.0), FUNCTIONS[name](logits), rtol=1e-9)
 
 
 def test_gen_looks_at_the_most_probable_classes_only():
     np.testing.assert_allclose(gen(THREE, top=2), [math.log(0.21**0.1 + 0.16**0.1)], rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_samples_give_no_scores(name):
-    assert SCORES[name](np.zeros((0, 3))).shape == (0,)
+    assert FUNCTIONS[name](np.zeros((0, 3))).shape == (0,)
 
 
 @pytest.mark.parametrize(("logits", "message"), BAD.values(), ids=BAD.keys())
 def test_unusable_logits_are_refused(logits, message):
     with pytest.raises(EvaluationError, match=message):
         msp(logits)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_by_name(name: str) -> None:
+    logits = np.array([[2.0, 0.5, -1.0], [0.1, 0.0, 0.2]])
+    samples = Samples(logits=logits)
+    score = SCORES[name].fit(Ordinary(samples=samples, classes=np.array([0, 2])))
+    np.testing.assert_array_equal(score(samples), FUNCTIONS[name](logits))

@@ -6,8 +6,8 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from gradscore.errors import EvaluationError, MissingExtraError
 from gradscore.models.last_layer import Head
+from gradscore.scores import SCORES, Ordinary, Samples, score_names
 from gradscore.scores import penultimate as detectors
-from gradscore.scores.penultimate import FEATURE_BASELINES, fit_detectors
 
 GENERATOR = np.random.default_rng(0)
 N, D, K = 90, 6, 3
@@ -16,6 +16,16 @@ CENTRES = GENERATOR.normal(2.0, 1.0, (K, D))
 FIT = np.abs(GENERATOR.normal(CENTRES[CLASSES], 1.0))
 NEW = np.abs(GENERATOR.normal(1.0, 2.0, (11, D)))
 HEAD = Head(weight=GENERATOR.normal(size=(K, D)), bias=GENERATOR.normal(size=K))
+
+
+def samples_of(features):
+    return Samples(logits=features @ HEAD.weight[:, : features.shape[1]].T + HEAD.bias, penultimate=features)
+
+
+def fitted(name, features=FIT, classes=CLASSES):
+    """A score as a function of features."""
+    score = SCORES[name].fit(Ordinary(samples=samples_of(features), classes=classes, head=HEAD))
+    return lambda new: score(samples_of(new))
 
 
 def energy(features):
@@ -77,12 +87,12 @@ TRUTH = {
 
 
 def test_all_are_compared():
-    assert list(TRUTH) == list(FEATURE_BASELINES)
+    assert list(TRUTH) == score_names("penultimate")
 
 
-@pytest.mark.parametrize("name", FEATURE_BASELINES)
+@pytest.mark.parametrize("name", TRUTH)
 def test_equals_the_formula(name):
-    np.testing.assert_allclose(fit_detectors(FIT, CLASSES, HEAD)[name](NEW), TRUTH[name](NEW), rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(fitted(name)(NEW), TRUTH[name](NEW), rtol=2e-4, atol=1e-5)
 
 
 def test_gradnorm_is_the_norm_of_the_gradient():
@@ -98,12 +108,12 @@ def test_gradnorm_is_the_norm_of_the_gradient():
 
 
 def test_classes_that_do_not_occur_are_no_hindrance():
-    gaps = fit_detectors(FIT, CLASSES * 2 + 1, HEAD)["mahalanobis"](NEW)
-    np.testing.assert_array_equal(gaps, fit_detectors(FIT, CLASSES, HEAD)["mahalanobis"](NEW))
+    gaps = fitted("mahalanobis", FIT, CLASSES * 2 + 1)(NEW)
+    np.testing.assert_array_equal(gaps, fitted("mahalanobis")(NEW))
 
 
 def test_few_samples_have_fewer_neighbours():
-    scores = fit_detectors(FIT[:5], CLASSES[:5], HEAD)["knn"](NEW)
+    scores = fitted("knn", FIT[:5], CLASSES[:5])(NEW)
     assert (scores > 0).all()
 
 
@@ -125,10 +135,10 @@ BAD = {
 @pytest.mark.parametrize(("features", "classes", "message"), BAD.values(), ids=BAD)
 def test_refused(features, classes, message):
     with pytest.raises(EvaluationError, match=message):
-        fit_detectors(features, classes, HEAD)
+        fitted("vim", features, classes)
 
 
 def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setattr(detectors, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[baselines\]'"):
-        fit_detectors(FIT, CLASSES, HEAD)
+        fitted("knn")

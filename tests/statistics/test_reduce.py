@@ -7,7 +7,7 @@ from torch import nn
 
 from gradscore.errors import ConfigError
 from gradscore.gradients import Engine, collect, exact
-from gradscore.gradients.factored import Dense, Factored, Rows, Total
+from gradscore.gradients.factored import Dense, Factored, TableRows, Total
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics import moments
@@ -38,7 +38,7 @@ def pooled(gradient, statistic):
 def uses(count, height):
     torch.manual_seed(0)
     values = torch.randn(4, count, 3, dtype=torch.float64)
-    return Rows(torch.randint(0, height, (4, count)), values, height, (height, 3))
+    return TableRows(torch.randint(0, height, (4, count)), values, height, (height, 3))
 
 
 def factored(*sizes, groups=1, positions=1):
@@ -54,7 +54,7 @@ FORMS = {
     "groups": factored(5, 7, groups=2, positions=3),
     "larger than a block": factored(900, 800, positions=2),
     "table, few uses": uses(5, 30),
-    "table, one row used often": Rows(torch.zeros(4, 6, dtype=torch.long), uses(6, 9).values, 9, (9, 3)),
+    "table, one row used often": TableRows(torch.zeros(4, 6, dtype=torch.long), uses(6, 9).values, 9, (9, 3)),
     "table, more uses than rows": uses(12, 4),
     "sum of forms": Total((factored(30, 3, positions=2), uses(5, 30))),
 }

@@ -9,11 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ...columns import COSINE, FORWARD, RATE, feature_columns, logit_columns
+from ...statistics import STATISTICS
 from ...system import FloatArray
 from .baseline import HASH_DIGITS, Probe
-
-_ELEMENTS = ("max", "min", "mean", "std", "linf")
-"""Statistics of the size of one element of a gradient, among which a small one may be a difference of large ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +94,8 @@ def _relative_changes(names: list[str], before: FloatArray, now: FloatArray) -> 
 def _group(name: str) -> str:
     """Columns whose sizes count together: the logits, the element-sized statistics of a gradient, or one column."""
     group, _, statistic = name.rpartition("/")
-    return "logits" if not group else group if statistic in _ELEMENTS else name
+    of_elements = statistic in STATISTICS and STATISTICS[statistic].of_elements
+    return "logits" if not group else group if of_elements else name
 
 
 def _lacking(wanted: Iterable[str], found: Iterable[str]) -> list[str]:

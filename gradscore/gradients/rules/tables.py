@@ -7,7 +7,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from ..factored import PerSample, Rows
+from ..factored import PerSample, TableRows
 from ..graph import Gradients
 from .use import NotCoveredError, Use, output_gradient
 
@@ -21,7 +21,7 @@ class BagMode(Enum):
 
 
 def embedding(use: Use, gradients: Gradients) -> PerSample:
-    """Rows of a table, picked by index."""
+    """TableRows of a table, picked by index."""
     index = use.saved("indices")
     values = output_gradient(gradients)
     ignored = int(use.number("padding_idx", -1))
@@ -49,7 +49,7 @@ def index_select(use: Use, gradients: Gradients) -> PerSample:
     return picked_rows(use, output_gradient(gradients), use.saved("index"))
 
 
-def picked_rows(use: Use, values: Tensor, index: Tensor) -> Rows:
+def picked_rows(use: Use, values: Tensor, index: Tensor) -> TableRows:
     """The gradient of a table of which each sample picked some rows.
 
     Args:
@@ -63,7 +63,7 @@ def picked_rows(use: Use, values: Tensor, index: Tensor) -> Rows:
         raise NotCoveredError("nothing was looked up")
     picked = values.reshape(*index.shape, -1)
     rows = use.layout.samples_first(index).flatten(1)
-    return Rows(rows, use.layout.samples_first(picked).flatten(1, -2), use.shape[0], use.shape)
+    return TableRows(rows, use.layout.samples_first(picked).flatten(1, -2), use.shape[0], use.shape)
 
 
 def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
@@ -92,7 +92,7 @@ def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
     return ragged_rows(use, values, index, bag // use.layout.repeats)
 
 
-def ragged_rows(use: Use, values: Tensor, index: Tensor, sample: Tensor) -> Rows:
+def ragged_rows(use: Use, values: Tensor, index: Tensor, sample: Tensor) -> TableRows:
     """As `picked_rows` for samples that pick different numbers of rows: the missing ones add zero to row 0.
 
     Args:
@@ -106,4 +106,4 @@ def ragged_rows(use: Use, values: Tensor, index: Tensor, sample: Tensor) -> Rows
     shape = (use.layout.samples, max(1, int(counts.max())))
     rows, padded = index.new_zeros(shape), values.new_zeros(*shape, values.shape[1])
     rows[sample, place], padded[sample, place] = index, values
-    return Rows(rows, padded, use.shape[0], use.shape)
+    return TableRows(rows, padded, use.shape[0], use.shape)

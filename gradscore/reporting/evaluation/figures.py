@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...evaluation import BASELINES, Record, is_group
+from ...evaluation import Record, is_group
+from ...scores import score_names
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
@@ -50,7 +51,7 @@ class Figures:
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
         """The baseline from logits of the highest AUROC on these very samples, or None without any value."""
-        areas = {name: self.get(task, protocol, dataset, name) for name in BASELINES}
+        areas = {name: self.get(task, protocol, dataset, name) for name in score_names("logits")}
         values = {name: record["value"] for name, record in areas.items() if record is not None}
         return max(values, key=lambda name: values[name]) if values else None
 

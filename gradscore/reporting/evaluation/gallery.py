@@ -153,7 +153,7 @@ class _Images:
             self._opened[split] = None  # stays so if opening fails
             spec = self._specs[split][1]
             fit = self._open(FIT) if spec.source.startswith("synthetic:") else None
-            images = open_images(spec, fit_images=None if fit is None else fit[0], seed=self._config.extract.seed)
+            images = open_images(spec, made_of=None if fit is None else fit[0], seed=self._config.extract.seed)
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]
 

@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gradscore.data.sources import UnreadableImageError, open_source
-from gradscore.errors import DataError
+from gradscore.errors import ConfigError, DataError
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 256, (5, 4, 6), dtype=np.uint8)
@@ -198,8 +198,7 @@ def test_torchvision_data_set(tmp_path: Path) -> None:
 
 
 BAD_SOURCES = {
-    "unknown kind": ("keras:mnist", {}, "unknown data source 'keras:mnist': wanted sklearn:digits"),
-    "unknown sklearn set": ("sklearn:iris", {}, "unknown data source 'sklearn:iris'"),
+    "unknown sklearn set": ("sklearn:iris", {}, "data source 'sklearn:iris': wanted sklearn:digits"),
     "missing npz": ("npz:/nowhere/set.npz", {}, "/nowhere/set.npz does not exist"),
     "missing folder": ("folder:/nowhere", {}, "/nowhere does not exist"),
     "arguments nobody takes": ("sklearn:digits", {"split": "test"}, "takes no arguments, got split"),
@@ -214,3 +213,8 @@ BAD_SOURCES = {
 def test_unusable_source(source: str, arguments: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         open_source(source, arguments)
+
+
+def test_unknown_kind() -> None:
+    with pytest.raises(ConfigError, match=r"'foldr:images': no data source 'foldr'; did you mean 'folder'\?"):
+        open_source("foldr:images")

@@ -10,8 +10,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from ..errors import DataError
-from .sources import ImageSource, Pixels
+from ...errors import DataError
+from .base import ImageSource, Pixels, Request
 
 
 def uniform_noise(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
@@ -79,6 +79,7 @@ KINDS: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
     "rotate90": rotate90,
     "uniform_noise": uniform_noise,
 }
+"""New kinds go to the end: the place of a kind is part of its random seed."""
 
 OF_TWO_CLASSES = ("cutmix", "mixup")
 
@@ -109,7 +110,7 @@ class SyntheticSource:
 
     def image(self, index: int) -> Pixels:
         """See `ImageSource`."""
-        random = np.random.default_rng([self.seed, index, sorted(KINDS).index(self.kind)])
+        random = np.random.default_rng([self.seed, index, list(KINDS).index(self.kind)])
         image = self.base.image(index)
         other = image
         if self.kind in OF_TWO_CLASSES:
@@ -124,20 +125,13 @@ class SyntheticSource:
         return f"{self.kind} {self.seed} {self.base.content()}"
 
 
-def synthetic_source(kind: str, base: ImageSource | None, seed: int) -> SyntheticSource:
-    """Makes OOD images of in-distribution ones.
-
-    Args:
-        kind: a name of `KINDS`.
-        base: the in-distribution fit images.
-        seed: of the random choices.
-
-    Returns:
-        As many images as there are in the base.
+def synthetic_source(request: Request) -> SyntheticSource:
+    """Out-of-distribution images made of the in-distribution fit images, one for each.
 
     Raises:
         DataError: no such kind, or nothing to make them of.
     """
+    kind, base = request.name, request.base
     if kind not in KINDS:
         raise DataError(f"no synthetic set {kind!r}: wanted one of {', '.join(KINDS)}")
     if base is None:
@@ -146,7 +140,7 @@ def synthetic_source(kind: str, base: ImageSource | None, seed: int) -> Syntheti
         )
     if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
         raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
-    return SyntheticSource(kind, base, seed)
+    return SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
 
 
 def _to_pixels(values: NDArray[np.float64]) -> Pixels:

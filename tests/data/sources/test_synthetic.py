@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gradscore.data.sources import ArraySource
-from gradscore.data.synthetic import KINDS, OF_TWO_CLASSES, synthetic_source
+from gradscore.data.sources import ArraySource, open_source
+from gradscore.data.sources.synthetic import KINDS, OF_TWO_CLASSES
 from gradscore.errors import DataError
 
 SHAPES = {"grey": (9, 8, 8, 1), "colour": (9, 8, 8, 3), "odd sides": (9, 7, 7, 3)}
@@ -19,7 +19,7 @@ def make_base(shape: tuple[int, ...] = (9, 8, 8, 3), labels: np.ndarray | None =
 
 
 def make_images(kind: str, base: ArraySource, seed: int = 0) -> np.ndarray:
-    source = synthetic_source(kind, base, seed)
+    source = open_source(f"synthetic:{kind}", base=base, seed=seed)
     return np.stack([source.image(place) for place in range(len(source.ids))])
 
 
@@ -31,15 +31,15 @@ def test_every_image_changes_and_keeps_its_shape(kind: str, shape: tuple[int, ..
     assert made.shape == shape
     assert made.dtype == np.uint8
     assert (made != base.images).any((1, 2, 3)).all()
-    assert synthetic_source(kind, base, 0).labels is None
-    assert synthetic_source(kind, base, 0).ids[2] == f"{kind}-image2"
+    assert open_source(f"synthetic:{kind}", base=base, seed=0).labels is None
+    assert open_source(f"synthetic:{kind}", base=base, seed=0).ids[2] == f"{kind}-image2"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
     base = make_base()
     before = base.images.copy()
-    source = synthetic_source(kind, base, 3)
+    source = open_source(f"synthetic:{kind}", base=base, seed=3)
     backwards = np.stack([source.image(place) for place in reversed(range(9))])[::-1]
     np.testing.assert_array_equal(make_images(kind, base, 3), backwards)
     np.testing.assert_array_equal(base.images, before)
@@ -49,7 +49,7 @@ def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
 def test_another_seed_makes_another_set(kind: str) -> None:
     base = make_base()
     assert (make_images(kind, base, 0) != make_images(kind, base, 1)).any()
-    assert synthetic_source(kind, base, 0).content() != synthetic_source(kind, base, 1).content()
+    assert len({open_source(f"synthetic:{kind}", base=base, seed=seed).content() for seed in (0, 1)}) == 2
 
 
 @pytest.mark.parametrize("kind", ["permuted_pixels", "jigsaw", "rotate90"])
@@ -118,4 +118,4 @@ BAD_SETS = {
 @pytest.mark.parametrize(("kind", "base", "message"), BAD_SETS.values(), ids=BAD_SETS)
 def test_unusable_set(kind: str, base: ArraySource | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        synthetic_source(kind, base, 0)
+        open_source(f"synthetic:{kind}", base=base, seed=0)

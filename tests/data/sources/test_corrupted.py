@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from gradscore.data import open_images, open_split
-from gradscore.data.corruptions import CORRUPTIONS, CorruptedSource, corrupted_source
 from gradscore.data.settings import DatasetConfig, PreprocessingConfig
-from gradscore.data.sources import ArraySource
+from gradscore.data.sources import ArraySource, open_source
+from gradscore.data.sources.corrupted import CORRUPTIONS, CorruptedSource
 from gradscore.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 20, 10, 3), dtype=np.uint8)
@@ -57,7 +57,7 @@ def test_names_and_content_tell_kind_and_severity():
 def test_a_split_of_corrupted_images_is_labelled():
     spec = DatasetConfig(source="corrupted:noise", arguments={"severity": 1}, select={"stop": 3})
     options = {"preprocessing": PreprocessingConfig(), "num_classes": 4, "seed": 0}
-    split = open_split(spec, labelled=True, fit_images=BASE, **options)
+    split = open_split(spec, labelled=True, made_of=BASE, **options)
     assert [split[place].label for place in range(len(split))] == [0, 1, 2]
 
 
@@ -72,9 +72,9 @@ BAD = {
 @pytest.mark.parametrize(("kind", "severity", "base", "message"), BAD.values(), ids=BAD)
 def test_refused(kind, severity, base, message):
     with pytest.raises(DataError, match=message):
-        corrupted_source(kind, base, severity=severity, seed=0)
+        open_source(f"corrupted:{kind}", {"severity": severity}, base=base)
 
 
 def test_nothing_to_corrupt():
     with pytest.raises(DataError, match=r"data\.shifted"):
-        open_images(DatasetConfig(source="corrupted:blur"), fit_images=None, seed=0)
+        open_images(DatasetConfig(source="corrupted:blur"), made_of=None, seed=0)

@@ -15,8 +15,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from ..errors import DataError
-from .sources import ImageSource, Pixels
+from ...errors import DataError
+from .base import ImageSource, Pixels, Request
 
 SEVERITIES = 5
 
@@ -88,28 +88,20 @@ class CorruptedSource:
         return f"{self.kind} {self.severity} {self.seed} {self.base.content()}"
 
 
-def corrupted_source(kind: str, base: ImageSource | None, *, severity: object, seed: int) -> CorruptedSource:
-    """Makes a covariate-shifted set of in-distribution images.
-
-    Args:
-        kind: a name of `CORRUPTIONS`.
-        base: the images, labelled.
-        severity: 1 to `SEVERITIES`.
-        seed: of the random choices.
-
-    Returns:
-        As many images as there are in the base.
+def corrupted_source(request: Request) -> CorruptedSource:
+    """In-distribution test images under covariate shift, as many as there are.
 
     Raises:
         DataError: no such kind or severity, or nothing to corrupt.
     """
+    kind, severity = request.name, request.arguments.get("severity", 3)
     if kind not in CORRUPTIONS:
         raise DataError(f"no corruption {kind!r}: wanted one of {', '.join(CORRUPTIONS)}")
     if not isinstance(severity, int) or not 1 <= severity <= SEVERITIES:
         raise DataError(f"corrupted:{kind}: wanted a severity of 1 to {SEVERITIES} in arguments, got {severity!r}")
-    if base is None:
+    if request.base is None:
         raise DataError(f"corrupted:{kind} is made of the in-distribution test samples: name it in data.shifted")
-    return CorruptedSource(kind, severity, base, seed)
+    return CorruptedSource(kind, severity, request.base, request.seed)
 
 
 def _to_pixels(values: NDArray[np.float64]) -> Pixels:

@@ -1,0 +1,117 @@
+"""Where raw images come from: one file for each kind of source.
+
+In comes what `data.*.source` says, `<kind>:<name>`, with its arguments; out come images by position, with ids and,
+where there are any, labels. `SOURCES` lists the kinds; `base` says what a source is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import DataError
+from ...system import Registry
+from .base import (
+    DECODING_ERRORS,
+    IMAGE_SUFFIXES,
+    ArraySource,
+    ImageSource,
+    Pixels,
+    Request,
+    SourceKind,
+    UnreadableImageError,
+    as_pixels,
+)
+from .corrupted import corrupted_source
+from .folder import folder_source
+from .npz import npz_source
+from .sklearn_digits import sklearn_source
+from .synthetic import synthetic_source
+from .torchvision_sets import torchvision_source
+
+__all__ = [
+    "DECODING_ERRORS",
+    "IMAGE_SUFFIXES",
+    "SOURCES",
+    "ArraySource",
+    "ImageSource",
+    "Pixels",
+    "Request",
+    "SourceKind",
+    "UnreadableImageError",
+    "as_pixels",
+    "open_source",
+]
+
+SOURCES: Registry[SourceKind] = Registry(
+    "data source",
+    "gradscore.sources",
+    {
+        "folder": SourceKind(
+            open=folder_source,
+            form="folder:<dir>",
+            summary="image files in class sub-folders, or flat without labels",
+            is_path=True,
+        ),
+        "npz": SourceKind(
+            open=npz_source,
+            form="npz:<file>",
+            summary="arrays `images` and, optionally, `labels` of a NumPy archive",
+            is_path=True,
+        ),
+        "torchvision": SourceKind(
+            open=torchvision_source,
+            form="torchvision:<Dataset>",
+            summary="a data set of torchvision; arguments are passed to it",
+            arguments=None,
+        ),
+        "sklearn": SourceKind(
+            open=sklearn_source, form="sklearn:digits", summary="scikit-learn's 1,797 handwritten digits"
+        ),
+        "synthetic": SourceKind(
+            open=synthetic_source,
+            form="synthetic:<kind>",
+            summary="OOD sets made of the in-distribution fit images",
+            arguments=("seed",),
+        ),
+        "corrupted": SourceKind(
+            open=corrupted_source,
+            form="corrupted:<kind>",
+            summary="shifted sets made of the in-distribution test images, with `severity` 1 to 5",
+            arguments=("severity",),
+            same_classes=True,
+        ),
+    },
+    wanted=SourceKind,
+)
+"""Kinds of data sources by name."""
+
+
+def open_source(
+    source: str, arguments: Mapping[str, Any] | None = None, *, base: ImageSource | None = None, seed: int = 0
+) -> ImageSource:
+    """Opens a source of raw images.
+
+    Args:
+        source: `<kind>:<name>`, with a kind of `SOURCES`.
+        arguments: those of its kind.
+        base: the images that a source made of others is made of.
+        seed: of random choices.
+
+    Returns:
+        The images.
+
+    Raises:
+        ConfigError: there is no such kind.
+        DataError: the source cannot be used, or takes other arguments.
+    """
+    kind, _, name = source.partition(":")
+    found = SOURCES.find(kind, where=f"data source {source!r}")
+    given = dict(arguments or {})
+    unknown = [] if found.arguments is None else [each for each in given if each not in found.arguments]
+    if unknown:
+        raise DataError(
+            f"data source {source!r} takes {', '.join(found.arguments or ()) or 'no arguments'}, got "
+            f"{', '.join(unknown)}"
+        )
+    return found.open(Request(source=source, name=name, arguments=given, base=base, seed=seed))

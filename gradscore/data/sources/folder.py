@@ -1,0 +1,65 @@
+"""Image files in folders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ...errors import DataError
+from ...system import IntArray
+from .base import DECODING_ERRORS, IMAGE_SUFFIXES, Pixels, Request, UnreadableImageError, as_pixels
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Image files below a folder.
+
+    Attributes:
+        root: the folder.
+        ids: paths relative to it.
+        labels: (N,) or None.
+    """
+
+    root: Path
+    ids: Sequence[str]
+    labels: IntArray | None
+
+    def image(self, index: int) -> Pixels:
+        """See `ImageSource`."""
+        path = self.root / self.ids[index]
+        try:
+            with Image.open(path) as image:
+                return as_pixels(image)
+        except DECODING_ERRORS as error:
+            raise UnreadableImageError(f"{path} cannot be decoded: {error}") from error
+
+    def content(self) -> str:
+        """See `ImageSource`: sizes of the files."""
+        sizes = [str((self.root / name).stat().st_size) for name in self.ids]
+        return hashlib.sha256(" ".join(sizes).encode()).hexdigest()
+
+
+def folder_source(request: Request) -> FileSource:
+    """Image files in class sub-folders (classes in alphabetical order), or flat and without labels."""
+    root = Path(request.name)
+    if not root.is_dir():
+        raise DataError(f"data folder {root} does not exist")
+    classes = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    flat = _images_below(root, "*")
+    if classes and flat:
+        raise DataError(f"data folder {root} holds both images ({flat[0]}, ...) and sub-folders ({classes[0]}, ...)")
+    if not classes:
+        return FileSource(root, flat, None)
+    found = [(path, label) for label, name in enumerate(classes) for path in _images_below(root, f"{name}/**/*")]
+    labels = np.array([label for _, label in found], dtype=np.int64)
+    return FileSource(root, [path for path, _ in found], labels)
+
+
+def _images_below(root: Path, pattern: str) -> list[str]:
+    files = [path for path in root.glob(pattern) if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()]
+    return sorted(path.relative_to(root).as_posix() for path in files)
