@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge, Node
 
 from ..errors import CoupledSamplesError
 from .factored import Dense, Factored, PerSample, add, sample_slices
-from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, Walk
+from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph
 from .plan import Plan, is_parameter_side
 from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
 
@@ -37,6 +37,7 @@ class Collection:
         taps: nodes whose output gradients are wanted as well, and what takes them.
 
     Attributes:
+        graph: the graph.
         not_covered: parameters whose rule gave up, and why; nothing of them has reached the sink.
     """
 
@@ -50,7 +51,8 @@ class Collection:
         taps: Mapping[Node, Tap] | None = None,
     ) -> None:
         self.not_covered: dict[str, str] = {}
-        self._parameters, self._graph, self._plan, self._sink, self._samples = parameters, graph, plan, sink, samples
+        self.graph = graph
+        self._parameters, self._plan, self._sink, self._samples = parameters, plan, sink, samples
         self._taps = taps or {}
         self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.twins}
         self._owners: dict[Edge, list[str]] = {}
@@ -64,12 +66,23 @@ class Collection:
         self._products: dict[Edge, PerSample] = {}
         self._late = {name for name, edges in self._waiting.items() if any(map(is_parameter_side, edges))}
 
-    def run(self, outputs: Tensor, grad_outputs: Tensor, walk: Walk) -> None:
-        """Runs the pass; see `Engine.stream`."""
-        walk(outputs, grad_outputs, self._graph, [*self._edges, *self._taps], self._visit, bool(self._late))
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that the pass has to visit."""
+        return [*self._edges, *self._taps]
+
+    @property
+    def needs_graph_afterwards(self) -> bool:
+        """Whether what lies behind the nodes has to outlive the pass."""
+        return bool(self._late)
+
+    def run(self, walk: Callable[[Collection], None]) -> None:
+        """Runs the pass, in which `walk` calls `visit` for all `nodes`; see `Engine.stream`."""
+        walk(self)
         self._finish_products()
 
-    def _visit(self, node: Node, gradients: Gradients) -> None:
+    def visit(self, node: Node, gradients: Gradients) -> None:
+        """Takes the output gradients of a node."""
         if node in self._taps:
             self._taps[node](gradients)
         for edge in self._edges.get(node, ()):

@@ -9,9 +9,10 @@ from math import prod
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import override
 
 from .. import kernels
-from .factored import Block, Factored, sample_slices
+from .factored import Block, Factored, PerSample, sample_slices
 
 GROUPED_WEIGHTS = 1 << 16
 """Weights of a layer up to which a convolution with a group per sample is fast."""
@@ -24,7 +25,7 @@ FEW_POSITIONS = 64
 
 
 @dataclass(frozen=True)
-class Convolved:
+class Convolved(PerSample):
     """Products of every output position with the window of the image under it.
 
     gradient[g, o, i, k] = sum over positions s of left[g, o, s] * image[g, i, s * stride + k * dilation].
@@ -36,7 +37,7 @@ class Convolved:
         stride: step between windows.
         dilation: step inside a window.
         padding: zeros added on both sides of each spatial axis.
-        shape: shape of the gradient of one sample: G * O, I and kernel in some shape, in that order.
+        sizes: shape of the gradient of one sample: G * O, I and kernel in some shape, in that order.
     """
 
     left: Tensor
@@ -45,20 +46,20 @@ class Convolved:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     padding: tuple[int, ...]
-    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
 
     @property
+    @override
+    def shape(self) -> tuple[int, ...]:
+        return self.sizes
+
+    @property
+    @override
     def device(self) -> torch.device:
-        """See `PerSample`."""
         return self.left.device
 
-    @property
-    def implicit_zeros(self) -> int:
-        """See `PerSample`."""
-        return 0
-
+    @override
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.left)
 
     def windows(self, rows: slice) -> Tensor:
@@ -107,8 +108,8 @@ class Convolved:
             padding=_two(self.padding, 0),
         )
 
+    @override
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`: in the way that counts fewest operations for these sizes."""
         if suits_groups(self):
             yield from grouped_blocks(self, min(budget, GROUPED_ELEMENTS))
             return
@@ -121,13 +122,13 @@ class Convolved:
             for part, block in self.factored(rows).blocks(budget):
                 yield slice(rows.start + part.start, rows.start + part.stop), block
 
+    @override
     def dense(self, rows: slice) -> Tensor:
-        """See `PerSample`."""
         return self.factored(rows).dense(slice(None))
 
+    @override
     def reshaped(self, shape: tuple[int, ...]) -> Convolved:
-        """See `PerSample`."""
-        return replace(self, shape=shape)
+        return replace(self, sizes=shape)
 
 
 def _two(setting: tuple[int, ...], fill: int) -> tuple[int, int]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -16,7 +15,8 @@ from ..errors import EngineError
 from . import exact
 from .collect import Collection, Sink, Tap
 from .factored import Dense
-from .graph import Graph, Walk, backward_through, backward_to, read_graph, refuse_opaque
+from .graph import Graph, read_graph, refuse_opaque
+from .passes import backward_through, backward_to
 from .plan import Blueprint, Plan, is_outdated, is_parameter_side, make_plan
 from .trial import try_plan
 
@@ -77,7 +77,11 @@ class Engine:
             EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
                 or recomputes its activations.
         """
-        self._run(outputs, grad_outputs, sink, partial(backward_to, retain_graph=retain_graph), taps or {})
+
+        def walk(batch: Collection) -> None:
+            backward_to(outputs, grad_outputs, batch.graph, batch.nodes, batch.visit, retain_graph=retain_graph)
+
+        self._run(outputs, grad_outputs, sink, walk, taps or {})
 
     def backward(
         self,
@@ -103,7 +107,18 @@ class Engine:
         """
         if not weight:
             raise EngineError("a weight of 0 leaves nothing to look at; call stream() instead")
-        walk = partial(backward_through, weight=weight, around=around or nullcontext())
+
+        def walk(batch: Collection) -> None:
+            backward_through(
+                outputs,
+                grad_outputs,
+                batch.nodes,
+                batch.visit,
+                keep_behind=batch.needs_graph_afterwards,
+                weight=weight,
+                around=around or nullcontext(),
+            )
+
         self._run(outputs, grad_outputs, sink, walk, {})
 
     def learn(self, outputs: Tensor, grad_outputs: Tensor) -> None:
@@ -117,58 +132,47 @@ class Engine:
             CoupledSamplesError: as `stream`.
             EngineError: as `stream`.
         """
-        self._run(outputs, grad_outputs, None, partial(backward_to, retain_graph=True), {})
+        self._plan(outputs, grad_outputs)
 
     def _run(
         self,
         outputs: Tensor,
         grad_outputs: Tensor,
-        sink: Sink | None,
-        walk: Walk,
+        sink: Sink,
+        walk: Callable[[Collection], None],
         taps: Mapping[Node, Tap],
     ) -> None:
+        found = self._plan(outputs, grad_outputs)
+        if found is None:
+            return
+        graph, plan = found
+        with _readable(outputs):
+            self._twins(outputs, grad_outputs, plan.twins, sink)
+            collection = Collection(self.parameters, graph, plan, sink, len(outputs), taps)
+            collection.run(walk)
+        if collection.not_covered:
+            raise EngineError(f"rules do not cover this batch, but covered one like it: {collection.not_covered}")
+
+    def _plan(self, outputs: Tensor, grad_outputs: Tensor) -> tuple[Graph, Plan] | None:
+        """The graph of the outputs and how its parameters are covered; None for no samples."""
         if outputs.dim() < 1 or outputs.shape != grad_outputs.shape:
             raise EngineError(
                 f"outputs have shape {tuple(outputs.shape)} and their gradient {tuple(grad_outputs.shape)}; "
                 "both must be (N, ...) and equal"
             )
         if not len(outputs):
-            return
+            return None
         if outputs.grad_fn is None:
             raise EngineError("the outputs have no graph; compute them with gradients enabled")
         graph = read_graph(outputs, self.parameters)
         refuse_opaque(graph)
-        try:
-            # Inside the caller's autocast the products of the rules would lose digits.
-            with torch.autocast(outputs.device.type, enabled=False):
-                self._stream(outputs, grad_outputs, graph, sink, walk, taps)
-        except CheckpointError as error:
-            raise EngineError(
-                "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "
-                "for example by model.gradient_checkpointing_disable()"
-            ) from error
-
-    def _stream(
-        self,
-        outputs: Tensor,
-        grad_outputs: Tensor,
-        graph: Graph,
-        sink: Sink | None,
-        walk: Walk,
-        taps: Mapping[Node, Tap],
-    ) -> None:
-        blueprint = self._blueprints.get(graph.signature)
-        plan = blueprint.build(graph, len(outputs)) if blueprint else None
-        if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
-            plan = self._new_plan(outputs, grad_outputs, graph)
+        with _readable(outputs):
+            blueprint = self._blueprints.get(graph.signature)
+            plan = blueprint.build(graph, len(outputs)) if blueprint else None
+            if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
+                plan = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, plan)
-        if sink is None:
-            return
-        self._twins(outputs, grad_outputs, plan.twins, sink)
-        collection = Collection(self.parameters, graph, plan, sink, len(outputs), taps)
-        collection.run(outputs, grad_outputs, walk)
-        if collection.not_covered:
-            raise EngineError(f"rules do not cover this batch, but covered one like it: {collection.not_covered}")
+        return graph, plan
 
     def distrust(self, name: str, why: str) -> None:
         """Leaves a parameter to the exact twin from now on."""
@@ -214,3 +218,16 @@ class Engine:
             else:
                 product = any(is_parameter_side(edge) for edge in plan.uses[name])
                 self.coverage[name] = "parameter-side product" if product else "rule"
+
+
+@contextmanager
+def _readable(outputs: Tensor) -> Iterator[None]:
+    """What rules look up is there, and nothing they compute loses digits in the caller's autocast."""
+    try:
+        with torch.autocast(outputs.device.type, enabled=False):
+            yield
+    except CheckpointError as error:
+        raise EngineError(
+            "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "
+            "for example by model.gradient_checkpointing_disable()"
+        ) from error

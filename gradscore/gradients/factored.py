@@ -8,13 +8,14 @@ a block copies it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from .. import kernels
 
@@ -22,30 +23,37 @@ Block = tuple[slice, Tensor]
 """Samples, and (samples, elements) or (parts, samples, elements) of their gradients."""
 
 
-class PerSample(Protocol):
+class PerSample(ABC):
     """Per-sample gradients of one parameter."""
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of the gradient of one sample."""
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """Where the gradients are."""
 
+    @abstractmethod
     def __len__(self) -> int:
         """The number of samples."""
 
     @property
     def implicit_zeros(self) -> int:
         """Elements per sample that the blocks leave out because they are zero."""
+        return 0
 
+    @abstractmethod
     def blocks(self, budget: int) -> Iterator[Block]:
         """All elements of all samples, a few samples at a time, in blocks of about `budget` elements."""
 
+    @abstractmethod
     def dense(self, rows: slice) -> Tensor:
         """The gradients of some samples written out, (n, *shape)."""
 
+    @abstractmethod
     def reshaped(self, shape: tuple[int, ...]) -> PerSample:
         """The same elements in the same order under another shape."""
 
@@ -58,70 +66,65 @@ def sample_slices(samples: int, elements: int, budget: int) -> Iterator[slice]:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(PerSample):
     """Gradients written out: `values` is (N, *shape)."""
 
     values: Tensor
 
     @property
+    @override
     def device(self) -> torch.device:
-        """See `PerSample`."""
         return self.values.device
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """See `PerSample`."""
         return tuple(self.values.shape[1:])
 
-    @property
-    def implicit_zeros(self) -> int:
-        """See `PerSample`."""
-        return 0
-
+    @override
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.values)
 
+    @override
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`."""
         for rows in sample_slices(len(self), prod(self.shape), budget):
             yield rows, self.values[rows].reshape(rows.stop - rows.start, -1)
 
+    @override
     def dense(self, rows: slice) -> Tensor:
-        """See `PerSample`."""
         return self.values[rows]
 
+    @override
     def reshaped(self, shape: tuple[int, ...]) -> Dense:
-        """See `PerSample`."""
         return Dense(self.values.reshape(len(self), *shape))
 
 
 @dataclass(frozen=True)
-class Factored:
+class Factored(PerSample):
     """Sums over positions of outer products: gradient[g, o, i] = sum over s of left[g, o, s] * right[g, i, s].
 
     Attributes:
         left: (N, G, O, S).
         right: (N, G, I, S).
-        shape: shape of the gradient of one sample, G * O * I elements in that order.
+        sizes: shape of the gradient of one sample, G * O * I elements in that order.
     """
 
     left: Tensor
     right: Tensor
-    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
 
     @property
+    @override
+    def shape(self) -> tuple[int, ...]:
+        return self.sizes
+
+    @property
+    @override
     def device(self) -> torch.device:
-        """See `PerSample`."""
         return self.left.device
 
-    @property
-    def implicit_zeros(self) -> int:
-        """See `PerSample`."""
-        return 0
-
+    @override
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.left)
 
     @property
@@ -129,8 +132,9 @@ class Factored:
         """True for one group and one position: a plain outer product, of which statistics have closed forms."""
         return self.left.shape[1] == 1 and self.left.shape[3] == 1
 
+    @override
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`: samples that do not fit into the budget are cut into rows."""
+        """Samples that do not fit into the budget are cut into rows."""
         samples, groups, out, positions = self.left.shape
         inner = self.right.shape[2]
         left = self.left.reshape(samples * groups, out, positions)
@@ -156,14 +160,14 @@ class Factored:
             return None
         return kernels.product_sums(self.left.flatten(0, 1), self.right.flatten(0, 1))
 
+    @override
     def dense(self, rows: slice) -> Tensor:
-        """See `PerSample`."""
         product = self.left[rows] @ self.right[rows].transpose(2, 3)
         return product.reshape(len(product), *self.shape)
 
+    @override
     def reshaped(self, shape: tuple[int, ...]) -> Factored:
-        """See `PerSample`."""
-        return replace(self, shape=shape)
+        return replace(self, sizes=shape)
 
     @property
     def is_matrix(self) -> bool:
@@ -176,37 +180,43 @@ class Factored:
 
 
 @dataclass(frozen=True)
-class TableRows:
+class TableRows(PerSample):
     """Gradients of a table of which a sample uses a few rows.
 
     Attributes:
         index: (N, T) int64, the rows a sample uses; a row may be used several times.
         values: (N, T, D), what each use adds to its row.
         height: the number of rows V of the table.
-        shape: shape of the gradient of one sample, V * D elements in that order.
+        sizes: shape of the gradient of one sample, V * D elements in that order.
     """
 
     index: Tensor
     values: Tensor
     height: int
-    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
 
     @property
+    @override
+    def shape(self) -> tuple[int, ...]:
+        return self.sizes
+
+    @property
+    @override
     def device(self) -> torch.device:
-        """See `PerSample`."""
         return self.values.device
 
     @property
+    @override
     def implicit_zeros(self) -> int:
-        """See `PerSample`."""
         return max(0, self.height - self.index.shape[1]) * self.values.shape[2]
 
+    @override
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.index)
 
+    @override
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`: only rows in use, with the uses of one row added up at the first of them."""
+        """Only rows in use, with the uses of one row added up at the first of them."""
         uses, width = self.values.shape[1:]
         if uses >= self.height:
             for rows in sample_slices(len(self), self.height * width, budget):
@@ -219,57 +229,52 @@ class TableRows:
             merged.scatter_add_(1, first.unsqueeze(2).expand_as(merged), self.values[rows])
             yield rows, merged.flatten(1)
 
+    @override
     def dense(self, rows: slice) -> Tensor:
-        """See `PerSample`."""
         values = self.values[rows]
         table = values.new_zeros(len(values), self.height, values.shape[2])
         table.scatter_add_(1, self.index[rows].unsqueeze(2).expand_as(values), values)
         return table.reshape(len(values), *self.shape)
 
+    @override
     def reshaped(self, shape: tuple[int, ...]) -> TableRows:
-        """See `PerSample`."""
-        return replace(self, shape=shape)
+        return replace(self, sizes=shape)
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(PerSample):
     """The sum of several contributions to one parameter, for example one per time step of a recurrent layer."""
 
     parts: tuple[PerSample, ...]
 
     @property
+    @override
     def device(self) -> torch.device:
-        """See `PerSample`."""
         return self.parts[0].device
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """See `PerSample`."""
         return self.parts[0].shape
 
-    @property
-    def implicit_zeros(self) -> int:
-        """See `PerSample`."""
-        return 0
-
+    @override
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.parts[0])
 
+    @override
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`."""
         for rows in sample_slices(len(self), prod(self.shape), budget):
             yield rows, self.dense(rows).reshape(rows.stop - rows.start, -1)
 
+    @override
     def dense(self, rows: slice) -> Tensor:
-        """See `PerSample`."""
         total = self.parts[0].dense(rows).clone()
         for part in self.parts[1:]:
             total += part.dense(rows)
         return total
 
+    @override
     def reshaped(self, shape: tuple[int, ...]) -> Total:
-        """See `PerSample`."""
         return Total(tuple(part.reshaped(shape) for part in self.parts))
 
 

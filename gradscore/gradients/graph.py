@@ -1,20 +1,14 @@
-"""Where each parameter enters the autograd graph, and one backward pass that stops there.
-
-Nothing here is attached to a model or a tensor: the graph of the outputs is read, and hooks on its nodes live for one
-backward pass. Only `backward_through` touches `.grad`.
-"""
+"""Where each parameter enters the autograd graph; nothing is attached to a model or a tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node
+from torch.autograd.graph import Node
 
 from ..errors import EngineError
 
@@ -22,10 +16,6 @@ Gradients = tuple[Tensor | None, ...]
 
 Visit = Callable[[Node, Gradients], None]
 """Takes a node and one gradient per forward output of it, None where nothing arrived."""
-
-Walk = Callable[[Tensor, Tensor, "Graph", Sequence[Node], Visit, bool], None]
-"""One backward pass: from outputs, with a gradient at them and their graph, visiting some nodes, each once; and whether
-what lies behind these nodes has to outlive it."""
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -195,85 +185,3 @@ def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
                 found.add(edge.node)
                 stack.append(edge.node)
     return found
-
-
-def backward_to(
-    outputs: Tensor,
-    grad_outputs: Tensor,
-    graph: Graph,
-    nodes: Sequence[Node],
-    visit: Visit,
-    keep_behind: bool = True,
-    *,
-    retain_graph: bool,
-) -> None:
-    """One backward pass from `outputs` that hands the output gradients of each of `nodes` to `visit`, then drops them.
-
-    A node that the pass has to execute on its way to another one is visited by a pre-hook, while its saved tensors are
-    alive. The last ones on each way are only asked for, so that nothing behind them is computed.
-
-    Args:
-        outputs: tensor with the graph.
-        grad_outputs: gradient at the outputs, of their shape.
-        graph: what `read_graph` found for these outputs.
-        nodes: the nodes to visit; each is visited once.
-        visit: called with the gradients of a node.
-        keep_behind: always kept, as nothing there is executed.
-        retain_graph: keep the saved tensors for another pass.
-    """
-    del keep_behind
-    wanted = list(dict.fromkeys(nodes))
-    if not wanted:
-        return
-    executed = below(graph, wanted)
-    last = [node for node in wanted if node not in executed]
-    widths = [len(node._input_metadata) for node in last]
-    edges = [GradientEdge(node, index) for node, width in zip(last, widths, strict=True) for index in range(width)]
-
-    with _visited([node for node in wanted if node in executed], visit):
-        found = torch.autograd.grad(outputs, edges, grad_outputs, retain_graph=retain_graph, allow_unused=True)
-    with torch.no_grad():
-        for node, width in zip(last, widths, strict=True):
-            visit(node, found[:width])
-            found = found[width:]
-
-
-def backward_through(
-    outputs: Tensor,
-    grad_outputs: Tensor,
-    graph: Graph,
-    nodes: Sequence[Node],
-    visit: Visit,
-    keep_behind: bool,
-    *,
-    weight: float,
-    around: AbstractContextManager[object],
-) -> None:
-    """The backward pass of training, which ends at the leaves and adds to their `.grad`, with visits on its way.
-
-    Args:
-        outputs: tensor with the graph.
-        grad_outputs: gradient at the outputs as the visits shall see it.
-        graph: what `read_graph` found for these outputs.
-        nodes: the nodes to visit, all on the way to a leaf.
-        visit: called with the gradients of a node.
-        keep_behind: keep the saved tensors behind the nodes, and with them all others.
-        weight: what the gradients are multiplied by for `.grad`.
-        around: entered for the pass.
-    """
-    del graph
-
-    def unweighted(node: Node, gradients: Gradients) -> None:
-        visit(node, tuple(None if each is None else each / weight for each in gradients))
-
-    with _visited(list(dict.fromkeys(nodes)), visit if weight == 1 else unweighted), around:
-        torch.autograd.backward(outputs, grad_outputs * weight, retain_graph=keep_behind)
-
-
-@contextmanager
-def _visited(nodes: Iterable[Node], visit: Visit) -> Iterator[None]:
-    """Hooks that visit nodes just before a pass executes them."""
-    with ExitStack() as hooks:
-        for node in nodes:
-            hooks.callback(node.register_prehook(partial(visit, node)).remove)
-        yield

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from .graph import Gradients, Graph, backward_to, half_precision
+from .graph import Gradients, Graph, half_precision
+from .passes import backward_to
 
 SPAN = {torch.float16: 6}
 """Number of different exponents for types of a small range; other types take `DEFAULT_SPAN`."""

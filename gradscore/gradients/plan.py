@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..errors import CoupledSamplesError
-from .graph import ACCUMULATE, Edge, Gradients, Graph, backward_to, is_renaming, output_shape
+from .graph import ACCUMULATE, Edge, Gradients, Graph, is_renaming, output_shape
 from .layout import Layout, probe
+from .passes import backward_to
 from .rules import RULES
 
 BATCH_NORMS = ("CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "NativeBatchNormBackward0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from math import isfinite
 
 import torch
@@ -12,7 +11,8 @@ from torch import Tensor
 from . import exact
 from .collect import Collection
 from .factored import PerSample
-from .graph import Graph, backward_to, half_precision
+from .graph import Graph, half_precision
+from .passes import backward_to
 from .plan import Plan
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
@@ -62,7 +62,11 @@ def try_plan(
                 found[index, name] = gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
 
     collection = Collection(parameters, graph, plan, sink, len(outputs))
-    collection.run(outputs, grad_outputs, partial(backward_to, retain_graph=True))
+
+    def walk(batch: Collection) -> None:
+        backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=True)
+
+    collection.run(walk)
     doubts = dict(collection.not_covered)
     covered = {name: parameters[name] for name in plan.uses if name not in plan.twins and name not in doubts}
     half = half_precision(graph) is not None

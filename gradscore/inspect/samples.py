@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from ..gradients import Block, Engine, PerSample, Sink
 from .quantities.quantity import SampleGradientQuantity
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(PerSample):
     """Per-sample gradients times one number per sample, in float64.
 
     Attributes:
@@ -26,36 +27,36 @@ class Scaled:
     scale: Tensor
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
-        """See `PerSample`."""
         return self.base.shape
 
     @property
+    @override
     def device(self) -> torch.device:
-        """See `PerSample`."""
         return self.base.device
 
     @property
+    @override
     def implicit_zeros(self) -> int:
-        """See `PerSample`."""
         return self.base.implicit_zeros
 
     def __len__(self) -> int:
         """The number of samples."""
         return len(self.base)
 
+    @override
     def blocks(self, budget: int) -> Iterator[Block]:
-        """See `PerSample`."""
         for rows, block in self.base.blocks(budget):
             yield rows, block.double() * self.scale[rows].unsqueeze(1)
 
+    @override
     def dense(self, rows: slice) -> Tensor:
-        """See `PerSample`."""
         values = self.base.dense(rows)
         return values.double() * self.scale[rows].view(-1, *[1] * (values.dim() - 1))
 
+    @override
     def reshaped(self, shape: tuple[int, ...]) -> Scaled:
-        """See `PerSample`."""
         return Scaled(self.base.reshaped(shape), self.scale)
 
 

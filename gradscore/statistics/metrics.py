@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from .moments import Moments, measure_exactly
 from .table import evaluate, needs
@@ -185,8 +186,8 @@ class MeanStd(PooledMetric):
         self.eps = eps
         super().__init__(target_layers, grad_transform)
 
+    @override
     def values(self, moments: Moments) -> Tensor:
-        """See `PooledMetric`."""
         mean, std = super().values(moments).unbind(1)
         std = std.hypot(torch.full_like(std, self.eps))
         return torch.stack([mean, std], 1) if self.return_mean else std.unsqueeze(1)
@@ -224,7 +225,7 @@ class PNorm(PooledMetric):
         super().reset()
 
     def values(self, moments: Moments) -> Tensor:
-        """See `PooledMetric`; the norm of nothing is 0."""
+        """The norm of nothing is 0."""
         return super().values(moments).clamp(min=0)
 
 

@@ -118,7 +118,7 @@ def gradient_of(images, kernel, settings, groups, dtype=torch.float32, last=Fals
         image = image.contiguous(memory_format=torch.channels_last)
         at_output = at_output.contiguous(memory_format=torch.channels_last)
     left = at_output.to(dtype).unsqueeze(1).unflatten(2, (groups, -1))
-    return Convolved(left, image.to(dtype).unsqueeze(1), tuple(sizes), shape=tuple(weight.shape), **each), wanted
+    return Convolved(left, image.to(dtype).unsqueeze(1), tuple(sizes), sizes=tuple(weight.shape), **each), wanted
 
 
 @pytest.mark.parametrize("convolution", CONVOLUTIONS.values(), ids=CONVOLUTIONS)

@@ -302,7 +302,7 @@ def convolved(sizes, settings, dtype):
         image.unsqueeze(1),
         shape[2:],
         **options,
-        shape=shape,
+        sizes=shape,
     )
 
 

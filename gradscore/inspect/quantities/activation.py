@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from .quantity import Quantity, Row
 
@@ -84,19 +85,19 @@ class UnitActivation(Quantity):
         """By layer or parameter: units that were zero in every batch since the last reset, and all units."""
         return self._units.never_active()
 
+    @override
     def summary(self) -> Iterator[Row]:
-        """See `Quantity`."""
         yield from super().summary()
         for name, (dead, units) in self.never_active().items():
             yield Row("never active", name, "units", dead)
             yield Row("never active", name, "share", dead / units)
 
+    @override
     def reset(self) -> None:
-        """See `Quantity`."""
         super().reset()
         self._units = Units()
 
+    @override
     def merge(self, other: Self) -> None:
-        """See `Quantity`."""
         super().merge(other)
         self._units.merge(other._units)

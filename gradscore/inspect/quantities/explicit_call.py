@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from typing_extensions import override
+
 from ...errors import ConfigError
 from .aggregate import Aggregate, Running, Series
 from .quantity import MODEL, Quantity
@@ -45,8 +47,8 @@ class ExplicitCall(Quantity):
         push = self.push_running if running else self.push_memory
         push(self.train_loss if train else self.other_loss, value)
 
+    @override
     def merge(self, other: Self) -> None:
-        """See `Quantity`."""
         for measure, layers in other.value.items():
             mine = self.value.setdefault(measure, {})
             for layer, aggregate in layers.items():

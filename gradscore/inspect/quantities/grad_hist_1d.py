@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from torch import Tensor
+from typing_extensions import override
 
 from ...errors import ConfigError
 from ...gradients import Factored, PerSample
@@ -54,8 +55,8 @@ class GradHist1d(SampleGradientQuantity):
         self.histograms: dict[str, Histogram] = {}
         self._spans: dict[str, Range] = {}
 
+    @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        """See `SampleGradientQuantity`."""
         del parameter
         if name not in self.histograms:
             self.histograms[name] = Histogram((self.bins,), (self._spans.get(name, self.span),))
@@ -99,8 +100,8 @@ class GradHist1d(SampleGradientQuantity):
                 self._spans = {name: self.adapt.new_range(value) for name, value in largest.items()}
         self.histograms = {}
 
+    @override
     def merge(self, other: Self) -> None:
-        """See `Quantity`."""
         super().merge(other)
         merge_histograms(self.histograms, other.histograms)
 

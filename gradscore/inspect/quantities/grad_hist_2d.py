@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from torch import Tensor
+from typing_extensions import override
 
 from ...gradients import Factored, PerSample
 from .aligned import aligned_blocks
@@ -56,8 +57,8 @@ class GradHist2d(SampleGradientQuantity):
         self.model = Histogram(self.bins, self.spans)
         self.histograms: dict[str, Histogram] = {}
 
+    @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        """See `SampleGradientQuantity`."""
         found = Histogram(self.bins, self.spans)
         values = parameter.detach().flatten()
         if isinstance(gradient, Factored) and gradient.is_outer_product:
@@ -88,8 +89,8 @@ class GradHist2d(SampleGradientQuantity):
         self.model = Histogram(self.bins, self.spans)
         self.histograms = {}
 
+    @override
     def merge(self, other: Self) -> None:
-        """See `Quantity`."""
         super().merge(other)
         self.model.merge(other.model)
         merge_histograms(self.histograms, other.histograms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import override
 
 from .activation import UnitActivation
 from .quantity import TensorQuantity
@@ -25,7 +26,7 @@ class GradientActivation(UnitActivation, TensorQuantity):
 
     name = "gradient activation"
 
+    @override
     def observe(self, name: str, tensor: Tensor) -> None:
-        """See `TensorQuantity`."""
         if tensor.numel():
             self.record_units(name, tensor if tensor.dim() else tensor.reshape(-1), unit_axis=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from .geometry import Geometry, record_geometry
 from .quantity import TensorQuantity
@@ -31,11 +32,11 @@ class GradientGeometry(TensorQuantity):
         self.log_scale = log_scale
         self._geometry = Geometry(correlation=correlation, normalize=normalize)
 
+    @override
     def observe(self, name: str, tensor: Tensor) -> None:
-        """See `TensorQuantity`."""
         record_geometry(self, self._geometry, name, tensor)
 
     def reset(self) -> None:
-        """See `Quantity`; the next batch has no batch before it."""
+        """The next batch has no batch before it."""
         super().reset()
         self._geometry.restart()

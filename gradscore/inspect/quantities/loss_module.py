@@ -31,7 +31,7 @@ class LossModule(OutputQuantity):
         self.train_loss, self.other_loss = train_loss, other_loss
 
     def wants(self, module: nn.Module) -> bool:
-        """See `Quantity`: loss modules of PyTorch and what is derived from them."""
+        """Loss modules of PyTorch and what is derived from them."""
         return isinstance(module, _Loss)
 
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from ...errors import ConfigError
 from ...gradients import Factored, PerSample
@@ -115,13 +116,13 @@ class MeanGSNR(SampleGradientQuantity):
         self.undefined = 0
         self._batch: dict[str, EntryMoments] = {}
 
+    @override
     def start(self, samples: int) -> None:
-        """See `SampleGradientQuantity`."""
         self._batch = {}
         self.undefined += samples < 2
 
+    @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        """See `SampleGradientQuantity`."""
         if isinstance(gradient, Factored) and gradient.is_outer_product:
             _merge(self._batch, name, EntryMoments.of_products(gradient))
             return
@@ -133,8 +134,8 @@ class MeanGSNR(SampleGradientQuantity):
         if parts:
             _merge(self._batch, name, _joined(parts, entries, parameter.numel()))
 
+    @override
     def finish(self) -> None:
-        """See `SampleGradientQuantity`."""
         for name, ratio in self._means(self._batch).items():
             self.record("batch", name, ratio)
         for name, moments in self._batch.items():
@@ -155,14 +156,14 @@ class MeanGSNR(SampleGradientQuantity):
         for name, ratio in self.over_data_set().items():
             yield Row("data set", name, "mean", ratio)
 
+    @override
     def reset(self) -> None:
-        """See `Quantity`."""
         super().reset()
         self.moments = {}
         self.undefined = 0
 
+    @override
     def merge(self, other: Self) -> None:
-        """See `Quantity`."""
         super().merge(other)
         self.undefined += other.undefined
         for name, moments in other.moments.items():

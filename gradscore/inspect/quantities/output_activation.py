@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from .activation import UnitActivation
 from .quantity import OutputQuantity
@@ -30,7 +31,7 @@ class OutputActivation(UnitActivation, OutputQuantity):
         super().__init__(**options)
         self.channel_last = channel_last
 
+    @override
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
-        """See `OutputQuantity`."""
         if output.dim() >= 2 and output.numel() and (self.record_eval or self.is_training(module)):
             self.record_units(layer, output, unit_axis=-1 if self.channel_last else 1)

@@ -6,6 +6,7 @@ from math import prod, sqrt
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from .activation_functions import is_activation
 from .geometry import Geometry, precise_norm, record_geometry
@@ -50,12 +51,12 @@ class OutputGradientGeometry(OutputGradientQuantity):
         self.per_sample, self.reduction, self.log_scale = per_sample, reduction, log_scale
         self._geometry = Geometry(correlation=compute_correlation, normalize=normalize_by_size)
 
+    @override
     def wants(self, module: nn.Module) -> bool:
-        """See `Quantity`."""
         return not (self.skip_activation and is_activation(module))
 
+    @override
     def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
-        """See `OutputGradientQuantity`."""
         del module
         record_geometry(self, self._geometry, layer, gradient)
         if self.per_sample and gradient.dim():
@@ -64,6 +65,6 @@ class OutputGradientGeometry(OutputGradientQuantity):
             self.record(PER_SAMPLE, layer, norms * ((len(gradient) if self.reduction == "mean" else 1) / size))
 
     def reset(self) -> None:
-        """See `Quantity`; the next batch has no batch before it."""
+        """The next batch has no batch before it."""
         super().reset()
         self._geometry.restart()

@@ -6,6 +6,7 @@ from math import sqrt
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from .geometry import precise_norm
 from .quantity import OutputQuantity
@@ -27,8 +28,8 @@ class OutputNorm(OutputQuantity):
         super().__init__(**options)
         self.normalize = normalize
 
+    @override
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
-        """See `OutputQuantity`."""
         if not output.dim() or not output.numel() or not (self.record_eval or self.is_training(module)):
             return
         flat = output.detach().reshape(len(output), -1)

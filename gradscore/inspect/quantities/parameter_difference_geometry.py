@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from .geometry import Geometry, record_geometry
 from .quantity import TensorQuantity
@@ -34,15 +35,15 @@ class ParameterDifferenceGeometry(TensorQuantity):
         self._geometry = Geometry(correlation=correlation, normalize=normalize)
         self._last: dict[str, Tensor] = {}
 
+    @override
     def observe(self, name: str, tensor: Tensor) -> None:
-        """See `TensorQuantity`."""
         tensor = tensor.detach()
         if name in self._last:
             record_geometry(self, self._geometry, name, tensor - self._last[name])
         self._last[name] = tensor.clone()
 
     def reset(self) -> None:
-        """See `Quantity`; the next value begins a new history."""
+        """The next value begins a new history."""
         super().reset()
         self._geometry.restart()
         self._last = {}

@@ -7,6 +7,7 @@ from math import sqrt
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from .geometry import precise_norm
 from .quantity import ModuleQuantity
@@ -27,8 +28,8 @@ class ParameterNorm(ModuleQuantity):
         super().__init__(**options)
         self.attrs, self.normalize = tuple(attrs), normalize
 
+    @override
     def observe(self, layer: str, module: nn.Module) -> None:
-        """See `ModuleQuantity`."""
         for name in self.attrs:
             tensor = getattr(module, name, None)
             if isinstance(tensor, Tensor) and tensor.numel():
