@@ -37,39 +37,49 @@ class By(StrEnum):
     CLASS = "class"
 
 
+SourceArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="CONFIG|RUN",
+        help="A YAML configuration file or a run folder; with --checkpoints, further checkpoints too.",
+        show_default=False,
+    ),
+]
+QuantitiesOption = Annotated[
+    str | None,
+    typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
+]
+ByOption = Annotated[By, typer.Option("--by", help="What makes a group of samples.")]
+CheckpointsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoints",
+        metavar="FILE...",
+        help="Show how a model moved: two or more checkpoints, in order; nothing else is looked at.",
+    ),
+]
+SamplesOption = Annotated[
+    int, typer.Option("--samples", min=1, help="At most so many samples of each split, drawn at random.")
+]
+BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples in a batch.")]
+LossOption = Annotated[
+    str | None, typer.Option("--loss", help="Whose gradients; the first loss of the configuration by default.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where the files go; RUN/inspect, or inspect beside the run folder."),
+]
+
+
 def inspect(
-    source: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="CONFIG|RUN",
-            help="A YAML configuration file or a run folder; with --checkpoints, further checkpoints too.",
-            show_default=False,
-        ),
-    ],
-    quantities: Annotated[
-        str | None,
-        typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
-    ] = None,
-    by: Annotated[By, typer.Option("--by", help="What makes a group of samples.")] = By.SPLIT,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            "--checkpoints",
-            metavar="FILE...",
-            help="Show how a model moved: two or more checkpoints, in order; nothing else is looked at.",
-        ),
-    ] = None,
-    samples: Annotated[
-        int, typer.Option("--samples", min=1, help="At most so many samples of each split, drawn at random.")
-    ] = 256,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples in a batch.")] = 32,
-    loss: Annotated[
-        str | None, typer.Option("--loss", help="Whose gradients; the first loss of the configuration by default.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Where the files go; RUN/inspect, or inspect beside the run folder."),
-    ] = None,
+    source: SourceArgument,
+    quantities: QuantitiesOption = None,
+    by: ByOption = By.SPLIT,
+    checkpoint: CheckpointsOption = None,
+    samples: SamplesOption = 256,
+    batch_size: BatchOption = 32,
+    loss: LossOption = None,
+    out: OutOption = None,
     settings: SetOption = None,
     trust_code: TrustOption = False,
 ) -> None:
@@ -87,10 +97,7 @@ def inspect(
         return
     if len(source) > 1:
         raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
-    from gradscore.inspect import (
-        inspect_config,
-        write_inspection,  # these import PyTorch, which help need not wait for
-    )
+    from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
 
     config, folder = _opened(source[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,37 +20,49 @@ from .rendering import say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gradscore.data import UserImages
     from gradscore.deployment import Scorer
 
 EXPLAINED = 5
 NAMES = {"wrong": "wrong", "ood": "OOD"}
 
+BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.")]
+SamplesArgument = Annotated[
+    list[str], typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz or Parquet files.")
+]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.")]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
+]
+FailOption = Annotated[
+    bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
+]
+AlphaOption = Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")]
+ColumnOption = Annotated[str | None, typer.Option("--column", help="The column of Parquet files with the images.")]
+BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
+DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="SOURCE", help="Where the model's code is now, if it was moved.")
+]
+WeightsOption = Annotated[
+    Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
+]
+HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")]
+
 
 def score(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.")],
-    samples: Annotated[
-        list[str], typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz or Parquet files.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
-    ] = False,
-    fail_on_reject: Annotated[
-        bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
-    ] = False,
-    alpha: Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")] = None,
-    column: Annotated[str | None, typer.Option("--column", help="The column of Parquet files with the images.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")] = 64,
-    device: Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")] = DeviceChoice.AUTO,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="SOURCE", help="Where the model's code is now, if it was moved.")
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
-    ] = None,
-    sha256: Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")] = None,
+    bundle: BundleArgument,
+    samples: SamplesArgument,
+    out: OutOption = None,
+    explain: ExplainOption = False,
+    fail_on_reject: FailOption = False,
+    alpha: AlphaOption = None,
+    column: ColumnOption = None,
+    batch_size: BatchOption = 64,
+    device: DeviceOption = DeviceChoice.AUTO,
+    model: ModelOption = None,
+    weights: WeightsOption = None,
+    sha256: HashOption = None,
     trust_code: TrustOption = False,
 ) -> None:
     """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
@@ -57,22 +70,33 @@ def score(
     Example: gradscore score scorer.gradscore photos/ --out scores.parquet --explain --trust-code
     """
     from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
-    from gradscore.deployment import Scorer, score_stream, table_writer
+    from gradscore.deployment import Scorer
 
     sources = open_user_images(samples, column=column)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
-    total = sum(map(len, sources))
-    strongest = EXPLAINED if explain else 0
-    console, counts, first_error = Console(), Counter[str](), ""
+    counts = _scored(scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
+    if counts["error"] == sum(counts.values()):
+        raise typer.Exit(2)
+    if fail_on_reject and counts["reject"] + counts["error"]:
+        raise typer.Exit(1)
+
+
+def _scored(
+    scorer: Scorer, sources: Sequence[UserImages], *, out: Path | None, batch_size: int, explain: int
+) -> Counter[str]:
+    """Scores all images, shows or writes the results, and counts the decisions."""
+    from gradscore.deployment import score_stream, table_writer
+
+    console, errors = Console(), Console(stderr=True)
+    counts, first_error, total = Counter[str](), "", sum(map(len, sources))
     with ExitStack() as stack:
-        write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=strongest)))
-        raw = (image for source in sources for image in source)
+        write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=explain)))
         # Lines on the terminal show how far it is; a bar among them would be in the way.
-        errors = Console(stderr=True)
         hidden = write is None or not errors.is_terminal
+        raw = (image for source in sources for image in source)
         shown = track(raw, "scoring", total=total, console=errors, transient=True, disable=hidden)
-        for table in score_stream(scorer, shown, batch_size=batch_size, explain=strongest):
+        for table in score_stream(scorer, shown, batch_size=batch_size, explain=explain):
             counts.update(table["decision"])
             first_error = first_error or next((error for error in table["error"] if error), "")
             if write is not None:
@@ -82,10 +106,7 @@ def score(
             else:
                 _print_rows(console, table, scorer)
     _print_summary(console, counts, first_error=first_error, out=out)
-    if counts["error"] == total:
-        raise typer.Exit(2)
-    if fail_on_reject and counts["reject"] + counts["error"]:
-        raise typer.Exit(1)
+    return counts
 
 
 def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:

@@ -111,9 +111,7 @@ def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) ->
 
 
 def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(run.config.extract.seed)
-        model = build_model(run.config.model, trust_code=trust_code)
+    model = build_model(run.config.model, seed=run.config.extract.seed, trust_code=trust_code)
     wanted = run.manifest["inputs"]["model"]["weights_sha256"]
     got = weights_sha256(model)
     if got != wanted:

@@ -242,10 +242,9 @@ def _reason(fired: Mapping[str, bool]) -> str:
 
 
 def _built(config: ModelConfig, bundle: Bundle, *, trust_code: bool) -> nn.Module:
+    model = build_model(config, trust_code=trust_code)
     if bundle.weights is None or config.checkpoint is not None:
-        return build_model(config, trust_code=trust_code)
-    with torch.random.fork_rng():  # the random weights it starts with are replaced
-        model = build_model(config, trust_code=trust_code)
+        return model
     try:
         model.load_state_dict(bundle.weights)
     except RuntimeError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from ..config import Config
 from ..data import TEST, collate
@@ -32,9 +31,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     """
     device = resolve_device(config.extract.device)
     check_names(config.features)
-    with torch.random.fork_rng():
-        torch.manual_seed(config.extract.seed)
-        model = build_model(config.model, trust_code=trust_code)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
     dataset = open_datasets(config, only=[TEST])[TEST]
     chosen = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import nn
 
 from ..columns import COSINE
 from ..config import Config, FeaturesConfig
@@ -119,7 +118,7 @@ def extract(
     config = config if out is None else config.model_copy(update={"run": out.absolute()})
     device = resolve_device(config.extract.device)
     check_names(config.features)
-    model = _seeded_model(config, trust_code=trust_code)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code)
     groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
     datasets = open_datasets(config)
     fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
@@ -209,12 +208,6 @@ class _Task:
             self.extractor, fit, self.writer, config=self.config, progress=lambda done: self.counter.add(FIT, done)
         )
         self.extractor.compare_with(means)
-
-
-def _seeded_model(config: Config, *, trust_code: bool) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(config.extract.seed)
-        return build_model(config.model, trust_code=trust_code)
 
 
 def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) -> None:

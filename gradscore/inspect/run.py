@@ -125,9 +125,7 @@ def inspect_config(
         raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}")
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
-    with torch.random.fork_rng():
-        torch.manual_seed(config.extract.seed)
-        model = build_model(config.model, trust_code=trust_code).to(device)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code).to(device)
     chosen, notices = choose(config, model, open_datasets(config), samples=samples, batch_size=batch_size)
     if config.model.checkpoint is None:
         notices.append("model.checkpoint is null: these are the gradients of random weights")

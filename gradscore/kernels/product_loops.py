@@ -218,6 +218,64 @@ def _reach(size: int, step: int, origin: int, limit: int) -> tuple[int, int]:
 reach = compiled(_reach)
 
 
+def _copy_windows(
+    pixels: Floats,
+    image: tuple[int, int, int, int],
+    shape: tuple[int, int],
+    kernel: tuple[int, int],
+    steps: tuple[int, int],
+    gaps: tuple[int, int],
+    padding: tuple[int, int],
+    whole: bool,
+    stretch: int,
+    windows: Floats,
+) -> None:
+    """Copies the rows that windows touch, of one sample, for every horizontal tap.
+
+    Args:
+        pixels: of all images.
+        image: number of the sample, and its channels, height and width.
+        shape: rows and columns of positions.
+        kernel: taps, vertical and horizontal.
+        steps: between windows.
+        gaps: between taps.
+        padding: around the image.
+        whole: copy the rows under each vertical tap; otherwise those that are a vertical step apart, once.
+        stretch: elements for each tap and channel.
+        windows: where they go; what lies beyond the image is zero there and stays so.
+    """
+    row, channels, height, width = image
+    rows, columns = shape
+    taps, shifts = kernel
+    planes = steps[0]
+    used = stretch // (planes * columns)
+    for channel in range(channels):
+        plane = (row * channels + channel) * height * width
+        for shift in range(shifts):
+            origin = shift * gaps[1] - padding[1]
+            first, count = reach(width, steps[1], origin, columns)
+            corner = plane + first * steps[1] + origin
+            for part in range(taps if whole else planes):
+                at = ((part * shifts + shift) * channels + channel) * stretch
+                above, lines = part * gaps[0] - padding[0], rows
+                if not whole:
+                    at = ((shift * channels + channel) * planes + part) * used * columns
+                    above, lines = part - padding[0], used
+                top, lines = reach(height, planes, above, lines)
+                copy_lines(
+                    pixels,
+                    corner + (top * planes + above) * width,
+                    (planes * width, steps[1]),
+                    windows,
+                    at + top * columns + first,
+                    columns,
+                    (lines, count),
+                )
+
+
+copy_windows = compiled(_copy_windows)
+
+
 def _sum_windows(
     functions: tuple[int, int],
     left: Floats,
@@ -241,47 +299,25 @@ def _sum_windows(
     channels, height, width = image.shape[2:]
     taps, shifts = kernel
     positions = rows * columns
-    planes = steps[0]
     used = (steps[0] * (rows - 1) + gaps[0] * (taps - 1)) // steps[0] + 1
     whole = shifts * channels < FEW_ROWS and taps * shifts * channels * positions <= WINDOWS
     inner = shifts * channels * (taps if whole else 1)
-    stretch = positions if whole else planes * used * columns
-    windows = np.zeros(inner * stretch, np.float32)  # what lies beyond the image stays zero
+    stretch = positions if whole else steps[0] * used * columns
+    windows = np.zeros(inner * stretch, np.float32)
     buffer = np.empty(min(out * inner, BUFFER), np.float32)
     scratch = np.empty(SCRATCH, np.int64)
     begin(found[start:stop])
     pixels = image.reshape(-1)
     for row in range(start, stop):
-        for channel in range(channels):
-            plane = (row * channels + channel) * height * width
-            for shift in range(shifts):
-                origin = shift * gaps[1] - padding[1]
-                first, count = reach(width, steps[1], origin, columns)
-                corner = plane + first * steps[1] + origin
-                # Whole: the rows under each vertical tap. Otherwise: those that are a vertical step apart.
-                for part in range(taps if whole else planes):
-                    at = ((part * shifts + shift) * channels + channel) * stretch
-                    above, lines = part * gaps[0] - padding[0], rows
-                    if not whole:
-                        at = ((shift * channels + channel) * planes + part) * used * columns
-                        above, lines = part - padding[0], used
-                    top, lines = reach(height, planes, above, lines)
-                    copy_lines(
-                        pixels,
-                        corner + (top * planes + above) * width,
-                        (planes * width, steps[1]),
-                        windows,
-                        at + top * columns + first,
-                        columns,
-                        (lines, count),
-                    )
+        sizes = (row, channels, height, width)
+        copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)
         one = (left.ctypes.data + SIZE * row * out * positions, positions)
         for tap in range(1 if whole else taps):
             down = tap * gaps[0]
-            offset = 0 if whole else (down % planes * used + down // planes) * columns
+            offset = 0 if whole else (down % steps[0] * used + down // steps[0]) * columns
             other = (windows.ctypes.data + SIZE * offset, stretch)
-            flags, sizes = (TRANSPOSED, AS_IT_IS), (out, inner, positions)
-            sum_product(functions[0], flags, sizes, one, other, buffer, scratch, found[row])
+            flags, product = (TRANSPOSED, AS_IT_IS), (out, inner, positions)
+            sum_product(functions[0], flags, product, one, other, buffer, scratch, found[row])
     call_with_int(functions[1], np.int32(before))
 
 

@@ -40,11 +40,12 @@ READING_ERRORS = (
 """What reading a damaged file raises."""
 
 
-def build_model(config: ModelConfig, *, trust_code: bool = False) -> nn.Module:
+def build_model(config: ModelConfig, *, seed: int = 0, trust_code: bool = False) -> nn.Module:
     """Builds a classifier and loads its weights.
 
     Args:
         config: source, arguments and checkpoint.
+        seed: of the random weights that no checkpoint replaces; the state of the random numbers outside stays as it is.
         trust_code: allow a `python:` source, whose code is run.
 
     Returns:
@@ -54,14 +55,16 @@ def build_model(config: ModelConfig, *, trust_code: bool = False) -> nn.Module:
         ModelError: the source or the checkpoint cannot be used.
     """
     kind, _, name = config.source.partition(":")
-    if kind == "torchvision":
-        model = _from_torchvision(name, config.arguments)
-    elif kind == "python":
-        model = _from_python(name, config.arguments, trust_code=trust_code)
-    else:
-        raise ModelError(
-            f"model.source {config.source!r}: wanted torchvision:<name> or python:<file or module>:<factory>"
-        )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if kind == "torchvision":
+            model = _from_torchvision(name, config.arguments)
+        elif kind == "python":
+            model = _from_python(name, config.arguments, trust_code=trust_code)
+        else:
+            raise ModelError(
+                f"model.source {config.source!r}: wanted torchvision:<name> or python:<file or module>:<factory>"
+            )
     if config.checkpoint is not None:
         load_checkpoint(model, config.checkpoint)
     return model.cpu().eval().requires_grad_(True)
