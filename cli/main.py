@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from importlib.metadata import version
-from typing import Annotated, Any
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -22,9 +27,12 @@ from .inspect import inspect
 from .options import INTERRUPTED
 from .score import score
 
+BUG = 70
+"""The exit code of what was not foreseen, as in sysexits.h."""
+
 
 class _ErrorsAsMessages(TyperGroup):
-    """Turns errors raised on purpose into one line on standard error and the exit code of their class."""
+    """Turns errors into one line on standard error and an exit code; none of them is a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -35,6 +43,30 @@ class _ErrorsAsMessages(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # see main
+        except OSError as error:
+            where = "" if error.filename is None else f"{error.filename}: "
+            typer.echo(
+                f"error: {where}{error.strerror or error}; check the path, its permissions and the disk", err=True
+            )
+            raise typer.Exit(GradscoreError.exit_code) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("click", "typer"):
+                raise  # how a command ends, or wrong usage
+            typer.echo(f"internal error: {type(error).__name__}: {error}\n{_report(error)}", err=True)
+            raise typer.Exit(BUG) from None
+
+
+def _report(error: Exception) -> str:
+    """Writes down what happened and says where; the traceback itself where it cannot be written."""
+    lines = "".join(traceback.format_exception(error))
+    try:
+        with NamedTemporaryFile("w", prefix="gradscore-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(f"gradscore {version('gradscore')}\n{' '.join(sys.argv)}\n\n{lines}")
+    except OSError:
+        return lines
+    return f"this is a bug in gradscore; please report it with {file.name}, which holds the traceback"
 
 
 app = typer.Typer(
@@ -74,5 +106,23 @@ def _options(
 
 
 def main() -> None:
-    """Runs the command line and exits with 0 (fine), 1 (a gate failed), 2 (unusable input), 3 (inconclusive) or 130."""
-    app(prog_name="gradscore")
+    """Runs the command line.
+
+    Exits with 0 (fine), 1 (a gate failed), 2 (unusable input), 3 (inconclusive), 70 (a bug) or 130 (interrupted).
+    """
+    nowhere = _is_nowhere(sys.stdout)
+    try:
+        app(prog_name="gradscore")
+    except SystemExit as end:
+        # Whoever read the output has seen enough of it (gradscore ... | head). Typer and Rich then end with 1: one puts
+        # a wrapper in the place of standard output, the other leads it nowhere.
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper" or (_is_nowhere(sys.stdout) and not nowhere):
+            end.code = 0
+        raise
+
+
+def _is_nowhere(stream: TextIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), Path(os.devnull).stat())
+    except (OSError, ValueError):
+        return False

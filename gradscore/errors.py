@@ -39,6 +39,10 @@ class StoreError(GradscoreError):
     """A run folder that is damaged, missing a part, or made from other inputs."""
 
 
+class OutputError(GradscoreError):
+    """A target that cannot be written."""
+
+
 class EvaluationError(GradscoreError):
     """Features from which nothing can be fitted or reported."""
 

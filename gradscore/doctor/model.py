@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError, CoupledSamplesError, EngineError
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
+from ..system import full_precision
 from .accuracy import check_accuracy
 from .findings import Diagnosis, Finding, note, problem, some, warning
 from .gradients import Magnitudes, check_magnitudes
@@ -71,7 +72,7 @@ def check_model(
         findings.append(note("compiled model", "torch.compile hides the parameters; score compiled._orig_mod instead"))
     findings += check_modules(inner)
     engine = Engine(dict(inner.named_parameters()))
-    with evaluating(inner), warnings.catch_warnings():
+    with evaluating(inner), full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the findings say it
         if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
             findings += _check_outputs(inner, batch, engine, head, labels, declared_accuracy)

@@ -21,7 +21,7 @@ from ..errors import ConfigError, StoreError
 from ..gradients import PerSample, Sink, sample_slices
 from ..losses import LogitGradient
 from ..store import MEAN_GRADIENTS, RunFolder
-from ..system import replacing
+from ..system import write_bytes
 
 MEMORY_LIMIT = 1 << 31
 """Bytes that the sums of all losses, classes and parameters may take."""
@@ -240,8 +240,7 @@ def check_memory(*, losses: Sequence[str], parameters: Mapping[str, Tensor], num
 def write_means(run: Path, means: MeanGradients) -> str:
     """Writes mean gradients to a run folder and returns the SHA-256 of the file."""
     content = means.to_bytes()
-    with replacing(run / MEAN_GRADIENTS) as temporary:
-        temporary.write_bytes(content)
+    write_bytes(run / MEAN_GRADIENTS, content)
     return hashlib.sha256(content).hexdigest()
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import torch
-
 from ..columns import COSINE
 from ..config import Config, FeaturesConfig
 from ..data import FIT, SampleDataset, collate, count_shards, load_batches, plan_batches
@@ -139,7 +137,7 @@ def extract(
         last_layer=layer,
     )
     was_complete = is_complete(config.run, check_target(config.run, inputs))
-    with warnings.catch_warnings(), torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
             _warm_up(extractor, datasets["in_dist.fit"], config=config)

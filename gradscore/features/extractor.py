@@ -18,6 +18,7 @@ from ..losses import LOSSES
 from ..models import Call, LastLayer
 from ..statistics import find_statistic, reduce_gradients
 from ..store import ShardRows, Skipped
+from ..system import full_precision
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
 
@@ -110,9 +111,10 @@ class Extractor:
             ModelError: as `values`.
             CoupledSamplesError: the output for an image depends on the others of its batch.
         """
-        self._forward(images)
         loss = LOSSES[self._features.losses[0]]
-        prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
+        with full_precision():
+            self._forward(images)
+            prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
 
     def values(self, images: Tensor, *, leave_out: bool = False) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
@@ -149,12 +151,13 @@ class Extractor:
     def _in_parts(self, images: Tensor, compute: Callable[[Tensor], None]) -> None:
         """Calls `compute` with all images in order, as many at a time as memory allows."""
         start = 0
-        while start < len(images):
-            part = images[start : start + (self._fitting or len(images))]
-            if self._if_memory_allows(part, compute):
-                start += len(part)
-            else:
-                self._halve(len(part))
+        with full_precision():
+            while start < len(images):
+                part = images[start : start + (self._fitting or len(images))]
+                if self._if_memory_allows(part, compute):
+                    start += len(part)
+                else:
+                    self._halve(len(part))
 
     def _if_memory_allows(self, images: Tensor, compute: Callable[[Tensor], None]) -> bool:
         try:

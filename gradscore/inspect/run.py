@@ -17,7 +17,7 @@ from ..features import open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
 from ..models import build_model
-from ..system import resolve_device
+from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
 from .findings import findings, looked_for
 from .inspector import Inspector
@@ -164,7 +164,7 @@ def inspect_groups(
     engine = Engine(dict(model.named_parameters()))
     task = _Task(model, engine, loss)
     sampled = [quantity for quantity in templates if isinstance(quantity, SampleGradientQuantity)]
-    with warnings.catch_warnings():
+    with full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices say it
         for group in images.values() if sampled else ():
             first = group[:batch_size].to(device)

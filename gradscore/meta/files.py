@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..errors import StoreError
-from ..system import replacing, write_text
+from ..system import write_bytes, write_text
 
 SCHEMA = 2
 ARRAYS = "arrays.safetensors"
@@ -26,8 +26,7 @@ Arrays = dict[str, NDArray[np.float64]]
 def write_model(folder: Path, arrays: Mapping[str, NDArray[np.float64]], description: Mapping[str, Any]) -> None:
     """Writes the two files of a model; the description comes last and holds a checksum of the arrays."""
     content = save({name: np.ascontiguousarray(values) for name, values in arrays.items()})
-    with replacing(folder / ARRAYS) as temporary:
-        temporary.write_bytes(content)
+    write_bytes(folder / ARRAYS, content)
     whole = {"schema": SCHEMA, "arrays_sha256": hashlib.sha256(content).hexdigest(), **description}
     write_text(folder / DESCRIPTION, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 

@@ -10,15 +10,14 @@ from safetensors.numpy import load_file, save
 
 from ..errors import StoreError
 from ..models import Head
-from ..system import replacing
+from ..system import write_bytes
 
 NAME = "head.safetensors"
 
 
 def write_head(run: Path, head: Head) -> None:
     """Writes the last layer to a run folder."""
-    with replacing(run / NAME) as temporary:
-        temporary.write_bytes(save({"weight": np.ascontiguousarray(head.weight), "bias": head.bias}))
+    write_bytes(run / NAME, save({"weight": np.ascontiguousarray(head.weight), "bias": head.bias}))
 
 
 def read_head(run: Path) -> Head:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from .arrays import BoolArray, FloatArray, IntArray
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
-from .files import is_temporary, only_writer, remove_temporaries, replacing, write_text
+from .files import is_temporary, only_writer, remove_temporaries, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .names import closest, some
+from .numerics import full_precision
 from .registry import Registry, first_line
 from .torchvision_compat import import_torchvision
 
@@ -30,6 +31,7 @@ __all__ = [
     "closest",
     "file_sha256",
     "first_line",
+    "full_precision",
     "import_torchvision",
     "is_temporary",
     "only_writer",
@@ -39,5 +41,7 @@ __all__ = [
     "sha256",
     "some",
     "without_repeats",
+    "write_bytes",
     "write_text",
+    "writing",
 ]

@@ -63,6 +63,16 @@ ENDS = {
     "a gate failed": (GateFailedError("it got worse"), 1, "error: it got worse\n"),
     "inconclusive": (InconclusiveError("too few"), 3, "error: too few\n"),
     "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted\n"),
+    "no permission": (
+        PermissionError(13, "Permission denied", "/data"),
+        2,
+        "error: /data: Permission denied; check the path, its permissions and the disk\n",
+    ),
+    "full disk": (
+        OSError(28, "No space left on device"),
+        2,
+        "error: No space left on device; check the path, its permissions and the disk\n",
+    ),
 }
 
 
@@ -80,3 +90,25 @@ def test_errors_become_messages_and_exit_codes(error: GradscoreError, code: int,
 
     result = CliRunner().invoke(failing, ["fail"])
     assert (result.exit_code, result.stderr) == (code, message)
+
+
+def test_a_bug_is_said_and_its_traceback_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def surprise(*_arguments: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr("gradscore.store.RunFolder", surprise)
+    result = CliRunner().invoke(app, ["fit-meta", "run"])
+    (written,) = tmp_path.glob("gradscore-*.txt")
+    assert result.exit_code == 70
+    assert "internal error: ZeroDivisionError: by nothing\nthis is a bug" in result.stderr
+    assert str(written) in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "in surprise" in written.read_text()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    script = f"{sys.executable} -m gradscore_cli --help | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
