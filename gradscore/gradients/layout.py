@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from ..system import repeatable_kernels
 from .graph import Gradients, Graph, half_precision
 from .passes import backward_to
 
@@ -148,7 +149,7 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
 
     moderate = _moderate(grad_outputs)
     scaled = torch.ldexp(moderate, powers.reshape(-1, *[1] * (moderate.dim() - 1))).to(moderate.dtype)
-    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+    with repeatable_kernels():
         backward_to(outputs, moderate, graph, nodes, note, retain_graph=True)
         backward_to(outputs, scaled, graph, nodes, compare, retain_graph=True)
     return layouts

@@ -7,7 +7,8 @@ what enters the last layer, `layer_watch` what layers put out. `settings` is the
 
 from __future__ import annotations
 
-from .build import build_model, load_checkpoint, read_weights
+from .build import build_model
+from .checkpoint import load_checkpoint, read_weights
 from .identity import code_sha256, is_file_source, weights_sha256
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners

@@ -1,4 +1,4 @@
-"""Classifiers: where their code comes from, and their weights."""
+"""Classifiers: where their code comes from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import hashlib
 import importlib
 import importlib.util
 import os
-import pickle
-import struct
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,28 +14,15 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import ModelError
-from ..system import import_torchvision, some
+from ..system import import_torchvision
+from .checkpoint import load_checkpoint
 from .settings import ModelConfig
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
 """Environment variable that allows `python:` models when set to 1."""
-
-NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
-"""Keys under which training scripts put the weights among other things."""
-
-COUNTER = "num_batches_tracked"
-"""Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
-
-READING_ERRORS = (
-    *(OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
-    *(AssertionError, struct.error, SafetensorError),
-)
-"""What reading a damaged file raises."""
 
 
 def build_model(config: ModelConfig, *, seed: int = 0, trust_code: bool = False) -> nn.Module:
@@ -68,50 +53,6 @@ def build_model(config: ModelConfig, *, seed: int = 0, trust_code: bool = False)
     if config.checkpoint is not None:
         load_checkpoint(model, config.checkpoint)
     return model.cpu().eval().requires_grad_(True)
-
-
-def load_checkpoint(model: nn.Module, path: Path) -> None:
-    """Loads weights from a `.safetensors` file, or from a `.pt` or `.pth` file without running any code in it.
-
-    A state dict nested under `state_dict` or `model`, and names that all begin with `module.`, are understood.
-
-    Args:
-        model: takes the weights.
-        path: the file.
-
-    Raises:
-        ModelError: the file cannot be read or its weights do not fit the model.
-    """
-    state = read_weights(path)
-    wanted = model.state_dict()
-    problems = {
-        "missing": [name for name in wanted if name not in state and not name.endswith(COUNTER)],
-        "unexpected": [name for name in state if name not in wanted],
-        "of another shape": [
-            f"{name} (model {tuple(wanted[name].shape)}, file {tuple(state[name].shape)})"
-            for name in wanted
-            if name in state and state[name].shape != wanted[name].shape
-        ],
-    }
-    found = [f"{len(names)} {kind}: {some(names)}" for kind, names in problems.items() if names]
-    if found:
-        raise ModelError(
-            f"checkpoint {path} does not fit the model: {'; '.join(found)}. "
-            "Check model.source, model.arguments and the number of classes"
-        )
-    model.load_state_dict(state, strict=False)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name, on the CPU; formats as for `load_checkpoint`.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ModelError: the file cannot be read or holds something else.
-    """
-    return _unwrapped(_read(path), path)
 
 
 def _from_torchvision(name: str, arguments: Mapping[str, Any]) -> nn.Module:
@@ -175,36 +116,3 @@ def _made(make: Callable[[], object], source: str, arguments: Mapping[str, Any])
     if not isinstance(model, nn.Module):
         raise ModelError(f"{source} returned {type(model).__name__}, wanted a torch.nn.Module")
     return model
-
-
-def _read(path: Path) -> object:
-    if not path.is_file():
-        raise ModelError(f"checkpoint {path} does not exist")
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        if path.suffix in (".pt", ".pth"):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ModelError(
-            f"checkpoint {path} holds more than plain weights and is refused, since reading it could run code; "
-            "save model.state_dict() alone, or use safetensors"
-        ) from error
-    except READING_ERRORS as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ModelError(f"checkpoint {path} cannot be read: {reason}; is it damaged?") from error
-    raise ModelError(f"checkpoint {path}: wanted .safetensors, .pt or .pth, got {path.suffix or 'no extension'}")
-
-
-def _unwrapped(content: object, path: Path) -> dict[str, Tensor]:
-    for key in NESTED_KEYS:
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-            break
-    if not isinstance(content, Mapping) or not content:
-        raise ModelError(f"checkpoint {path} holds {type(content).__name__}, wanted a state dict")
-    wrong = [str(name) for name, value in content.items() if not isinstance(value, Tensor)]
-    if wrong:
-        raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}")
-    prefix = "module." if all(str(name).startswith("module.") for name in content) else ""
-    return {str(name)[len(prefix) :]: value for name, value in content.items()}

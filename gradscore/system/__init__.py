@@ -11,7 +11,7 @@ from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, a
 from .files import is_temporary, only_writer, remove_temporaries, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .names import closest, some
-from .numerics import full_precision
+from .numerics import full_precision, repeatable_kernels
 from .registry import Registry, first_line
 from .torchvision_compat import import_torchvision
 
@@ -36,6 +36,7 @@ __all__ = [
     "is_temporary",
     "only_writer",
     "remove_temporaries",
+    "repeatable_kernels",
     "replacing",
     "resolve_device",
     "sha256",

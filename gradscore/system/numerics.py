@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-EXACT = "ieee"
-
 
 @contextmanager
 def full_precision() -> Iterator[None]:
@@ -19,17 +17,46 @@ def full_precision() -> Iterator[None]:
     process has switched on must not show in them. Everything is as it was afterwards. `features.autocast` stays what it
     is: the network then runs in half precision because the settings say so.
     """
-    cudnn: Any = torch.backends.cudnn
-    mkldnn: Any = torch.backends.mkldnn
     with ExitStack() as stack:
-        for backend in (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn):
-            stack.callback(_set, backend, backend.fp32_precision)
-            _set(backend, EXACT)
-        stack.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
-        stack.callback(setattr, cudnn, "deterministic", cudnn.deterministic)
-        cudnn.benchmark, cudnn.deterministic = False, True
+        stack.enter_context(repeatable_kernels())
+        try:
+            _switch_off(stack)
+        except RuntimeError:  # the host speaks the newer language of settings, and PyTorch minds mixing the two
+            _switch_off_each(stack)
         yield
 
 
-def _set(backend: Any, precision: str) -> None:
-    backend.fp32_precision = precision
+@contextmanager
+def repeatable_kernels() -> Iterator[None]:
+    """Has cuDNN take the same kernel every time."""
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
+
+
+def _switch_off(stack: ExitStack) -> None:
+    """Through the settings that all versions of PyTorch know; `RuntimeError` where the host used the others."""
+    cudnn: Any = torch.backends.cudnn
+    matmul, convolution = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    backends: Any = torch.backends
+    if backends.fp32_precision != "none":
+        raise RuntimeError("a precision for everything is set, which these settings do not override")
+    for backend in (torch.backends.cuda.matmul, backends.mkldnn.matmul):  # the settings below make "none" explicit
+        stack.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
+    stack.callback(torch.set_float32_matmul_precision, matmul)
+    torch.set_float32_matmul_precision("highest")
+    stack.callback(setattr, cudnn, "allow_tf32", convolution)
+    cudnn.allow_tf32 = False
+
+
+def _switch_off_each(stack: ExitStack) -> None:
+    """Through one setting for each kind of product."""
+    cudnn: Any = torch.backends.cudnn
+    mkldnn: Any = torch.backends.mkldnn
+    for backend in (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn):
+        stack.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
+        backend.fp32_precision = "ieee"

@@ -1,15 +1,13 @@
 """Models from their sources and checkpoints, and every way in which these can be unusable."""
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.errors import ModelError
-from gradscore.models.build import build_model, load_checkpoint
+from gradscore.models.build import build_model
 from gradscore.models.settings import ModelConfig
 
 SOURCE = """
@@ -44,16 +42,6 @@ def make_config(source: str, **settings: object) -> ModelConfig:
 def source(tmp_path: Path) -> str:
     (tmp_path / "net.py").write_text(SOURCE)
     return f"python:{tmp_path / 'net.py'}"
-
-
-def save_half(content: object, path: Path) -> None:
-    torch.save(content, path)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def save_half_safetensors(content: dict, path: Path) -> None:
-    save_file(content, path)
-    path.write_bytes(path.read_bytes()[:-5])
 
 
 def test_model_is_ready_to_compute_gradients(source: str) -> None:
@@ -136,100 +124,3 @@ def test_source_file_that_does_not_import(tmp_path: Path, code: str, message: st
     (tmp_path / "net.py").write_text(code)
     with pytest.raises(ModelError, match=f"importing the model source .*net.py failed: {message}"):
         build_model(make_config(f"python:{tmp_path}/net.py:net"), trust_code=True)
-
-
-CHECKPOINTS = {
-    "safetensors": ("model.safetensors", save_file, lambda state: state),
-    "pt": ("model.pt", torch.save, lambda state: state),
-    "pth": ("model.pth", torch.save, lambda state: state),
-    "nested under state_dict": ("model.pt", torch.save, lambda state: {"epoch": 3, "state_dict": state}),
-    "nested under model": ("model.pt", torch.save, lambda state: {"model": state, "optimizer": {}}),
-    "module. prefix": ("model.pt", torch.save, lambda state: {f"module.{name}": state[name] for name in state}),
-    "nested and prefixed": (
-        "model.pt",
-        torch.save,
-        lambda state: {"state_dict": {f"module.{name}": state[name] for name in state}},
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "save", "wrap"), CHECKPOINTS.values(), ids=CHECKPOINTS)
-def test_checkpoint_is_loaded(tmp_path: Path, source: str, name: str, save, wrap) -> None:
-    state = make_net().state_dict()
-    save(wrap(state), tmp_path / name)
-    model = build_model(make_config(f"{source}:net", checkpoint=tmp_path / name), trust_code=True)
-    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
-
-
-def test_checkpoint_without_step_counters_is_loaded(tmp_path: Path) -> None:
-    state = make_net().state_dict()
-    del state["2.num_batches_tracked"]
-    torch.save(state, tmp_path / "model.pt")
-    model = make_net()
-    load_checkpoint(model, tmp_path / "model.pt")
-    assert torch.equal(model.state_dict()["0.weight"], state["0.weight"])
-
-
-STATE = {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}
-MANY = {f"extra{number}": torch.zeros(1) for number in range(20)}
-MISFITS = {
-    "missing": ({"weight": STATE["weight"]}, "1 missing: bias"),
-    "unexpected": ({**STATE, "scale": torch.zeros(1)}, "1 unexpected: scale"),
-    "wrong shape": ({**STATE, "bias": torch.zeros(5)}, r"bias \(model \(2,\), file \(5,\)\)"),
-    "a long list": ({**STATE, **MANY}, r"20 unexpected: extra0, .*, extra7 and 12 more\."),
-    "not tensors": ({**STATE, "epoch": 3}, "1 entries that are not tensors: epoch"),
-    "a list": ([1, 2], "holds list, wanted a state dict"),
-    "nothing": ({}, "holds dict, wanted a state dict"),
-}
-
-
-@pytest.mark.parametrize(("state", "message"), MISFITS.values(), ids=MISFITS)
-def test_checkpoint_that_does_not_fit(tmp_path: Path, state: object, message: str) -> None:
-    torch.save(state, tmp_path / "model.pt")
-    model = nn.Linear(3, 2)
-    before = model.weight.detach().clone()
-    with pytest.raises(ModelError, match=message):
-        load_checkpoint(model, tmp_path / "model.pt")
-    assert torch.equal(model.weight, before)
-
-
-DAMAGED = {
-    "truncated pt": ("model.pt", save_half, "cannot be read"),
-    "truncated safetensors": ("model.safetensors", save_half_safetensors, "is it damaged"),
-    "empty pt": ("model.pt", lambda _, path: path.write_bytes(b""), "is it damaged"),
-    "empty safetensors": ("model.safetensors", lambda _, path: path.write_bytes(b""), "is it damaged"),
-    "text": ("model.pt", lambda _, path: path.write_text("hello"), "model.pt"),
-    "unknown extension": ("model.onnx", save_file, "wanted .safetensors, .pt or .pth, got .onnx"),
-    "missing": ("model.pt", lambda _, path: None, "does not exist"),
-}
-
-
-@pytest.mark.parametrize(("name", "save", "message"), DAMAGED.values(), ids=DAMAGED)
-def test_unreadable_checkpoint(tmp_path: Path, name: str, save, message: str) -> None:
-    save(STATE, tmp_path / name)
-    with pytest.raises(ModelError, match=message):
-        load_checkpoint(nn.Linear(3, 2), tmp_path / name)
-
-
-class Payload:
-    """Unpickling this makes a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-LEGACY = {"zip format": True, "legacy format": False}
-
-
-@pytest.mark.parametrize("zipped", LEGACY.values(), ids=LEGACY)
-def test_code_in_a_checkpoint_does_not_run(tmp_path: Path, zipped: bool) -> None:
-    path = tmp_path / "model.pt"
-    torch.save({**STATE, "extra": Payload(tmp_path / "ran")}, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ModelError, match="holds more than plain weights and is refused"):
-        load_checkpoint(nn.Linear(3, 2), path)
-    assert not (tmp_path / "ran").exists()
-    torch.load(path, weights_only=False)
-    assert (tmp_path / "ran").exists()  # the payload is a real one

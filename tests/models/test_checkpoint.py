@@ -1,0 +1,179 @@
+"""Weights from files of every kind, and files that are something else."""
+
+import os
+import pickle
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from gradscore.errors import ModelError
+from gradscore.models.checkpoint import load_checkpoint
+
+
+class Whole(nn.Linear):
+    """A module that is saved with its code."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+
+
+def make_net(outputs: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Linear(3, outputs), nn.Dropout(), nn.BatchNorm1d(outputs))
+
+
+def save_half(content: object, path: Path) -> None:
+    torch.save(content, path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def save_half_safetensors(content: dict, path: Path) -> None:
+    save_file(content, path)
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def save_arrays(content: dict, path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **{name: tensor.numpy() for name, tensor in content.items()})
+
+
+def save_script(_content: dict, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and people have it
+        torch.jit.script(nn.Linear(3, 2)).save(path)
+
+
+def save_program(_content: dict, path: Path) -> None:
+    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(1, 3),)), path.with_suffix(".pt2"))
+    path.with_suffix(".pt2").rename(path)
+
+
+CHECKPOINTS = {
+    "safetensors": ("model.safetensors", save_file, lambda state: state),
+    "pt": ("model.pt", torch.save, lambda state: state),
+    "pth": ("model.pth", torch.save, lambda state: state),
+    "nested under state_dict": ("model.pt", torch.save, lambda state: {"epoch": 3, "state_dict": state}),
+    "nested under model": ("model.pt", torch.save, lambda state: {"model": state, "optimizer": {}}),
+    "module. prefix": ("model.pt", torch.save, lambda state: {f"module.{name}": state[name] for name in state}),
+    "nested and prefixed": (
+        "model.pt",
+        torch.save,
+        lambda state: {"state_dict": {f"module.{name}": state[name] for name in state}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "save", "wrap"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_checkpoint_is_loaded(tmp_path: Path, name: str, save, wrap) -> None:
+    state = make_net().state_dict()
+    save(wrap(state), tmp_path / name)
+    model = make_net()
+    load_checkpoint(model, tmp_path / name)
+    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
+
+
+def test_checkpoint_without_step_counters_is_loaded(tmp_path: Path) -> None:
+    state = make_net().state_dict()
+    del state["2.num_batches_tracked"]
+    torch.save(state, tmp_path / "model.pt")
+    model = make_net()
+    load_checkpoint(model, tmp_path / "model.pt")
+    assert torch.equal(model.state_dict()["0.weight"], state["0.weight"])
+
+
+STATE = {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}
+MANY = {f"extra{number}": torch.zeros(1) for number in range(20)}
+MISFITS = {
+    "missing": ({"weight": STATE["weight"]}, "1 missing: bias"),
+    "unexpected": ({**STATE, "scale": torch.zeros(1)}, "1 unexpected: scale"),
+    "wrong shape": ({**STATE, "bias": torch.zeros(5)}, r"bias \(model \(2,\), file \(5,\)\)"),
+    "a long list": ({**STATE, **MANY}, r"20 unexpected: extra0, .*, extra7 and 12 more\."),
+    "not tensors": ({**STATE, "epoch": 3}, "1 entries that are not tensors: epoch"),
+    "a list": ([1, 2], "holds list, wanted a state dict"),
+    "nothing": ({}, "holds dict, wanted a state dict"),
+}
+
+
+@pytest.mark.parametrize(("state", "message"), MISFITS.values(), ids=MISFITS)
+def test_checkpoint_that_does_not_fit(tmp_path: Path, state: object, message: str) -> None:
+    torch.save(state, tmp_path / "model.pt")
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    with pytest.raises(ModelError, match=message):
+        load_checkpoint(model, tmp_path / "model.pt")
+    assert torch.equal(model.weight, before)
+
+
+UNREADABLE = {
+    "truncated pt": ("model.pt", save_half, "cannot be read"),
+    "truncated safetensors": ("model.safetensors", save_half_safetensors, "is it damaged"),
+    "empty pt": ("model.pt", lambda _, path: path.write_bytes(b""), "is it damaged, or a download that failed"),
+    "empty safetensors": ("model.safetensors", lambda _, path: path.write_bytes(b""), "is it damaged"),
+    "text": ("model.pt", lambda _, path: path.write_text("hello"), "no file of weights, by its first bytes"),
+    "random bytes": (
+        "model.pt",
+        lambda _, path: path.write_bytes(bytes(range(250))),
+        "no file of weights, by its first",
+    ),
+    "a zip archive": ("model.pt", save_arrays, "a zip archive of something else than weights"),
+    "a folder": ("model.pt", lambda _, path: path.mkdir(), "is a folder; name the file of the weights in it"),
+    "safetensors under another name": (
+        "model.pt",
+        save_file,
+        r"safetensors by its content.*rename it to",
+    ),
+    "torch.save under another name": ("model.safetensors", torch.save, r"torch by its content.*rename it to model\.pt"),
+    "TorchScript": ("model.pt", save_script, r"a TorchScript archive.*torch\.save\(model\.state_dict\(\)"),
+    "a program": ("model.pt", save_program, r"a program of torch\.export"),
+    "a pickle": ("model.pt", lambda state, path: path.write_bytes(pickle.dumps(state)), "a pickle that torch.save did"),
+    "a whole module": (
+        "model.pt",
+        lambda _, path: torch.save(Whole(), path),
+        r"holds objects of \S*Whole and",
+    ),
+    "unknown extension": ("model.onnx", save_file, "wanted .safetensors, .pt or .pth, got .onnx"),
+    "missing": ("model.pt", lambda _, path: None, "does not exist"),
+}
+
+
+@pytest.mark.parametrize(("name", "save", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_checkpoint(tmp_path: Path, name: str, save, message: str) -> None:
+    save(STATE, tmp_path / name)
+    with pytest.raises(ModelError, match=message):
+        load_checkpoint(nn.Linear(3, 2), tmp_path / name)
+
+
+class Payload:
+    """Unpickling this makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+LEGACY = {"zip format": True, "legacy format": False}
+
+
+@pytest.mark.parametrize("zipped", LEGACY.values(), ids=LEGACY)
+def test_code_in_a_checkpoint_does_not_run(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({**STATE, "extra": Payload(tmp_path / "ran")}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ModelError, match=r"holds objects of \S*mkdir and is refused"):
+        load_checkpoint(nn.Linear(3, 2), path)
+    assert not (tmp_path / "ran").exists()
+    torch.load(path, weights_only=False)
+    assert (tmp_path / "ran").exists()  # the payload is a real one
+
+
+def test_a_torchscript_archive_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.load hands such an archive to torch.jit.load, whatever weights_only says."""
+    save_script(STATE, tmp_path / "model.pt")
+    monkeypatch.setattr(torch.jit, "load", lambda *_: pytest.fail("it was loaded"))
+    with pytest.raises(ModelError, match="TorchScript"):
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
