@@ -8,6 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
+from torch.utils.checkpoint import CheckpointError
 
 from ..errors import CoupledSamplesError
 from .factored import Dense, Factored, PerSample, add, sample_slices
@@ -24,6 +25,9 @@ Tap = Callable[[Gradients], None]
 PRODUCT_BUDGET = 1 << 22
 """Elements of gradients held at a time on the parameter's side."""
 
+NO_FAULT_OF_A_RULE = (MemoryError, torch.OutOfMemoryError, CheckpointError, CoupledSamplesError)
+"""What the machine or the model is to blame for: no other way of computing the gradients would help."""
+
 
 class Collection:
     """The state of one pass: contributions that wait until the last use of their parameter was visited.
@@ -38,7 +42,9 @@ class Collection:
 
     Attributes:
         graph: the graph.
-        not_covered: parameters whose rule gave up, and why; nothing of them has reached the sink.
+        not_covered: parameters whose rule gave up or raised anything, and why; nothing of them has reached the sink.
+        late: parameters whose gradients are complete only after the pass.
+        cause: the first exception of a rule that did not give up by itself.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class Collection:
         taps: Mapping[Node, Tap] | None = None,
     ) -> None:
         self.not_covered: dict[str, str] = {}
+        self.cause: Exception | None = None
         self.graph = graph
         self._parameters, self._plan, self._sink, self._samples = parameters, plan, sink, samples
         self._taps = taps or {}
@@ -64,7 +71,7 @@ class Collection:
             self._edges.setdefault(edge.node, []).append(edge)
         self._direct: dict[str, list[PerSample]] = {name: [] for name in self._waiting}
         self._products: dict[Edge, PerSample] = {}
-        self._late = {name for name, edges in self._waiting.items() if any(map(is_parameter_side, edges))}
+        self.late = {name for name, edges in self._waiting.items() if any(map(is_parameter_side, edges))}
 
     @property
     def nodes(self) -> list[Node]:
@@ -74,12 +81,12 @@ class Collection:
     @property
     def needs_graph_afterwards(self) -> bool:
         """Whether what lies behind the nodes has to outlive the pass."""
-        return bool(self._late)
+        return bool(self.late)
 
     def run(self, walk: Callable[[Collection], None]) -> None:
         """Runs the pass, in which `walk` calls `visit` for all `nodes`; see `Engine.stream`."""
         walk(self)
-        self._finish_products()
+        self.finish_products()
 
     def visit(self, node: Node, gradients: Gradients) -> None:
         """Takes the output gradients of a node."""
@@ -100,20 +107,29 @@ class Collection:
                         f"the losses of the samples depend on one another: {owners[0]} reaches {node.name()} through a "
                         "tensor that mixes the samples; compute the outputs of each sample from that sample alone"
                     ) from reason
-                self.not_covered.update(dict.fromkeys(owners, f"{node.name()}: {reason}"))
+                self._give_up(owners, node, str(reason))
+            except NO_FAULT_OF_A_RULE:
+                raise
+            except Exception as error:  # noqa: BLE001  # a rule may be anyone's and raise anything
+                self.cause = self.cause or error
+                self._give_up(owners, node, in_a_line(error))
             for name in owners:
                 self._waiting[name].discard(edge)
-                if not self._waiting[name] and name not in self._late:
-                    self._deliver(name)
+                if not self._waiting[name] and name not in self.late:
+                    self.deliver(name)
 
-    def _deliver(self, name: str) -> None:
+    def _give_up(self, names: list[str], node: Node, why: str) -> None:
+        self.not_covered.update(dict.fromkeys(names, f"{node.name()}: {why}"))
+
+    def deliver(self, name: str) -> None:
+        """Hands a parameter's gradients to the sink: all its uses were visited."""
         parts = self._direct.pop(name)
         if parts and name not in self.not_covered:
             self._sink(name, slice(0, self._samples), add(parts))
 
-    def _finish_products(self) -> None:
+    def finish_products(self) -> None:
         """Carries gradients that wait at parameter-side nodes back to the parameters, a few samples at a time."""
-        names = {name: self._parameters[name] for name in self._late if name not in self.not_covered}
+        names = {name: self._parameters[name] for name in self.late if name not in self.not_covered}
         names = {name: self._parameters[name] for name in self._parameters if name in names}
         edges = [edge for edge in self._products if any(name in names for name in self._owners[edge])]
         if not names or not edges:
@@ -127,6 +143,11 @@ class Collection:
                 parts: list[PerSample] = [Dense(gradient)]
                 parts += [Dense(part.dense(rows)) for part in self._direct[name]]
                 self._sink(name, rows, add(parts))
+
+
+def in_a_line(error: Exception) -> str:
+    """The kind of an exception and the first line of what it says."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def batched_products(sources: list[GradientEdge], parameters: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:

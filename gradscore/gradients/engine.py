@@ -151,7 +151,8 @@ class Engine:
             collection = Collection(self.parameters, graph, plan, sink, len(outputs), taps)
             collection.run(walk)
         if collection.not_covered:
-            raise EngineError(f"rules do not cover this batch, but covered one like it: {collection.not_covered}")
+            why = "; ".join(f"{name}: {reason}" for name, reason in collection.not_covered.items())
+            raise EngineError(f"rules do not cover this batch, but covered one like it ({why})") from collection.cause
 
     def _plan(self, outputs: Tensor, grad_outputs: Tensor) -> tuple[Graph, Plan] | None:
         """The graph of the outputs and how its parameters are covered; None for no samples."""

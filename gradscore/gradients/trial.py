@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from . import exact
-from .collect import Collection
+from .collect import NO_FAULT_OF_A_RULE, Collection, in_a_line
 from .factored import PerSample
 from .graph import Graph, half_precision
 from .passes import backward_to
@@ -29,6 +30,26 @@ say): differences are compared with this share of the whole gradient's norm at l
 
 HALF_NEGLIGIBLE = 1e-2
 """The same where a part of the network computes in half precision."""
+
+
+class Trial(Collection):
+    """A pass whose gradients nobody wants: whatever a parameter's gradients raise means that they are not covered."""
+
+    @override
+    def deliver(self, name: str) -> None:
+        self._attempt([name], lambda: super(Trial, self).deliver(name))
+
+    @override
+    def finish_products(self) -> None:
+        self._attempt(self.late, super().finish_products)
+
+    def _attempt(self, names: Iterable[str], what: Callable[[], None]) -> None:
+        try:
+            what()
+        except NO_FAULT_OF_A_RULE:
+            raise
+        except Exception as error:  # noqa: BLE001  # a rule may be anyone's and raise anything
+            self.not_covered.update(dict.fromkeys(names, in_a_line(error)))
 
 
 def try_plan(
@@ -51,17 +72,21 @@ def try_plan(
         compare: compare the first and the last sample with the exact twin.
 
     Returns:
-        For each parameter that the rules do not cover, or for which they differ from the exact twin, the reason.
+        For each parameter that the rules do not cover, for which they raise anything, or for which they differ from the
+        exact twin, the reason.
     """
     chosen = dict.fromkeys((0, len(outputs) - 1)) if compare else {}
     found: dict[tuple[int, str], Tensor] = {}
 
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
+        wanted, got = (rows.stop - rows.start, *parameters[name].shape), (len(gradient), *gradient.shape)
+        if got != wanted:
+            raise ValueError(f"the gradients have shape {got}, not {wanted}")
         for index in chosen:
             if rows.start <= index < rows.stop:
                 found[index, name] = gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
 
-    collection = Collection(parameters, graph, plan, sink, len(outputs))
+    collection = Trial(parameters, graph, plan, sink, len(outputs))
 
     def walk(batch: Collection) -> None:
         backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=True)

@@ -5,8 +5,9 @@ import torch
 from both_ways import exactly, streamed
 from torch import nn
 
+from gradscore.errors import EngineError
 from gradscore.gradients import Engine, GradientWarning
-from gradscore.gradients.factored import Dense
+from gradscore.gradients.factored import Dense, Factored
 from gradscore.gradients.rules import RULES, NotCoveredError
 
 N = 6
@@ -112,3 +113,111 @@ def test_without_the_self_check_nothing_is_compared(monkeypatch, case):
     engine = Engine(dict(model.named_parameters()), self_check=False)
     streamed(engine, model(batch), torch.ones(N, 3).double())
     assert set(engine.coverage.values()) == {"rule"}
+
+
+def raising(error):
+    def way(_):
+        raise error
+
+    return way
+
+
+RAISED = [
+    RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
+    IndexError("Dimension out of range (expected to be in range of [-2, 1], but got 2)"),
+    TypeError("unsupported operand type(s) for *: 'Tensor' and 'NoneType'"),
+    ZeroDivisionError("division by zero"),
+    AssertionError(),
+]
+
+
+@pytest.mark.parametrize("self_check", [True, False])
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(("node", "names"), NODES.values(), ids=NODES)
+def test_any_exception_of_a_rule_means_the_exact_twin(monkeypatch, case, node, names, error, self_check):
+    break_rule(monkeypatch, node, raising(error))
+    model, batch = case
+    outputs = model(batch)
+    engine, grad_outputs = Engine(dict(model.named_parameters()), self_check=self_check), torch.randn_like(outputs)
+    with pytest.warns(GradientWarning, match=f"exact twin.*{node}: {type(error).__name__}"):
+        found = streamed(engine, outputs, grad_outputs)
+    torch.testing.assert_close(found, exactly(engine.parameters, outputs, grad_outputs), rtol=1e-12, atol=1e-12)
+    assert {name for name, covered in engine.coverage.items() if covered == "exact twin"} == names
+
+
+def a_row_short(values):
+    return values[:-1]
+
+
+def flattened(values):
+    return values.flatten(0, 1)
+
+
+def no_sample_axis(values):
+    return values[0]
+
+
+@pytest.mark.parametrize("self_check", [True, False])
+@pytest.mark.parametrize("way", [a_row_short, flattened, no_sample_axis])
+def test_gradients_of_another_shape_mean_the_exact_twin(monkeypatch, case, way, self_check):
+    break_rule(monkeypatch, "NativeGroupNormBackward0", way)
+    model, batch = case
+    outputs = model(batch)
+    engine = Engine(dict(model.named_parameters()), self_check=self_check)
+    with pytest.warns(GradientWarning, match=r"1\.(weight|bias): exact twin"):
+        found = streamed(engine, outputs, torch.ones(N, 3).double())
+    torch.testing.assert_close(found, exactly(engine.parameters, outputs, torch.ones(N, 3).double()))
+
+
+def test_gradients_that_cannot_be_written_out_mean_the_exact_twin(monkeypatch, case):
+    rule = RULES["AddmmBackward0"]
+
+    def crooked(use, gradients):
+        found = rule(use, gradients)
+        return Factored(found.left, found.right[:, :, :-1], found.sizes) if isinstance(found, Factored) else found
+
+    monkeypatch.setitem(RULES._entries, "AddmmBackward0", crooked)
+    model, batch = case
+    outputs = model(batch)
+    engine = Engine(dict(model.named_parameters()))
+    with pytest.warns(GradientWarning, match=r"4\.(weight|bias): exact twin"):
+        found = streamed(engine, outputs, torch.ones(N, 3).double())
+    torch.testing.assert_close(found, exactly(engine.parameters, outputs, torch.ones(N, 3).double()))
+
+
+class NoBatching(torch.autograd.Function):
+    """Cannot be carried through for several samples at a time."""
+
+    @staticmethod
+    def forward(_, values):
+        return values * 2
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient * 2 if float(gradient.sum()) else gradient
+
+
+def test_a_parameter_side_that_cannot_be_batched_means_the_exact_twin():
+    weight = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    outputs = torch.randn(N, 5).double() @ NoBatching.apply(weight).T
+    engine, grad_outputs = Engine({"weight": weight}), torch.randn(N, 3).double()
+    with pytest.warns(GradientWarning, match="weight: exact twin"):
+        found = streamed(engine, outputs, grad_outputs)
+    torch.testing.assert_close(found, exactly(engine.parameters, outputs, grad_outputs))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), KeyboardInterrupt()])
+def test_what_is_no_fault_of_the_rule_is_not_taken_for_one(monkeypatch, case, error):
+    break_rule(monkeypatch, "AddmmBackward0", raising(error))
+    model, batch = case
+    with pytest.raises(type(error)):
+        streamed(Engine(dict(model.named_parameters())), model(batch), torch.ones(N, 3).double())
+
+
+def test_an_exception_after_the_trial_names_the_rule_and_the_parameter(monkeypatch, case):
+    model, batch = case
+    engine = Engine(dict(model.named_parameters()))
+    streamed(engine, model(batch), torch.ones(N, 3).double())
+    break_rule(monkeypatch, "AddmmBackward0", raising(RuntimeError("another size")))
+    with pytest.raises(EngineError, match=r"4\.(weight|bias).*AddmmBackward0: RuntimeError: another size"):
+        streamed(engine, model(batch), torch.ones(N, 3).double())
