@@ -7,6 +7,12 @@ from . import logits, penultimate
 from .penultimate import of_penultimate
 from .score import Needs, Score, of_logits
 
+TAKEN = (
+    *("task", "protocol", "dataset", "split", "sample_id", "content_hash", "label", "prediction", "positive"),
+    *("probability", "meta", "logit_lr", "meta_wrong", "classifier"),
+)
+"""What scores stand beside in the tables of an evaluation."""
+
 SCORES: Registry[Score] = Registry(
     "score",
     "gradscore.scores",
@@ -75,6 +81,7 @@ SCORES: Registry[Score] = Registry(
         ),
     },
     wanted=Score,
+    reserved=TAKEN,
 )
 """Scores by name, in the order of reports; higher = more likely wrong or out of distribution."""
 
