@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import Tensor
 
-from .activation import UnitActivation
+from .activation import ACTIVATION, DEATH, UnitActivation
 from .quantity import TensorQuantity
 
 
@@ -24,6 +27,11 @@ class GradientActivation(UnitActivation, TensorQuantity):
     """
 
     name = "gradient activation"
+    title = "What gradients reach"
+    captions: ClassVar[Mapping[str, str]] = {
+        ACTIVATION: "Share of the elements of a gradient that are not zero.",
+        DEATH: "Share of the units of a layer that no gradient of the batch reaches.",
+    }
 
     def observe(self, name: str, tensor: Tensor) -> None:
         """See `TensorQuantity`."""
