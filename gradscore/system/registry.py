@@ -39,6 +39,9 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         wanted: what every entry has to be; anything with this class, or any callable for None.
         reserved: names that mean something else where the entries are used.
 
+    Attributes:
+        built_in: the names of the entries that were there from the start.
+
     Example:
         >>> fruits = Registry("fruit", "gradscore.fruits", {"apple": 1.0}, wanted=float)
         >>> fruits.add("pear", 2.0)
@@ -56,6 +59,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         reserved: Collection[str] = (),
     ) -> None:
         self.kind, self.group, self.reserved = kind, group, frozenset(reserved)
+        self.built_in = tuple(built_in)
         self._wanted = wanted
         self._entries = dict(built_in)
         self._outside: dict[str, EntryPoint] | None = None

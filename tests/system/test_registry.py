@@ -47,6 +47,7 @@ def test_entries_of_packages_stand_behind_the_others(install):
     found.add("quince", 3.0)
     assert list(found.items()) == [("apple", 1.0), ("pear", 2.0), ("quince", 3.0), ("fig", 4.0)]
     assert len(found) == 4
+    assert found.built_in == ("apple", "pear")
 
 
 def test_only_entries_of_the_group_are_taken(tmp_path, monkeypatch):
