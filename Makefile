@@ -24,7 +24,7 @@ demo: install
 gate: demo
 	$(BIN)/gradscore check runs/digits/run --baseline configs/digits_baseline.json || [ $$? -eq 3 ]
 
-# The tables of what there is; a test says when they are outdated.
+# The tables of what there is, and the picture of the rooms; a test says when they are outdated.
 docs-tables: install
 	$(BIN)/python docs/tables.py
 

@@ -1,13 +1,16 @@
 """Writes the parts of the documentation that say what there is, from the code that has it: `make docs-tables`.
 
 A page marks the place: `<!-- table: losses -->`, what is written here, `<!-- end -->`. The tables are those of the
-registries, without entries of other packages.
+registries, without entries of other packages; the picture of the rooms is that of the import-linter contracts.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from gradscore.data import SOURCES
@@ -19,10 +22,12 @@ from gradscore.system import first_line
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+LIBRARY = "gradscore"
 
 LOOKS_AT = {"logits": "logits", "penultimate": "penultimate features"}
 
-MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def losses() -> str:
@@ -75,6 +80,27 @@ def quantities() -> str:
     return table(("name for `--quantities`", "class", "measures"), rows)
 
 
+def rooms() -> str:
+    """The rooms from top to bottom as a Mermaid picture, each with the first line of what it says of itself."""
+    settings = TOOLS["importlinter"]
+    forbidden = [each for each in settings["contracts"] if each.get("source_modules") == [LIBRARY]]
+    above = [name for each in forbidden for name in each["forbidden_modules"] if name in settings["root_packages"]]
+    (rows,) = (each["layers"] for each in settings["contracts"] if each.get("containers") == [LIBRARY])
+    layers = [above, *(re.split(r" [|:] ", row) for row in rows)]
+    boxes = [f'    {name}["{name}<br>{about(name)}"]' for layer in layers for name in layer]
+    arrows = [f"    {' & '.join(upper)} --> {' & '.join(lower)}" for upper, lower in pairwise(layers)]
+    return "\n".join(["```mermaid", "flowchart TB", *boxes, *arrows, "```"])
+
+
+def about(name: str) -> str:
+    """The first line of the docstring of a room, or of the package beside the library."""
+    folders = TOOLS["setuptools"]["package-dir"]
+    place = ROOT / folders.get(name, f"{folders[LIBRARY]}/{name}")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return said.partition("\n")[0].rstrip(".").replace("`", "")
+
+
 def phrase(sentence: str) -> str:
     """A sentence as it stands in a table."""
     return sentence[:1].lower() + sentence[1:].rstrip(".")
@@ -93,6 +119,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "sources": sources,
     "scores": scores,
     "quantities": quantities,
+    "rooms": rooms,
 }
 """What a page may ask for, and what makes it."""
 
