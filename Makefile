@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTHON ?= python3
 
-.PHONY: install demo gate test browser-test check clean
+.PHONY: install demo docs-tables gate test browser-test check clean
 
 install: $(STAMP)
 
@@ -23,6 +23,10 @@ demo: install
 # Weights trained on another processor are like those of another seed, and 523 samples may not tell them apart (exit 3).
 gate: demo
 	$(BIN)/gradscore check runs/digits/run --baseline configs/digits_baseline.json || [ $$? -eq 3 ]
+
+# The tables of what there is, and the picture of the rooms; a test says when they are outdated.
+docs-tables: install
+	$(BIN)/python docs/tables.py
 
 test: install
 	$(BIN)/python -m pytest -q

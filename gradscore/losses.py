@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .columns import FORWARD
 from .errors import EngineError
 from .system import Registry, first_line
 
@@ -64,7 +65,7 @@ def pseudo_label(logits: Tensor) -> LogitGradient:
 
 
 def uniform(logits: Tensor) -> LogitGradient:
-    """Mean over classes of -log softmax: cross entropy against the uniform distribution, as in GradNorm.
+    """Mean over classes of -log softmax: cross entropy against the uniform distribution.
 
     Its gradient is p - 1/K.
 
@@ -127,7 +128,7 @@ def confounding(logits: Tensor) -> LogitGradient:
 
 
 def expected(logits: Tensor) -> Iterator[LogitGradient]:
-    """The gradients whose sizes add up to the expected one when the label is drawn from the prediction.
+    """Cross entropy with a label drawn from the prediction: the gradients whose sizes add up to the expected one.
 
     For every class y, p[y] * -log p[y] with the weight p[y] held fixed; its gradient is p[y] * p, less p[y] at y, where
     that entry is computed as minus the sum of the others. A norm of each, summed over the classes, is the expectation
@@ -249,5 +250,6 @@ LOSSES: Registry[Loss] = Registry(
         "expected": Loss(head=expected, several=True, source="Igoe, Chung, Char, Schneider 2022 (ExGrad)"),
     },
     wanted=Loss,
+    reserved=(FORWARD, "score"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from gradscore.errors import EngineError
+from gradscore.columns import FORWARD
+from gradscore.errors import ConfigError, EngineError
 from gradscore.losses import LOSSES, expected
+from gradscore.meta.inputs import SCORE_PREFIX
 
 SINGLE = [name for name in LOSSES if not LOSSES[name].several]
 
@@ -104,6 +106,12 @@ def test_losses_have_one_gradient_or_one_for_each_class(loss, count):
 
 def test_every_loss_has_a_name():
     assert set(LOSSES) == {"confounding", "entropy", "expected", "pseudo_label", "uniform"}
+
+
+@pytest.mark.parametrize("name", [FORWARD, SCORE_PREFIX.removesuffix("/")])
+def test_a_loss_cannot_be_called_like_what_stands_in_its_place(name):
+    with pytest.raises(ConfigError, match=f"loss '{name}': this name means something else already"):
+        LOSSES.add(name, LOSSES["uniform"])
 
 
 @pytest.mark.parametrize("loss", ["pseudo_label", "entropy"])

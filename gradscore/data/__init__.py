@@ -12,8 +12,8 @@ from .dataset import SampleDataset, Selected, content_hash, open_images, open_sp
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import SOURCES, ImageSource, Pixels, Request, SourceKind
-from .splits import CALIBRATION, FIT, TEST, SplitInfo, planned_splits
+from .sources import SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
+from .splits import CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_images import RawImage, UserImages, open_user_images
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "FIT",
     "SOURCES",
     "TEST",
+    "ArraySource",
     "BadSample",
     "Batch",
     "DataConfig",
@@ -37,7 +38,9 @@ __all__ = [
     "Selected",
     "SourceKind",
     "SplitInfo",
+    "UnreadableImageError",
     "UserImages",
+    "base_split",
     "collate",
     "content_hash",
     "count_shards",

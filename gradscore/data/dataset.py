@@ -15,7 +15,7 @@ from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import ImageSource, Pixels, UnreadableImageError, open_source
-from .splits import FIT, TEST, planned_splits
+from .splits import base_split, planned_splits
 
 UNLABELLED = -1
 
@@ -111,8 +111,8 @@ def open_split(
         preprocessing: from raw pixels to model inputs.
         num_classes: K, to check the labels.
         labelled: whether labels count; False for OOD sets.
-        made_of: the raw in-distribution images a synthetic or corrupted set is made of.
-        seed: of synthetic and corrupted sets.
+        made_of: the raw in-distribution images that a set made of others is made of.
+        seed: of random choices of the source.
 
     Returns:
         The samples.
@@ -136,13 +136,13 @@ def open_splits(
 ) -> dict[str, SampleDataset]:
     """Opens the data of all splits, by name and in order.
 
-    Synthetic OOD sets are made of the fit split's raw images, corrupted ones of the test split's.
+    Sets made of in-distribution images get the raw ones of the split that `base_split` names.
 
     Args:
         data: the section of the configuration.
         preprocessing: from raw pixels to model inputs.
         num_classes: K, to check the labels.
-        seed: of synthetic and corrupted sets.
+        seed: of random choices of the source.
         only: names of the splits that are wanted; all of them if None.
 
     Raises:
@@ -152,7 +152,7 @@ def open_splits(
     for name, (info, spec) in planned_splits(data).items():
         if only is not None and name not in only:
             continue
-        base = {"ood": FIT, "shifted": TEST}.get(info.kind)
+        base = base_split(info, spec)
         found[name] = open_split(
             spec,
             preprocessing=preprocessing,
@@ -169,8 +169,8 @@ def open_images(spec: DatasetConfig, *, made_of: ImageSource | None, seed: int) 
 
     Args:
         spec: source and selection.
-        made_of: the raw in-distribution images a synthetic or corrupted set is made of.
-        seed: of synthetic and corrupted sets.
+        made_of: the raw in-distribution images that a set made of others is made of.
+        seed: of random choices of the source.
 
     Returns:
         The selected images.

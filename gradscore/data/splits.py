@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .settings import DataConfig, DatasetConfig
+from .sources import SOURCES
 
 FIT, TEST, CALIBRATION = "in_dist.fit", "in_dist.test", "in_dist.calibration"
 """In-distribution splits: what fits meta models, what is reported on, and what sets thresholds."""
@@ -48,3 +49,11 @@ def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig
     found += [(SplitInfo(f"ood.{each.name}", "ood", each.name, each.group, each.auxiliary), each) for each in data.ood]
     found += [(SplitInfo(f"shifted.{each.name}", "shifted"), each) for each in data.shifted]
     return {info.name: (info, spec) for info, spec in found}
+
+
+def base_split(info: SplitInfo, spec: DatasetConfig) -> str | None:
+    """The split of whose images a split is made; None where its source has images of its own."""
+    kind = spec.source.partition(":")[0]
+    if kind not in SOURCES or not SOURCES[kind].made_of_others:
+        return None
+    return {"ood": FIT, "shifted": TEST}.get(info.kind)

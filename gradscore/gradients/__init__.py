@@ -15,9 +15,11 @@ from .engine import Engine, GradientWarning
 from .factored import Block, Dense, Factored, PerSample, sample_slices
 from .graph import Gradients, read_graph
 from .layout import Layout, probe
+from .rules import RULES, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
 from .warm_up import prepare
 
 __all__ = [
+    "RULES",
     "Block",
     "Convolved",
     "Dense",
@@ -26,13 +28,18 @@ __all__ = [
     "GradientWarning",
     "Gradients",
     "Layout",
+    "NotCoveredError",
     "PerSample",
+    "Rule",
     "Sink",
     "Tap",
+    "Use",
+    "output_gradient",
     "prepare",
     "probe",
     "read_graph",
     "sample_slices",
     "shifted_blocks",
     "suits_groups",
+    "sum_to_shape",
 ]

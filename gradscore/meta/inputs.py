@@ -83,10 +83,12 @@ def _shapes(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     l1_columns = {name.removesuffix("/l1"): values for name, values in columns.items() if name.endswith("/l1")}
     last = {group.split("/", 1)[0]: values for group, values in l1_columns.items()}
     shapes: dict[str, FloatArray] = {}
-    ratios = {name: entry.ratio for name, entry in STATISTICS.items() if entry.ratio is not None}
+    there = {name.rpartition("/")[2] for name in columns}
+    ratios = {name: STATISTICS[name].ratio for name in STATISTICS if name in there}  # packages of others need not load
     for group, l1 in l1_columns.items():
         for statistic, sign in ratios.items():
-            if (above := columns.get(f"{group}/{statistic}")) is not None:
+            above = columns.get(f"{group}/{statistic}")
+            if sign is not None and above is not None:
                 shapes[f"{group}/{statistic}:l1"] = _ratio(sign * above, l1)
         reference = last[group.split("/", 1)[0]]
         if reference is not l1:

@@ -1,4 +1,4 @@
-"""The scores by name."""
+"""The scores by name; p is the softmax of the logits z."""
 
 from __future__ import annotations
 
@@ -7,65 +7,65 @@ from . import logits, penultimate
 from .penultimate import of_penultimate
 from .score import Needs, Score, of_logits
 
+TAKEN = (
+    *("task", "protocol", "dataset", "split", "sample_id", "content_hash", "label", "prediction", "positive"),
+    *("probability", "meta", "logit_lr", "meta_wrong", "classifier"),
+)
+"""What scores stand beside in the tables of an evaluation."""
+
 SCORES: Registry[Score] = Registry(
     "score",
     "gradscore.scores",
     {
         "msp": of_logits(
             logits.msp,
-            summary="logarithm of 1 - max softmax",
+            summary="log(1 - max p)",
             source="Hendrycks and Gimpel 2017",
             is_input=True,
         ),
-        "entropy": of_logits(logits.entropy, summary="logarithm of the softmax entropy", is_input=True),
-        "margin": of_logits(
-            logits.margin, summary="logarithm of 1 - (largest - second largest softmax probability)", is_input=True
-        ),
-        "max_logit": of_logits(
-            logits.max_logit, summary="minus the largest logit", source="Hendrycks et al. 2022", is_input=True
-        ),
-        "energy": of_logits(
-            logits.energy, summary="minus the log-sum-exp of the logits", source="Liu et al. 2020", is_input=True
-        ),
+        "entropy": of_logits(logits.entropy, summary="log of the entropy of p", is_input=True),
+        "margin": of_logits(logits.margin, summary="log(1 - (largest p - second largest p))", is_input=True),
+        "max_logit": of_logits(logits.max_logit, summary="- max z", source="Hendrycks et al. 2022", is_input=True),
+        "energy": of_logits(logits.energy, summary="- log sum exp z", source="Liu et al. 2020", is_input=True),
         "gen": of_logits(
             logits.gen,
-            summary="logarithm of the generalised entropy",
+            summary="log of the sum over the 100 most probable classes of (p (1 - p))^0.1",
             source="Liu, Lochman and Zach 2023",
             is_input=True,
         ),
         "knn": of_penultimate(
             penultimate.knn,
-            summary="distance to the 50th neighbour of unit length",
+            summary="distance to the 50th neighbour among features of unit length",
             source="Sun, Ming, Zhu, Li 2022",
         ),
         "mahalanobis": of_penultimate(
             penultimate.mahalanobis,
-            summary="squared distance to the nearest class mean, shared covariance",
+            summary="half the squared distance to the nearest class mean, shared covariance",
             source="Lee, Lee, Lee, Shin 2018",
         ),
         "relative_mahalanobis": of_penultimate(
             penultimate.relative_mahalanobis,
-            summary="the same less the distance to the mean of all",
+            summary="squared distance to the nearest class mean, less that to the mean of all",
             source="Ren, Fort, Liu et al. 2021",
         ),
         "vim": of_penultimate(
             penultimate.vim,
-            summary="norm outside the principal subspace against energy",
+            summary="scaled norm outside the principal subspace of 1000, 512 or half the dimensions, plus energy",
             source="Wang, Li, Feng, Zhang 2022",
         ),
         "react": of_penultimate(
             penultimate.react,
-            summary="energy after clipping features at their 90th percentile",
+            summary="energy after features are clipped at their 90th percentile",
             source="Sun, Guo, Li 2021",
         ),
         "ash": of_penultimate(
             penultimate.ash,
-            summary="energy with 65 % of the features pruned and the rest sharpened (ASH-S)",
+            summary="energy after ASH-S with 65 % pruned",
             source="Djurisic et al. 2023",
         ),
         "scale": of_penultimate(
             penultimate.scale,
-            summary="energy with features scaled by the share of the largest 35 %",
+            summary="energy after SCALE with 65 %",
             source="Xu, Chen, Franchi, Yao 2024",
         ),
         "gradnorm": of_penultimate(
@@ -75,6 +75,7 @@ SCORES: Registry[Score] = Registry(
         ),
     },
     wanted=Score,
+    reserved=TAKEN,
 )
 """Scores by name, in the order of reports; higher = more likely wrong or out of distribution."""
 

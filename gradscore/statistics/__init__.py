@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .collector import GradientMetricCollector
 from .metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
+from .moments import Moments
 from .reduce import reduce_gradients
 from .table import STATISTICS, Statistic, find_statistic
 
@@ -21,6 +22,7 @@ __all__ = [
     "Mean",
     "MeanStd",
     "Min",
+    "Moments",
     "PNorm",
     "Statistic",
     "find_statistic",

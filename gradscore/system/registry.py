@@ -11,7 +11,8 @@ and programs by `add`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from inspect import getdoc
 from typing import Generic, TypeVar
@@ -21,15 +22,25 @@ from .names import closest
 
 Entry = TypeVar("Entry")
 
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+"""Names of columns are joined by slashes and colons, lists on the command line by commas."""
+
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
     """Entries by name; those of other packages are loaded when they are first asked for.
+
+    A name has letters, digits and `_.-`. Where a package brings another one, or one that is taken, every look beyond
+    the built-in entries raises `ConfigError`.
 
     Args:
         kind: what an entry is, for messages: "loss".
         group: of the entry points of other packages: "gradscore.losses".
         built_in: the entries by name, in the order in which they are listed.
         wanted: what every entry has to be; anything with this class, or any callable for None.
+        reserved: names that mean something else where the entries are used.
+
+    Attributes:
+        built_in: the names of the entries that were there from the start.
 
     Example:
         >>> fruits = Registry("fruit", "gradscore.fruits", {"apple": 1.0}, wanted=float)
@@ -39,9 +50,16 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     """
 
     def __init__(
-        self, kind: str, group: str, built_in: Mapping[str, Entry], *, wanted: type[Entry] | None = None
+        self,
+        kind: str,
+        group: str,
+        built_in: Mapping[str, Entry],
+        *,
+        wanted: type[Entry] | None = None,
+        reserved: Collection[str] = (),
     ) -> None:
-        self.kind, self.group = kind, group
+        self.kind, self.group, self.reserved = kind, group, frozenset(reserved)
+        self.built_in = tuple(built_in)
         self._wanted = wanted
         self._entries = dict(built_in)
         self._outside: dict[str, EntryPoint] | None = None
@@ -50,10 +68,11 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """Adds an entry for this process.
 
         Raises:
-            ConfigError: the name is taken, or the entry is something else than wanted.
+            ConfigError: the name is taken or unusable, or the entry is something else than wanted.
         """
-        if name in self:
-            raise ConfigError(f"{self.kind} '{name}': there is one of this name already; choose another name")
+        problem = "there is one of this name already" if name in self else self._problem(name)
+        if problem:
+            raise ConfigError(f"{self.kind} '{name}': {problem}; choose another name")
         self._entries[name] = self._checked(name, entry, where="add")
 
     def find(self, name: str, *, where: str) -> Entry:
@@ -89,16 +108,28 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return len(set(self._entries) | set(self._points()))
 
     def _points(self) -> dict[str, EntryPoint]:
+        """The entry points of other packages by name, looked up once."""
         if self._outside is None:
-            found = {point.name: point for point in entry_points(group=self.group)}
-            taken = [point for name, point in found.items() if name in self._entries]
-            if taken:
-                raise ConfigError(
-                    f"{self.kind} '{taken[0].name}' of {_owner(taken[0])}: there is one of this name already; rename "
-                    f"the entry point of the group {self.group}, or uninstall that package"
-                )
+            found: dict[str, EntryPoint] = {}
+            for point in entry_points(group=self.group):
+                name = point.name
+                problem = "there is one of this name already" if name in self._entries else self._problem(name)
+                if name in found:
+                    problem = f"{_owner(found[name])} has one of this name"
+                if problem:
+                    raise ConfigError(
+                        f"{self.kind} '{name}' of {_owner(point)}: {problem}; rename the entry point of the group "
+                        f"{self.group}, or uninstall that package"
+                    )
+                found[name] = point
             self._outside = found
         return self._outside
+
+    def _problem(self, name: str) -> str:
+        """What keeps a name from being used, if anything."""
+        if name in self.reserved:
+            return "this name means something else already"
+        return "" if _NAME.fullmatch(name) else "wanted a name of letters, digits and _.-"
 
     def _loaded(self, point: EntryPoint) -> Entry:
         try:

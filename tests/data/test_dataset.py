@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from gradscore.data import BadSample, Sample, SampleDataset, collate, open_split
+from gradscore.data import FIT, TEST, BadSample, Sample, SampleDataset, SplitInfo, base_split, collate, open_split
 from gradscore.data.dataset import content_hash, select
 from gradscore.data.settings import DatasetConfig, PreprocessingConfig, SelectConfig
 from gradscore.data.sources import ArraySource, ImageSource
@@ -249,3 +249,18 @@ def test_workers_give_the_same_batches(npz: str) -> None:
 
 def test_samples_of_a_labelled_source_are_samples(npz: str) -> None:
     assert all(isinstance(sample, Sample) for sample in make_split(npz))
+
+
+MADE_OF = {
+    "OOD set with images of its own": ("ood", "sklearn:digits", None),
+    "OOD set made of others": ("ood", "synthetic:blur", FIT),
+    "shifted set with images of its own": ("shifted", "folder:night", None),
+    "shifted set made of others": ("shifted", "corrupted:blur", TEST),
+    "in-distribution set": ("in_dist.test", "synthetic:blur", None),
+    "unknown kind": ("ood", "nothing:blur", None),
+}
+
+
+@pytest.mark.parametrize(("kind", "source", "split"), MADE_OF.values(), ids=MADE_OF)
+def test_what_a_split_is_made_of(kind: str, source: str, split: str | None) -> None:
+    assert base_split(SplitInfo("any", kind), DatasetConfig(source=source)) == split

@@ -3,8 +3,12 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
+from gradscore import scores
+from gradscore.errors import ConfigError
 from gradscore.evaluation.delong import auroc_interval, paired_delong
-from gradscore.evaluation.records import group_records, remarks, score_records
+from gradscore.evaluation.records import CLASSIFIER, group_records, remarks, score_records
+from gradscore.evaluation.score_table import LEADING
+from gradscore.evaluation.scoring import LOGIT_LR, META_WRONG
 
 SCORES = ["meta", "logit_lr", "msp"]
 
@@ -130,3 +134,9 @@ def test_remarks(table, message):
 
 def test_nothing_to_remark():
     assert remarks(WRONG, list(OF_WRONG.values())) == []
+
+
+@pytest.mark.parametrize("name", [*LEADING, "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
+def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
+    with pytest.raises(ConfigError, match=f"score '{name}': this name means something else already"):
+        scores.SCORES.add(name, scores.SCORES["msp"])

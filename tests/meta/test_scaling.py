@@ -1,11 +1,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from packages import write_package
 from sklearn.base import clone
 
 from gradscore.errors import EvaluationError
 from gradscore.meta.inputs import logarithmic, meta_inputs
 from gradscore.meta.scaling import RobustLogScaler
+from gradscore.statistics import STATISTICS
 
 FRAME = pd.DataFrame(
     {
@@ -37,6 +39,14 @@ FRAME = pd.DataFrame(
 )
 def test_inputs_hold_features_shapes_and_scores(name, expected):
     assert meta_inputs(FRAME)[name].tolist() == expected
+
+
+def test_statistics_that_are_not_there_are_not_loaded(tmp_path, monkeypatch):
+    points = {"gradscore.statistics": {"never": "NEVER"}}
+    monkeypatch.syspath_prepend(str(write_package(tmp_path, "unloadable", "import not_there", points)))
+    monkeypatch.setattr(STATISTICS, "_outside", None)
+    assert "never" in STATISTICS
+    assert "u/conv/l2:l1" in meta_inputs(FRAME)
 
 
 def test_last_group_has_no_ratio_to_itself():

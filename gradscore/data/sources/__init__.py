@@ -22,11 +22,11 @@ from .base import (
     UnreadableImageError,
     as_pixels,
 )
-from .corrupted import corrupted_source
+from .corrupted import CORRUPTIONS, corrupted_source
 from .folder import folder_source
 from .npz import npz_source
 from .sklearn_digits import sklearn_source
-from .synthetic import synthetic_source
+from .synthetic import KINDS, synthetic_source
 from .torchvision_sets import torchvision_source
 
 __all__ = [
@@ -62,7 +62,7 @@ SOURCES: Registry[SourceKind] = Registry(
         "torchvision": SourceKind(
             open=torchvision_source,
             form="torchvision:<Dataset>",
-            summary="a data set of torchvision; arguments are passed to it",
+            summary="a data set of torchvision, which the arguments are passed to",
             arguments=None,
         ),
         "sklearn": SourceKind(
@@ -71,14 +71,17 @@ SOURCES: Registry[SourceKind] = Registry(
         "synthetic": SourceKind(
             open=synthetic_source,
             form="synthetic:<kind>",
-            summary="OOD sets made of the in-distribution fit images",
+            summary=f"OOD sets made of the in-distribution fit images: {', '.join(KINDS)}",
             arguments=("seed",),
+            made_of_others=True,
         ),
         "corrupted": SourceKind(
             open=corrupted_source,
             form="corrupted:<kind>",
-            summary="shifted sets made of the in-distribution test images, with `severity` 1 to 5",
+            summary=f"shifted sets made of the in-distribution test images: {', '.join(CORRUPTIONS)}; "
+            "`severity` from 1 to 5",
             arguments=("severity",),
+            made_of_others=True,
             same_classes=True,
         ),
     },

@@ -100,7 +100,7 @@ class Request:
         source: as it is written, `<kind>:<name>`.
         name: what follows the kind.
         arguments: settings beside it.
-        base: the in-distribution images that a source made of others is made of, where there are any.
+        base: the in-distribution images that a source made of others is made of; None for other kinds.
         seed: of random choices.
     """
 
@@ -121,6 +121,8 @@ class SourceKind:
         summary: what it is, on one line.
         is_path: what follows the colon is a path, relative to the configuration file.
         arguments: names of the arguments it takes; None for any.
+        made_of_others: it is made of in-distribution images: those of the fit split among the OOD sets, those of the
+            test split among the shifted ones.
         same_classes: its images belong to classes of the model, so they are no OOD set.
     """
 
@@ -129,4 +131,5 @@ class SourceKind:
     summary: str
     is_path: bool = False
     arguments: tuple[str, ...] | None = ()
+    made_of_others: bool = False
     same_classes: bool = False

@@ -1,17 +1,17 @@
 """One rule per kind of autograd node: from output gradient and saved tensors to per-sample gradients of one input.
 
-A rule is a pure function `rule(use, gradients) -> PerSample`. `RULES` is the whole list, but for
-those that other packages add: a node that is not in it, or
-an input that its rule does not cover (`NotCoveredError`), is left to the exact twin.
+A rule is a pure function `rule(use, gradients) -> PerSample`. `RULES` is the whole list, but for those that
+other packages add: a node that is not in it, or an input that its rule does not cover (`NotCoveredError`), is left to
+the exact twin.
 """
 
 from __future__ import annotations
 
 from ...system import Registry
 from . import elementwise, normalisation, products, recurrent, tables
-from .use import EntryPerSampleError, NotCoveredError, Rule, Use
+from .use import EntryPerSampleError, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
 
-__all__ = ["RULES", "EntryPerSampleError", "NotCoveredError", "Rule", "Use"]
+__all__ = ["RULES", "EntryPerSampleError", "NotCoveredError", "Rule", "Use", "output_gradient", "sum_to_shape"]
 
 RULES: Registry[Rule] = Registry(
     "rule",

@@ -49,6 +49,14 @@ class Use:
             raise NotCoveredError(f"{self.edge.node.name()} did not save {name}")
         return widened(value.detach())
 
+    @property
+    def saved_tensors(self) -> tuple[Tensor, ...]:
+        """What a `torch.autograd.Function` gave to `ctx.save_for_backward`, in order; its context is `edge.node`."""
+        values = getattr(self.edge.node, "saved_tensors", None)
+        if values is None:
+            raise NotCoveredError(f"{self.edge.node.name()} is no torch.autograd.Function")
+        return tuple(widened(value.detach()) for value in values)
+
     def setting(self, name: str) -> object:
         """A saved setting of the node."""
         return getattr(self.edge.node, f"_saved_{name}", None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import Tensor
 from typing_extensions import override
 
-from .activation import UnitActivation
+from .activation import ACTIVATION, DEATH, UnitActivation
 from .quantity import TensorQuantity
 
 
@@ -25,6 +28,11 @@ class GradientActivation(UnitActivation, TensorQuantity):
     """
 
     name = "gradient activation"
+    title = "What gradients reach"
+    captions: ClassVar[Mapping[str, str]] = {
+        ACTIVATION: "Share of the elements of a gradient that are not zero.",
+        DEATH: "Share of the units of a layer that no gradient of the batch reaches.",
+    }
 
     @override
     def observe(self, name: str, tensor: Tensor) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 from typing_extensions import override
@@ -24,6 +25,11 @@ class GradientGeometry(TensorQuantity):
     """
 
     name = "parameter gradient"
+    title = "Gradients of parameters"
+    captions: ClassVar[Mapping[str, str]] = {
+        "norm": "Root mean square of the gradient of each parameter, one value a batch.",
+        "correlation": "Whether batches pull a parameter in the same direction (1) or not (0).",
+    }
 
     def __init__(
         self, *, correlation: bool = True, normalize: bool = False, log_scale: bool = False, **options: Any

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
 
-from .activation import UnitActivation
+from .activation import ACTIVATION, DEATH, UnitActivation
 from .quantity import OutputQuantity
 
 
@@ -26,6 +27,11 @@ class OutputActivation(UnitActivation, OutputQuantity):
     """
 
     name = "output activation"
+    title = "Active units"
+    captions: ClassVar[Mapping[str, str]] = {
+        ACTIVATION: "Share of samples and positions at which a unit is not zero.",
+        DEATH: "Share of the units that are zero for the whole batch.",
+    }
 
     def __init__(self, *, channel_last: bool = False, **options: Any) -> None:
         super().__init__(**options)

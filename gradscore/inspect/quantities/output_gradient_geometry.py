@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod, sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -34,6 +35,13 @@ class OutputGradientGeometry(OutputGradientQuantity):
     """
 
     name = "output gradient"
+    title = "Gradients at layer outputs"
+    captions: ClassVar[Mapping[str, str]] = {
+        "norm": "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
+        PER_SAMPLE: "The same for every sample alone: where samples differ in size, their scores differ.",
+        "correlation": "Cosine of the angle between the gradients of two batches in a row: 1 is the same direction, "
+        "0 no relation.",
+    }
 
     def __init__(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -23,6 +24,10 @@ class OutputNorm(OutputQuantity):
     """
 
     name = "output"
+    title = "Outputs"
+    captions: ClassVar[Mapping[str, str]] = {
+        "norm": "Root mean square of what a layer returns, mean over the batch.",
+    }
 
     def __init__(self, *, normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -23,6 +23,11 @@ class ParameterNorm(ModuleQuantity):
     """
 
     name = "parameter"
+    title = "Parameters"
+    captions: ClassVar[Mapping[str, str]] = {
+        "weight norm": "Root mean square of the weights; the same for all groups.",
+        "bias norm": "Root mean square of the biases; the same for all groups.",
+    }
 
     def __init__(self, *, attrs: Sequence[str] = ("weight", "bias"), normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)

@@ -8,7 +8,7 @@ tables) and `reset()` (a new epoch). Two quantities that saw different batches c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -57,6 +57,8 @@ class Quantity(ABC):
 
     Attributes:
         name: under which tables and reports show it; a class sets it.
+        title: of its section in reports; the name, if a class sets none.
+        captions: a sentence for the plot of a measure, by measure; it speaks of the settings in `QUANTITIES`.
         log_scale: whether plots of it should have a logarithmic scale.
 
     Raises:
@@ -64,6 +66,8 @@ class Quantity(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str] = ""
+    captions: ClassVar[Mapping[str, str]] = {}
     log_scale: bool = False
 
     def __init__(

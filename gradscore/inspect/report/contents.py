@@ -19,23 +19,6 @@ from ..quantities.mean_gsnr import MeanGSNR
 from ..quantities.quantity import MODEL, Quantity
 from ..run import Inspection
 
-EXPLAINED = {
-    ("output gradient", "norm"): "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
-    ("output gradient", "norm per sample"): "The same for every sample alone: where samples differ in size, their "
-    "scores differ.",
-    ("output gradient", "correlation"): "Cosine of the angle between the gradients of two batches in a row: 1 is the "
-    "same direction, 0 no relation.",
-    ("parameter gradient", "norm"): "Root mean square of the gradient of each parameter, one value a batch.",
-    ("parameter gradient", "correlation"): "Whether batches pull a parameter in the same direction (1) or not (0).",
-    ("gradient activation", "activation rate"): "Share of the elements of a gradient that are not zero.",
-    ("gradient activation", "death rate"): "Share of the units of a layer that no gradient of the batch reaches.",
-    ("output activation", "activation rate"): "Share of samples and positions at which a unit is not zero.",
-    ("output activation", "death rate"): "Share of the units that are zero for the whole batch.",
-    ("output", "norm"): "Root mean square of what a layer returns, mean over the batch.",
-    ("parameter", "weight norm"): "Root mean square of the weights; the same for all groups.",
-    ("parameter", "bias norm"): "Root mean square of the biases; the same for all groups.",
-}
-
 HISTOGRAMS = (
     "Elements of single samples' gradients. Each row is a parameter, colour the share of its elements. Every row has "
     "a range of its own, the same in all groups: the largest gradient of that parameter in a first batch of each group "
@@ -59,15 +42,6 @@ SIGNAL_DECADES = 8
 """Decades below the largest ratio that the maps show."""
 
 BAND = "Point: median; band: quartiles."
-
-SECTIONS = {
-    "output gradient": "Gradients at layer outputs",
-    "parameter gradient": "Gradients of parameters",
-    "gradient activation": "What gradients reach",
-    "output activation": "Active units",
-    "output": "Outputs",
-    "parameter": "Parameters",
-}
 
 
 @dataclass(frozen=True)
@@ -94,8 +68,9 @@ def inspection_sections(inspection: Inspection) -> list[Section]:
                 heats = _alike(_signal_heats(groups, inspection.layers))
                 found.append(Section("Do samples agree?", [signal, *heats], SIGNAL_MAPS))
             case _:
-                title = SECTIONS.get(template.name, template.name.capitalize())
-                found.append(Section(title, list(_profiles(groups, inspection.layers))))
+                found.append(
+                    Section(template.title or template.name.capitalize(), list(_profiles(groups, inspection.layers)))
+                )
     return [section for section in found if section.plots]
 
 
@@ -142,7 +117,7 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
         yield LayerProfile(
             name=file_name(f"{first.name}-{measure}"),
             title=f"{first.name.capitalize()}: {measure}",
-            caption=" ".join([EXPLAINED.get((first.name, measure), ""), BAND]).strip(),
+            caption=f"{first.captions.get(measure, '')} {BAND}".strip(),
             x_label=measure,
             layers=layers,
             lines=lines,

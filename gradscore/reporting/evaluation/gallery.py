@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from ...config import Config
-from ...data import FIT, Pixels, Selected, content_hash, open_images, planned_splits
+from ...data import Pixels, Selected, base_split, content_hash, open_images, planned_splits
 from ...errors import GradscoreError
 from ...evaluation import positive_of
 from .contents import block_of
@@ -151,9 +151,10 @@ class _Images:
     def _open(self, split: str) -> tuple[Selected, dict[str, int]] | None:
         if split not in self._opened:
             self._opened[split] = None  # stays so if opening fails
-            spec = self._specs[split][1]
-            fit = self._open(FIT) if spec.source.startswith("synthetic:") else None
-            images = open_images(spec, made_of=None if fit is None else fit[0], seed=self._config.extract.seed)
+            info, spec = self._specs[split]
+            base = base_split(info, spec)
+            others = None if base is None else self._open(base)
+            images = open_images(spec, made_of=None if others is None else others[0], seed=self._config.extract.seed)
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]
 

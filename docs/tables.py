@@ -1,0 +1,134 @@
+"""Writes the parts of the documentation that say what there is, from the code that has it: `make docs-tables`.
+
+A page marks the place: `<!-- table: losses -->`, what is written here, `<!-- end -->`. The tables are those of the
+registries, without entries of other packages; the picture of the rooms is that of the import-linter contracts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from gradscore.data import SOURCES
+from gradscore.inspect import QUANTITIES
+from gradscore.losses import LOSSES
+from gradscore.scores import SCORES
+from gradscore.statistics import STATISTICS, Statistic
+from gradscore.system import first_line
+
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+LIBRARY = "gradscore"
+
+LOOKS_AT = {"logits": "logits", "penultimate": "penultimate features"}
+
+MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def losses() -> str:
+    """The losses by name."""
+    found = {name: LOSSES[name] for name in LOSSES.built_in}
+    rows = (
+        (f"`{name}`", phrase(loss.summary), "one for each class" if loss.several else "one", loss.source)
+        for name, loss in found.items()
+    )
+    return table(("loss", "what it is", "backward passes", "source"), rows)
+
+
+def statistics() -> str:
+    """The statistics by name."""
+    found = {name: STATISTICS[name] for name in STATISTICS.built_in}
+    rows = ((f"`{name}`", statistic.summary, looked_at(statistic)) for name, statistic in found.items())
+    return table(("statistic", "what it is", "meta models look at"), rows)
+
+
+def looked_at(statistic: Statistic) -> str:
+    """What meta models make of a statistic."""
+    scale = "logarithm of its magnitude" if statistic.logarithmic else "its value"
+    return scale if statistic.ratio is None else f"{scale}; ratio to `l1`"
+
+
+def sources() -> str:
+    """The data sources as they are written."""
+    found = [SOURCES[name] for name in SOURCES.built_in]
+    rows = (
+        (f"`{kind.form}`", kind.summary, "any" if kind.arguments is None else ", ".join(kind.arguments))
+        for kind in found
+    )
+    return table(("source", "what it is", "arguments"), rows)
+
+
+def scores() -> str:
+    """The scores by name."""
+    found = {name: SCORES[name] for name in SCORES.built_in}
+    rows = (
+        (f"`{name}`", score.summary, LOOKS_AT[score.needs], "yes" if score.is_input else "no", score.source)
+        for name, score in found.items()
+    )
+    return table(("score", "what it is", "looks at", "input of meta models", "source"), rows)
+
+
+def quantities() -> str:
+    """The quantities of `gradscore inspect` by name."""
+    found = {name: type(QUANTITIES[name]()) for name in QUANTITIES.built_in}
+    rows = ((f"`{name}`", f"`{kind.__name__}`", phrase(first_line(kind))) for name, kind in found.items())
+    return table(("name for `--quantities`", "class", "measures"), rows)
+
+
+def rooms() -> str:
+    """The rooms from top to bottom as a Mermaid picture, each with the first line of what it says of itself."""
+    settings = TOOLS["importlinter"]
+    forbidden = [each for each in settings["contracts"] if each.get("source_modules") == [LIBRARY]]
+    above = [name for each in forbidden for name in each["forbidden_modules"] if name in settings["root_packages"]]
+    (rows,) = (each["layers"] for each in settings["contracts"] if each.get("containers") == [LIBRARY])
+    layers = [above, *(re.split(r" [|:] ", row) for row in rows)]
+    boxes = [f'    {name}["{name}<br>{about(name)}"]' for layer in layers for name in layer]
+    arrows = [f"    {' & '.join(upper)} --> {' & '.join(lower)}" for upper, lower in pairwise(layers)]
+    return "\n".join(["```mermaid", "flowchart TB", *boxes, *arrows, "```"])
+
+
+def about(name: str) -> str:
+    """The first line of the docstring of a room, or of the package beside the library."""
+    folders = TOOLS["setuptools"]["package-dir"]
+    place = ROOT / folders.get(name, f"{folders[LIBRARY]}/{name}")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return said.partition("\n")[0].rstrip(".").replace("`", "")
+
+
+def phrase(sentence: str) -> str:
+    """A sentence as it stands in a table."""
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    cells = [headings, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    first, *others = ["| " + " | ".join(row) + " |" for row in cells]
+    return "\n".join([first, "|" + "---|" * len(headings), *others])
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "losses": losses,
+    "statistics": statistics,
+    "sources": sources,
+    "scores": scores,
+    "quantities": quantities,
+    "rooms": rooms,
+}
+"""What a page may ask for, and what makes it."""
+
+
+def filled(page: str) -> str:
+    """The text of a page with all parts as they are now; `KeyError` for one that nothing makes."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n\n{found[3]}", page)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(filled(path.read_text()))

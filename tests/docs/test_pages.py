@@ -1,0 +1,32 @@
+"""What the documentation says of the code by name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gradscore.data import SOURCES
+from gradscore.gradients import RULES
+from gradscore.inspect import QUANTITIES
+from gradscore.losses import LOSSES
+from gradscore.scores import SCORES
+from gradscore.statistics import STATISTICS
+
+ROOT = Path(__file__).parent.parent.parent
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+FOLDERS = "benchmarks|cli|configs|data_scripts|docs|gradscore|tests"
+PAGES = {page.name: page for page in (ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))}
+REGISTRIES = {registry.group: registry for registry in (RULES, LOSSES, STATISTICS, SOURCES, SCORES, QUANTITIES)}
+RECIPES = re.findall(
+    r"^\| .* \| `([A-Z]+)` (?:there|in `.*?`) \| .* \| `(gradscore\.\w+)` \|$", CONTRIBUTING, re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_files_that_are_mentioned_are_there(page):
+    mentioned = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text())
+    assert [name for name in mentioned if not (ROOT / name).exists()] == []
+
+
+def test_every_registry_has_a_recipe():
+    assert {group: globals()[table] for table, group in RECIPES} == REGISTRIES

@@ -1,0 +1,42 @@
+"""The tables and the picture in the documentation are those of the code."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SPEC = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+tables = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tables)
+
+PAGES = {path.name: path for path in tables.PAGES}
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_page_is_up_to_date(path):
+    text = path.read_text()
+    assert text == tables.filled(text), f"{path.name} is outdated; run `make docs-tables`"
+
+
+@pytest.mark.parametrize("part", tables.PARTS)
+def test_part_stands_on_a_page(part):
+    assert sum(f": {part} -->" in path.read_text() for path in PAGES.values()) == 1
+
+
+def test_what_stands_between_the_marks_is_replaced():
+    page = "before\n<!-- table: sources -->\noutdated\n<!-- end -->\nafter\n"
+    lines = tables.filled(page).splitlines()
+    assert lines[:2] == ["before", "<!-- table: sources -->"]
+    assert lines[3] == "| source | what it is | arguments |"
+    assert lines[-2:] == ["<!-- end -->", "after"]
+    assert "outdated" not in lines
+
+
+def test_a_mark_that_nothing_fills_is_an_error():
+    with pytest.raises(KeyError, match="sauces"):
+        tables.filled("<!-- table: sauces -->\n<!-- end -->\n")
+
+
+def test_bars_in_cells_are_escaped():
+    assert tables.table(["a"], [["|x|"]]).splitlines() == ["| a |", "|---|", r"| \|x\| |"]

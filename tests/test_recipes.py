@@ -1,0 +1,280 @@
+"""One of everything that can be added, in a package of one's own: CONTRIBUTING.md says how, here it is done."""
+
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from packages import write_package
+from PIL import Image
+from safetensors.torch import save_file
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+
+PACKAGE = '''
+import numpy as np
+import torch
+
+from gradscore.data import ArraySource, Request, SourceKind
+from gradscore.gradients import Dense, Gradients, PerSample, Use, output_gradient
+from gradscore.inspect import OutputQuantity
+from gradscore.losses import LogitGradient, Loss, normalised
+from gradscore.scores import of_logits
+from gradscore.statistics import Moments, Statistic
+
+
+def lead(logits):
+    """How far the second class lies behind the first."""
+    found = logits.double().topk(2)
+    gradient = torch.zeros_like(logits, dtype=torch.float64)
+    gradient.scatter_(1, found.indices, torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(len(logits), 2))
+    return normalised(gradient, torch.zeros(len(logits)).double(), found.values[:, 1] - found.values[:, 0])
+
+
+def squares_of_positive_elements(rows):
+    return rows.double().clamp(min=0).square().sum(1, keepdim=True)
+
+
+def negatives(request: Request):
+    images = np.stack([255 - request.base.image(place) for place in range(int(request.name))])
+    return ArraySource(images, [str(place) for place in range(len(images))], None)
+
+
+class LargestOutput(OutputQuantity):
+    """The largest output of a layer."""
+
+    name = "largest output"
+    title = "What layers return"
+    captions = {"largest": "What a layer returns at most."}
+
+    def observe(self, layer, module, output):
+        self.record("largest", layer, output.detach().abs().max())
+
+
+class Gain(torch.autograd.Function):
+    """A factor for each feature, doubled."""
+
+    @staticmethod
+    def forward(ctx, inputs, weight):
+        ctx.save_for_backward(inputs, weight)
+        return 2 * inputs * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs, weight = ctx.saved_tensors
+        return 2 * gradient * weight, 2 * (gradient * inputs).sum(0)
+
+
+def gain(use: Use, gradients: Gradients) -> PerSample:
+    """2 * inputs * weight."""
+    inputs, _ = use.saved_tensors
+    return Dense(2 * use.layout.samples_first(output_gradient(gradients) * inputs).sum(1))
+
+
+LEAD = Loss(head=lead, source="made up")
+POSITIVE = Statistic(
+    summary="L2 norm of the positive elements",
+    value=lambda found: found.sums["toy_positive"][..., 0] ** 0.5,
+    sums=squares_of_positive_elements,
+)
+NEGATIVES = SourceKind(
+    open=negatives, form="toy_negatives:<count>", summary="the first fit images turned round", made_of_others=True
+)
+SECOND = of_logits(lambda logits: np.sort(logits, axis=1)[:, -2], summary="the second largest logit")
+'''
+
+ENTRY_POINTS = {
+    "gradscore.losses": {"toy_lead": "LEAD"},
+    "gradscore.statistics": {"toy_positive": "POSITIVE"},
+    "gradscore.sources": {"toy_negatives": "NEGATIVES"},
+    "gradscore.scores": {"toy_second": "SECOND"},
+    "gradscore.quantities": {"toy_largest": "LargestOutput"},
+    "gradscore.rules": {"GainBackward": "gain"},
+}
+
+NET = """
+import torch
+from torch import nn
+
+from toy import Gain
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 12), nn.Linear(12, 10)
+        self.gain = nn.Parameter(torch.ones(12))
+
+    def forward(self, images):
+        return self.last(Gain.apply(self.first(images.flatten(1)).relu(), self.gain))
+"""
+
+CONFIG = """
+model: {source: "python:net.py:Net", checkpoint: net.safetensors, num_classes: 10}
+preprocessing: {mean: [0.5], std: [0.5]}
+data:
+  in_dist:
+    fit: {source: "sklearn:digits", select: {stop: 100}}
+    test: {source: "sklearn:digits", select: {start: 100, stop: 200}}
+  ood:
+    - {name: turned, source: "toy_negatives:60"}
+features: {losses: [toy_lead], statistics: [l1, toy_positive]}
+extract: {device: cpu}
+meta: {strengths: [0.01], cv_folds: 2}
+evaluate: {protocols: [known]}
+run: run
+"""
+
+COMMANDS = {
+    "extract": ["config.yaml", "--trust-code"],
+    "fit-meta": ["run"],
+    "evaluate": ["run"],
+    "inspect": ["run", "--trust-code", "--quantities", "toy_largest", "--samples", "1000", "--batch-size", "100"],
+}
+
+PROGRAM = """
+import json, sys
+from typer.testing import CliRunner
+from gradscore_cli.main import app
+
+found = {name: CliRunner().invoke(app, [name, *given]) for name, given in json.loads(sys.argv[1]).items()}
+print(json.dumps({name: [each.exit_code, each.output] for name, each in found.items()}))
+"""
+
+WEIGHTS = {
+    "first.weight": (12, 64),
+    "first.bias": (12,),
+    "gain": (12,),
+    "last.weight": (10, 12),
+    "last.bias": (10,),
+}
+
+
+def weights() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {name: 0.3 * torch.randn(shape, generator=generator) for name, shape in WEIGHTS.items()}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[int, str]]]:
+    """A folder in which every command was run with the package on the path; exit codes and what was printed."""
+    folder = tmp_path_factory.mktemp("recipes")
+    packages = write_package(folder / "packages", "toy", PACKAGE, ENTRY_POINTS)
+    (folder / "net.py").write_text(NET)
+    (folder / "config.yaml").write_text(CONFIG)
+    save_file(weights(), folder / "net.safetensors")
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(COMMANDS)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    return folder, {name: (code, said) for name, (code, said) in json.loads(found.stdout).items()}
+
+
+def digits(start: int, stop: int) -> np.ndarray:
+    return np.round(load_digits().images[start:stop] * (255 / 16))
+
+
+SPLITS = {"in_dist.test": digits(100, 200), "ood.turned": 255 - digits(0, 60)}
+
+
+def by_hand(images: np.ndarray) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Parameters and outputs of layers in float64, with a graph and without anything of the package."""
+    held = {name: weight.double().requires_grad_() for name, weight in weights().items()}
+    inputs = torch.from_numpy(images).flatten(1) / 127.5 - 1
+    first = inputs @ held["first.weight"].T + held["first.bias"]
+    return held, {"first": first, "last": (first.relu() * 2 * held["gain"]) @ held["last.weight"].T + held["last.bias"]}
+
+
+def features_by_hand(images: np.ndarray) -> pd.DataFrame:
+    """One backward pass per sample."""
+    held, outputs = by_hand(images)
+    rows = []
+    for logits in outputs["last"]:
+        second, first = logits.sort()[0][-2:]
+        gradients = torch.autograd.grad(second - first, list(held.values()), retain_graph=True)
+        rows.append({})
+        for name, gradient in zip(held, gradients, strict=True):
+            rows[-1][f"toy_lead/{name}/l1"] = gradient.abs().sum().item()
+            rows[-1][f"toy_lead/{name}/toy_positive"] = gradient[gradient > 0].norm().item()
+    return pd.DataFrame(rows)
+
+
+def table(folder: Path, split: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / "run" / "features" / split)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_works(done, command):
+    code, said = done[1][command]
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_source_gives_its_images(done, split):
+    found = table(done[0], split)[[f"logit_{k}" for k in range(10)]]
+    np.testing.assert_allclose(found, by_hand(SPLITS[split])[1]["last"].detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_loss_and_statistic_make_the_features(done, split):
+    found, wanted = table(done[0], split), features_by_hand(SPLITS[split])
+    assert {name for name in found.columns if "/" in name} == set(wanted.columns)
+    np.testing.assert_allclose(found[wanted.columns], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_rule_takes_the_place_of_the_exact_twin(done):
+    said = done[1]["extract"][1]
+    assert "10 features per sample" in said
+    assert "exact twin" not in said
+
+
+def test_score_is_evaluated(done):
+    logits = by_hand(SPLITS["in_dist.test"])[1]["last"].detach().numpy()
+    wrong = logits.argmax(1) != load_digits().target[100:200]
+    records = pd.read_json(done[0] / "run" / "evaluation" / "metrics.json")
+    chosen = records[(records["task"] == "misclassification") & (records["metric"] == "auroc")].set_index("score")
+    assert chosen["value"]["toy_second"] == pytest.approx(roc_auc_score(wrong, np.sort(logits, axis=1)[:, -2]))
+
+
+def test_score_stands_in_the_printed_tables(done):
+    assert re.findall(r"^ +toy_second +\d\.\d{4}", done[1]["evaluate"][1], re.MULTILINE) != []
+
+
+@pytest.mark.parametrize("file", ["report.html", "report.md"])
+def test_score_stands_in_the_reports(done, file):
+    assert "toy_second" in (done[0] / "run" / "evaluation" / file).read_text()
+
+
+def test_page_shows_images_of_the_source(done):
+    page = (done[0] / "run" / "evaluation" / "report.html").read_text()
+    shown = re.findall(
+        r'<img src="data:image/png;base64,(.*?)" alt="(\d+)">', page.partition("slip through: turned")[2]
+    )
+    images = [np.asarray(Image.open(io.BytesIO(base64.b64decode(content)))) for content, _ in shown]
+    np.testing.assert_array_equal(images, SPLITS["ood.turned"][[int(place) for _, place in shown]])
+
+
+@pytest.mark.parametrize("layer", ["first", "last"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_quantity_measures(done, split, layer):
+    figures = pd.read_parquet(done[0] / "run" / "inspect" / "figures.parquet")
+    found = figures[figures["statistic"] == "max"].set_index(["group", "layer"])["value"]
+    outputs = by_hand(SPLITS[split])[1][layer]
+    assert found[split.removeprefix("ood."), layer] == pytest.approx(outputs.abs().max().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("words", ["What layers return", "What a layer returns at most."])
+def test_quantity_stands_in_the_page(done, words):
+    assert words in (done[0] / "run" / "inspect" / "report.html").read_text()
