@@ -141,12 +141,12 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:
     """The groups of OOD sets of a run without auxiliary ones, and `all` of two or more sets unless a group is that."""
-    sets = [info for info in run.splits() if info.kind == "ood" and not info.auxiliary]
+    sets = [info for info in run.splits() if info.is_reported_ood]
     groups: dict[str, list[str]] = {}
     for info in sets:
         if info.group is not None:
-            groups.setdefault(info.group, []).append(info.ood_name or info.name)
-    everything = [info.ood_name or info.name for info in sets]
+            groups.setdefault(info.group, []).append(info.dataset_name)
+    everything = [info.dataset_name for info in sets]
     return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
 
 

@@ -143,7 +143,7 @@ def extract(
     with warnings.catch_warnings(), torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False):
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
-            _warm_up(extractor, datasets["in_dist.fit"], config=config)
+            _warm_up(extractor, datasets[FIT], config=config)
         with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
             if layer is not None and not was_complete:
                 write_head(config.run, layer.head)

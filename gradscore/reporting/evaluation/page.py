@@ -76,11 +76,11 @@ def _models(folder: Path) -> list[MetaModel]:
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
     splits = run.manifest["splits"]
     test = splits[TEST]
-    ood = [info.ood_name or info.name for info in run.splits() if info.is_reported_ood]
+    ood = [info for info in run.splits() if info.is_reported_ood]
     accuracy = f", accuracy {100 * test['accuracy']:.1f} %" if test["accuracy"] is not None else ""
     return [
         ("model", run.config.model.source.rpartition("/")[2]),
         ("reported on", f"{test['rows']} in-distribution samples{accuracy}"),
-        ("OOD sets", ", ".join(f"{name} ({splits[f'ood.{name}']['rows']})" for name in ood) or "none"),
+        ("OOD sets", ", ".join(f"{info.dataset_name} ({splits[info.name]['rows']})" for info in ood) or "none"),
         ("features", f"{run.manifest['feature_count']} per sample"),
     ]
