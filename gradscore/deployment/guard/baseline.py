@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from ...columns import feature_columns, logit_columns
 from ...data import TEST
@@ -97,7 +97,7 @@ class Baseline(_Section):
     Attributes:
         model: the classifier as in the manifest of the run: source, number of classes, hashes of code and weights.
         protocol: which OOD samples fitted the meta model for OOD samples.
-        thresholds: frozen at `policy.alpha`, see `gradscore.conformal`.
+        thresholds: frozen at `policy.alpha`, see `conformal`.
         accuracy: of the classifier on all samples of `in_dist.test`.
         splits: `in_dist.test` and the reported OOD sets.
         probe: features of samples of `in_dist.test`.
@@ -108,7 +108,7 @@ class Baseline(_Section):
     format: Literal["gradscore baseline"] = "gradscore baseline"
     version: Literal[1] = 1
     policy: Policy
-    model: dict[str, Any]
+    model: dict[str, JsonValue]
     versions: dict[str, str]
     protocol: str | None
     accuracy: float | None
@@ -133,7 +133,11 @@ def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
         BaselineError: the run has no scores to keep.
         StoreError: the run is not finished or not evaluated.
     """
-    policy = policy or Policy()
+    return baseline_of(run, run.read(TEST), policy=policy or Policy())
+
+
+def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy) -> Baseline:
+    """As `make_baseline`, with the feature table of the run's test split at hand."""
     table = read_scores(run.evaluation_path)
     wrong = table[table["task"] == "misclassification"]
     protocols = set(table.loc[table["task"] == "ood", "protocol"])
@@ -141,16 +145,15 @@ def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
     ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
     if wrong.empty and ood.empty:
         raise BaselineError(f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again")
-    test = run.read(TEST)
     scores: dict[Detector, pd.DataFrame] = {"wrong": wrong, "ood": ood}
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
     splits = {name: _samples(name, scores, test) for name in names}
     thresholds, notices = _thresholds(splits[TEST], policy)
     speed = run.samples_per_second
-    model: Mapping[str, Any] = run.manifest["inputs"]["model"]
+    inputs = run.manifest["inputs"]
     return Baseline(
         policy=policy,
-        model={**model, "preprocessing": run.manifest["inputs"]["preprocessing"]},
+        model={**inputs["model"], "preprocessing": inputs["preprocessing"]},
         versions=package_versions(),
         protocol=protocol,
         accuracy=run.manifest["splits"][TEST]["accuracy"],
@@ -236,7 +239,7 @@ def _rounded(values: Sequence[float] | pd.Series[float], digits: int = 7) -> lis
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def _pretty(value: Any, depth: int = 0) -> str:
+def _pretty(value: object, depth: int = 0) -> str:
     if not isinstance(value, dict) or not value:
         return json.dumps(value, allow_nan=False)
     pad = " " * (depth + 1)

@@ -50,6 +50,15 @@ def test_a_run_passes_against_itself(small_run, baseline) -> None:
     report.raise_for_status()
 
 
+def test_the_feature_table_is_read_once(small_run, baseline, monkeypatch) -> None:
+    read, asked = RunFolder.read, []
+    monkeypatch.setattr(
+        RunFolder, "read", lambda run, name, **options: asked.append(name) or read(run, name, **options)
+    )
+    check_run(RunFolder(small_run), baseline)
+    assert asked == ["in_dist.test"]
+
+
 def test_the_baseline_holds_what_the_evaluation_found(small_run, baseline) -> None:
     table = read_scores(small_run / "evaluation")
     wrong = table[table["task"] == "misclassification"].set_index("content_hash")["meta"]
