@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 from ...data import TEST
-from ...errors import GateFailedError, InconclusiveError
 from ...store import RunFolder
 from .baseline import Baseline, Detector, Policy, baseline_of
 from .drift import feature_drift
@@ -54,8 +53,7 @@ class CheckReport:
     @property
     def exit_code(self) -> int:
         """0 pass, 1 fail, 3 inconclusive."""
-        codes = {"fail": GateFailedError.exit_code, "inconclusive": InconclusiveError.exit_code}
-        return codes.get(self.status, 0)
+        return {"fail": 1, "inconclusive": 3}.get(self.status, 0)
 
     @property
     def summary(self) -> str:
@@ -64,19 +62,6 @@ class CheckReport:
         counts = {word: sum(gate.status == status for gate in self.gates) for status, word in words.items()}
         listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         return f"{self.run}: {words[self.status]} ({listed})"
-
-    def raise_for_status(self) -> None:
-        """Raises if the check did not pass.
-
-        Raises:
-            GateFailedError: a gate failed.
-            InconclusiveError: the samples do not suffice to tell.
-        """
-        lines = [gate.message for gate in self.gates if gate.status == self.status]
-        if self.status == "fail":
-            raise GateFailedError("; ".join(lines))
-        if self.status == "inconclusive":
-            raise InconclusiveError("; ".join(lines))
 
 
 def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = None) -> CheckReport:
@@ -88,7 +73,7 @@ def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = Non
         policy: margins other than those of the baseline.
 
     Returns:
-        The report; `raise_for_status` turns it into an error.
+        The report.
 
     Raises:
         StoreError: the run is not finished or not evaluated.
