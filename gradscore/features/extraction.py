@@ -26,7 +26,7 @@ from .datasets import open_datasets
 from .extractor import Computed, Extractor, joined_rows
 
 WARM_UP = 3
-"""Samples shown to the engine before a run."""
+"""Samples shown to the engine before a run: as many as tell sample layouts apart."""
 
 
 class Progress(Protocol):
