@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,9 +15,10 @@ from .options import RunArgument
 from .rendering import cell, figures_table, interval, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.evaluation import EvaluationReport
+    from gradscore.evaluation import EvaluationReport, Record
 
-Scores = dict[tuple[str, ...], dict[str, dict[str, Any]]]
+    Scores = dict[tuple[str, str, str, str], dict[str, Record]]
+    """The records of a score on a data set by metric; the key is task, protocol, data set and score."""
 
 HEADINGS = {
     "auroc": "AUROC",
@@ -79,9 +80,9 @@ def _print(console: Console, report: EvaluationReport) -> None:
             tables[title] = figures_table(["data set", "score"], FIGURES, title=title)
             last = ""
         area = metrics["auroc"]
-        name = f"{dataset} ({area['n_positive']}/{area['n']})"
-        first, *others = [cell(metrics[metric]["value"]) for metric in HEADINGS]
-        span = interval(area["low"], area["high"])
+        name = f"{dataset} ({area.n_positive}/{area.n})"
+        first, *others = [cell(metrics[metric].value) for metric in HEADINGS]
+        span = interval(area.low, area.high)
         tables[title].add_row(name if name != last else "", score, first, span, *others)
         last = name
     for table in [*tables.values(), *_group_tables(scores)]:
@@ -111,15 +112,15 @@ def _group_tables(scores: Scores) -> list[Table]:
             )
             last = ""
         areas = [metrics["auroc"], scores["ood", protocol, f"{group} (pooled)", score]["auroc"]]
-        cells = [text for area in areas for text in (cell(area["value"]), interval(area["low"], area["high"]))]
+        cells = [text for area in areas for text in (cell(area.value), interval(area.low, area.high))]
         tables[protocol].add_row(group if group != last else "", score, *cells)
         last = group
     return list(tables.values())
 
 
-def _by_score(records: list[dict[str, Any]]) -> Scores:
+def _by_score(records: list[Record]) -> Scores:
     grouped: Scores = {}
     for record in records:
-        key = (record["task"], record["protocol"], record["dataset"], record["score"])
-        grouped.setdefault(key, {})[record["metric"]] = record
+        key = (record.task, record.protocol, record.dataset, record.score)
+        grouped.setdefault(key, {})[record.metric] = record
     return grouped

@@ -57,15 +57,3 @@ class BundleError(GradscoreError):
 
 class BaselineError(GradscoreError):
     """A baseline that is damaged, or cannot be compared with a run."""
-
-
-class GateFailedError(GradscoreError):
-    """A gate found a regression."""
-
-    exit_code: ClassVar[int] = 1
-
-
-class InconclusiveError(GradscoreError):
-    """Too few samples to decide."""
-
-    exit_code: ClassVar[int] = 3

@@ -71,9 +71,9 @@ class SampleDataset(Dataset[Sample | BadSample]):
         try:
             pixels = self.images.image(index)
         except UnreadableImageError as error:
-            return BadSample(index, self.ids[index], str(error))
+            return BadSample(self.ids[index], str(error))
         label = UNLABELLED if self._labels is None else int(self._labels[index])
-        return Sample(index, self.ids[index], self._preprocess(pixels), label, content_hash(pixels))
+        return Sample(self.ids[index], self._preprocess(pixels), label, content_hash(pixels))
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""

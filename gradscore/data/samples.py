@@ -16,14 +16,12 @@ class Sample:
     """An image, ready for the model.
 
     Attributes:
-        index: its place in the split.
         sample_id: stable name: a path relative to the data's root, or a number.
         image: (C, H, W) float32.
         label: the class, -1 for none.
         content_hash: 16 hexadecimal digits of the SHA-256 of shape and raw pixels, before preprocessing.
     """
 
-    index: int
     sample_id: str
     image: Tensor
     label: int
@@ -34,7 +32,6 @@ class Sample:
 class BadSample:
     """A sample that cannot be used, and why."""
 
-    index: int
     sample_id: str
     error: str
 
@@ -44,7 +41,6 @@ class Batch:
     """Samples of one batch in order; those that cannot be used are kept apart in `bad`.
 
     Attributes:
-        indices: places in the split.
         sample_ids: names.
         images: (N, C, H, W) float32.
         labels: (N,) int64, -1 for none.
@@ -52,7 +48,6 @@ class Batch:
         bad: samples that cannot be used.
     """
 
-    indices: list[int]
     sample_ids: list[str]
     images: Tensor
     labels: Tensor
@@ -84,7 +79,6 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
                 f"{tuple(good[0].image.shape)}; set preprocessing.resize, crop or channels to make them equal"
             )
     return Batch(
-        [sample.index for sample in good],
         [sample.sample_id for sample in good],
         torch.stack([sample.image for sample in good]) if good else torch.empty(0, 1, 1, 1),
         torch.tensor([sample.label for sample in good], dtype=torch.int64),

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from .settings import DataConfig, DatasetConfig
 from .sources import SOURCES
 
-FIT, TEST, CALIBRATION = "in_dist.fit", "in_dist.test", "in_dist.calibration"
-"""In-distribution splits: what fits meta models, what is reported on, and what sets thresholds."""
+FIT: Final = "in_dist.fit"
+"""The in-distribution samples that fit meta models."""
+
+TEST: Final = "in_dist.test"
+"""The in-distribution samples that are reported on."""
+
+CALIBRATION: Final = "in_dist.calibration"
+"""The in-distribution samples that set thresholds, if there are any of their own."""
 
 SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood", "shifted"]
 
 
 @dataclass(frozen=True)
 class SplitInfo:
-    """A split: its name, what it is for, and for OOD sets their own name, group and whether they are auxiliary."""
+    """A split: its name, what it is for, and for OOD sets their group and whether they are auxiliary."""
 
     name: str
     kind: SplitKind
-    ood_name: str | None = None
     group: str | None = None
     auxiliary: bool = False
 
@@ -34,6 +39,11 @@ class SplitInfo:
         """Whether this is an OOD set that is reported on, not an auxiliary one."""
         return self.kind == "ood" and not self.auxiliary
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether there are figures of this split."""
+        return self.kind in (TEST, "shifted") or self.is_reported_ood
+
 
 def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig]]:
     """The splits that a configuration asks for, by name.
@@ -41,12 +51,12 @@ def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig
     Fit, test, calibration if there is one, then OOD and shifted sets as configured.
     """
     found: list[tuple[SplitInfo, DatasetConfig]] = [
-        (SplitInfo(FIT, "in_dist.fit"), data.in_dist.fit),
-        (SplitInfo(TEST, "in_dist.test"), data.in_dist.test),
+        (SplitInfo(FIT, FIT), data.in_dist.fit),
+        (SplitInfo(TEST, TEST), data.in_dist.test),
     ]
     if data.in_dist.calibration is not None:
-        found.append((SplitInfo(CALIBRATION, "in_dist.calibration"), data.in_dist.calibration))
-    found += [(SplitInfo(f"ood.{each.name}", "ood", each.name, each.group, each.auxiliary), each) for each in data.ood]
+        found.append((SplitInfo(CALIBRATION, CALIBRATION), data.in_dist.calibration))
+    found += [(SplitInfo(f"ood.{each.name}", "ood", each.group, each.auxiliary), each) for each in data.ood]
     found += [(SplitInfo(f"shifted.{each.name}", "shifted"), each) for each in data.shifted]
     return {info.name: (info, spec) for info, spec in found}
 

@@ -25,8 +25,14 @@ from .bundle import Bundle, Detector, SelfTest
 from .conformal import threshold
 
 SELF_TEST_IMAGES = 8
+"""Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
+
 BATCH_TOLERANCE = 0.05
-"""Largest change of a score with the batch that is not worth a notice."""
+"""Largest change of a score with the batch that is not worth a notice: 1.3 percentage points at most.
+
+Scores of the digits model move by 6e-5. Inputs that hold nothing but rounding, as means of a last layer did before they
+were left out, moved log-odds by up to 1.2.
+"""
 
 _CANDIDATES = {
     "wrong": ["misclassification/in_dist_only/all"],

@@ -10,16 +10,26 @@ from torch import Tensor
 from .findings import Finding, note, problem, warning
 
 DEVIATIONS = 4.0
-"""Standard errors by which an accuracy may miss what is declared."""
+"""Standard errors by which an accuracy may miss what is declared; a right one misses by more once in 16,000 times."""
 
 MARGIN = 0.02
-"""Besides: declared accuracies are rounded, and measured with slightly other preprocessing."""
+"""Besides: declared accuracies are rounded, and measured with slightly other preprocessing.
+
+Pixels shifted by a tenth or scaled by 20 % move the accuracy of the digits model by 0.01, resizing to 9 x 9 and back by
+0.02 to 0.03.
+"""
 
 RELABELLED = 0.8
-"""Share of the inputs that the best renaming of the classes must get right to be suggested."""
+"""Share of the inputs that the best renaming of the classes must get right to be suggested.
+
+With its pixels inverted, which no renaming repairs, the digits model reaches 0.6; with classes in another order, 0.93.
+"""
 
 ENOUGH = 50
-"""Labels from which on an accuracy at chance level is worth a word."""
+"""Labels from which on an accuracy at chance level is worth a word.
+
+With 50 labels of ten classes whatever is below 0.31 may be chance, with 20 whatever is below 0.44.
+"""
 
 
 def check_accuracy(

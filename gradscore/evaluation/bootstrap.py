@@ -21,7 +21,13 @@ from .selective import augrc_of_counts, aurc_of_counts, eaurc_of_counts
 Bounds = tuple[float, float]
 
 RESAMPLES = 500
+"""Resamples of an interval: from seed to seed its bounds move by 5 % of its width at most, on the 523 digits.
+
+With 200 it was 9 %, with 2,000, which take four times as long, 3 %.
+"""
+
 _AT_ONCE = 50
+"""Resamples counted together: 4 MB for 10,000 samples. All at once took three times as long."""
 
 
 class Counts:

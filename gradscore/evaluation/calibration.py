@@ -12,6 +12,7 @@ from ..system import FloatArray
 from .metrics import checked
 
 BINS = 15
+"""As in Guo et al., 2017."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import EvaluationError
-from ..meta import balanced_weights
 from ..store import RunFolder
 from .delong import Interval, auroc_interval
-from .run import fitter, specs_of
+from .run import fit_two_classes, specs_of
 from .scoring import fits_two_classes, frame_reader, positive_rows, selected_rows
 
 LEVEL = 0.999
@@ -63,7 +62,7 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
             progress(spec.label)
         frame = selected_rows(spec.fit, read)
         target = generator.permutation(positive_rows(spec, spec.fit))
-        model = fitter(spec, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+        model = fit_two_classes(spec, frame, target, config=run.config.meta)
         for dataset, rows in spec.reported.items():
             sought = generator.permutation(positive_rows(spec, rows))
             area = auroc_interval(model.decision(selected_rows(rows, read)), sought, level=LEVEL)

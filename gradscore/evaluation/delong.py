@@ -56,23 +56,6 @@ class Placements:
     of_negatives: FloatArray
 
 
-def auroc_variance(scores: ArrayLike, positive: ArrayLike) -> float | None:
-    """DeLong variance of the AUROC.
-
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
-
-    Returns:
-        The variance, or None with fewer than two samples of either class.
-    """
-    values, truth = checked(scores, positive)
-    if not _enough(truth):
-        return None
-    _, covariance = _delong(values[None, :], truth)
-    return float(covariance[0, 0])
-
-
 def auroc_interval(scores: ArrayLike, positive: ArrayLike, *, level: float = 0.95) -> Interval | None:
     """AUROC with a DeLong confidence interval, symmetric on the logit scale, so it stays inside (0, 1).
 

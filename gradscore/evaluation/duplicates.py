@@ -8,6 +8,7 @@ from itertools import combinations
 
 import pandas as pd
 
+from ..data import TEST, SplitInfo
 from ..errors import EvaluationError
 
 
@@ -16,23 +17,23 @@ class Overlap:
     """Two splits with images in common.
 
     Attributes:
-        first: name of a split.
-        second: name of another.
+        first: a split.
+        second: another, later in the run.
         images: distinct images in both.
     """
 
-    first: str
-    second: str
+    first: SplitInfo
+    second: SplitInfo
     images: int
 
 
-def find_overlaps(content: Mapping[str, pd.Series[str]]) -> list[Overlap]:
+def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:
     """The pairs of splits with images in common, in the order of the splits.
 
     Args:
-        content: name of a split -> content hashes of its samples.
+        content: split -> content hashes of its samples.
     """
-    distinct = {name: set(hashes) for name, hashes in content.items()}
+    distinct = {info: set(hashes) for info, hashes in content.items()}
     found = [
         Overlap(first=first, second=second, images=len(distinct[first] & distinct[second]))
         for first, second in combinations(distinct, 2)
@@ -46,7 +47,7 @@ def in_words(overlaps: Sequence[Overlap]) -> list[str]:
         f"duplicates: {_shared(each)}; "
         + (
             "both are reported, so they count on both sides"
-            if _both_reported(each)
+            if each.first.name == TEST and each.second.is_reported
             else "left out where they would fit"
         )
         for each in overlaps
@@ -68,8 +69,4 @@ def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
 
 def _shared(overlap: Overlap) -> str:
     number = "1 image is" if overlap.images == 1 else f"{overlap.images} images are"
-    return f"{number} both in {overlap.first} and in {overlap.second}"
-
-
-def _both_reported(overlap: Overlap) -> bool:
-    return overlap.first == "in_dist.test" and overlap.second.startswith(("ood.", "shifted."))
+    return f"{number} both in {overlap.first.name} and in {overlap.second.name}"

@@ -15,7 +15,7 @@ calibrate are removed from the fit and counted, and so are OOD samples whose con
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -109,16 +109,15 @@ class _SpecMaker:
     def __init__(self, splits: Mapping[str, SplitContent], *, seed: int) -> None:
         self._splits = splits
         self._seed = seed
-        ood = [split for split in splits.values() if split.info.kind == "ood"]
-        self._targets = [split for split in ood if not split.info.auxiliary]
-        self._auxiliary = [split for split in ood if split.info.auxiliary]
-        self._shifted = [name for name, split in splits.items() if split.info.kind == "shifted"]
-        self._in_dist = _content(splits, [name for name in splits if name.startswith("in_dist.")])
-        self._never = _content(splits, [name for name in (CALIBRATION, *self._shifted) if name in splits])
+        self._targets = [split for split in splits.values() if split.info.is_reported_ood]
+        self._auxiliary = [split for split in splits.values() if split.info.auxiliary]
+        self._shifted = {name: split.info for name, split in splits.items() if split.info.kind == "shifted"}
+        self._in_dist = _content(split for split in splits.values() if split.info.kind not in ("ood", "shifted"))
+        self._never = _content(split for split in splits.values() if split.info.kind in (CALIBRATION, "shifted"))
 
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
         result = MetaModelSpecs(
-            overlaps=find_overlaps({name: split.content_hash for name, split in self._splits.items()})
+            overlaps=find_overlaps({split.info: split.content_hash for split in self._splits.values()})
         )
         for spec in [*self._misclassification(), *self._ood(protocols)]:
             if isinstance(spec, str):
@@ -134,7 +133,7 @@ class _SpecMaker:
         spec = self._spec(
             "misclassification", "in_dist_only", "all", {FIT: known[FIT]}, {TEST: {TEST: known[TEST]}}, positive=wrong
         )
-        shifted = {name.removeprefix("shifted."): {name: known[name]} for name in self._shifted if known[name].any()}
+        shifted = {info.dataset_name: {name: known[name]} for name, info in self._shifted.items() if known[name].any()}
         spec = replace(spec, shifted=shifted)
         counts = {"misclassified": spec.fit[FIT] & wrong[FIT], "correctly classified": spec.fit[FIT] & ~wrong[FIT]}
         lacking = [what for what, rows in counts.items() if not rows.any()]
@@ -154,12 +153,12 @@ class _SpecMaker:
     def _known(self) -> MetaModelSpec | str:
         halves = {each.info.name: first_half(each.content_hash, seed=self._seed) for each in self._targets}
         fit = {FIT: self._all(FIT), **halves, **{each.info.name: self._all(each.info.name) for each in self._auxiliary}}
-        reported = {_ood_name(each): {TEST: self._all(TEST), each.info.name: ~halves[each.info.name]}
+        reported = {each.info.dataset_name: {TEST: self._all(TEST), each.info.name: ~halves[each.info.name]}
                     for each in self._targets}  # fmt: skip
         return self._with_both_classes(self._spec("ood", "known", "all", fit, reported))
 
     def _leave_one_out(self, target: SplitContent) -> MetaModelSpec | str:
-        name = _ood_name(target)
+        name = target.info.dataset_name
         others = [each.info.name for each in [*self._targets, *self._auxiliary] if each is not target]
         if not others:
             return f"ood/leave_one_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
@@ -167,7 +166,7 @@ class _SpecMaker:
         return self._with_both_classes(self._spec("ood", "leave_one_out", name, fit, {name: self._whole(target)}))
 
     def _in_dist_only(self) -> MetaModelSpec | str:
-        reported = {_ood_name(each): self._whole(each) for each in self._targets}
+        reported = {each.info.dataset_name: self._whole(each) for each in self._targets}
         spec = self._spec("ood", "in_dist_only", "all", {FIT: self._correct(FIT)}, reported)
         left = int(spec.fit[FIT].sum())
         if left < 2:
@@ -191,12 +190,13 @@ class _SpecMaker:
             for value in self._splits[split].content_hash[mask]
         }
         contents |= self._never
-        excluded = {split: contents | (self._in_dist if split.startswith("ood.") else set()) for split in fit}
+        kinds = {split: rows.info.kind for split, rows in self._splits.items()}
+        excluded = {split: contents | (self._in_dist if kinds[split] == "ood" else set()) for split in fit}
         copies = {
             split: mask & self._splits[split].content_hash.isin(excluded[split]).to_numpy()
             for split, mask in fit.items()
         }
-        ood = {split: np.full(len(rows.content_hash), rows.info.kind == "ood") for split, rows in self._splits.items()}
+        ood = {split: np.full(len(rows.content_hash), kinds[split] == "ood") for split, rows in self._splits.items()}
         return MetaModelSpec(
             task=task,
             protocol=protocol,
@@ -227,9 +227,5 @@ class _SpecMaker:
         return {TEST: self._all(TEST), target.info.name: self._all(target.info.name)}
 
 
-def _content(splits: Mapping[str, SplitContent], names: Sequence[str]) -> set[str]:
-    return {value for name in names for value in splits[name].content_hash}
-
-
-def _ood_name(split: SplitContent) -> str:
-    return split.info.ood_name or split.info.name
+def _content(splits: Iterable[SplitContent]) -> set[str]:
+    return {value for split in splits for value in split.content_hash}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
 from ..scores import SCORES
-from .bootstrap import RANKING, SELECTIVE, calibration_bounds, draw_counts, ranking_bounds
+from ..system import BoolArray, FloatArray
+from .bootstrap import RANKING, SELECTIVE, Bounds, calibration_bounds, draw_counts, ranking_bounds
 from .calibration import brier, expected_calibration_error
 from .delong import (
     Interval,
@@ -27,10 +29,12 @@ from .score_table import BLOCK, positive_of, scores_of
 from .scoring import LOGIT_LR
 from .selective import augrc, aurc, eaurc
 
-Record = dict[str, Any]
-
 FEW = 20
-"""Fewer samples than this of either class are said to be few."""
+"""Fewer samples than this of either class are said to be few.
+
+Of normal scores that make an AUROC of 0.86, 95 % intervals are 0.16 wide with 20 positives and hold the true value in
+91 of 100 cases; with 5 they are 0.29 wide and hold it in 82.
+"""
 
 GAIN = "auroc_gain_over_"
 """Start of the names of the metrics that compare `meta` with another score; the other score's name follows."""
@@ -45,6 +49,79 @@ CLASSIFIER = "classifier"
 """Name in the place of a score for what is true of the classifier itself."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A figure of a score on a data set: an entry of `metrics.json`, with its fields in their order.
+
+    Attributes:
+        task: `misclassification`, `ood` or `shifted`.
+        dataset: the data set or group of data sets.
+        protocol: what the meta model was fitted on.
+        score: whose figure it is.
+        metric: what figure; `GAIN` and another score for the AUROC gained over that score.
+        value: the figure; None where it needs samples of both classes and there are of one only.
+        low: lower bound of the 95 % interval; None where none can be estimated.
+        high: upper bound.
+        p_value: of a gain, two-sided, for a true gain of zero; None for other figures.
+        n: samples.
+        n_positive: wrong or OOD ones among them.
+    """
+
+    task: str
+    dataset: str
+    protocol: str
+    score: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None = None
+    n: int
+    n_positive: int
+
+    def entry(self) -> dict[str, str | float | None]:
+        """The record as `metrics.json` and `metrics.csv` hold it; only gains have a `p_value`."""
+        return {
+            name: value for name, value in asdict(self).items() if name != "p_value" or self.metric.startswith(GAIN)
+        }
+
+
+class _Figure(NamedTuple):
+    """A figure of merit, before it is said of what."""
+
+    metric: str
+    value: float | None
+    bounds: Bounds | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """What all records of a data set have in common."""
+
+    task: str
+    dataset: str
+    protocol: str
+    n: int
+    n_positive: int
+
+    def record(self, score: str, figure: _Figure) -> Record:
+        low, high = figure.bounds or (None, None)
+        return Record(
+            task=self.task,
+            dataset=self.dataset,
+            protocol=self.protocol,
+            score=score,
+            metric=figure.metric,
+            value=figure.value,
+            low=low,
+            high=high,
+            p_value=figure.p_value,
+            n=self.n,
+            n_positive=self.n_positive,
+        )
+
+
 def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
     """Records of each data set: figures of merit of each score, and the gains of `meta` over the others.
 
@@ -57,25 +134,24 @@ def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
         seed: of the bootstrap.
 
     Yields:
-        `{task, dataset, protocol, score, metric, value, n, n_positive, low, high}`, gains also with `p_value`.
+        The records, score by score.
     """
-    known: dict[tuple[Any, ...], list[Record]] = {}  # a baseline gives the same figures under several protocols
+    known: dict[tuple[str, bytes, bytes], list[_Figure]] = {}  # baselines score alike under several protocols
     for _, block in table.groupby(BLOCK, sort=False):
         positive = positive_of(block)
         both = bool(positive.any() and not positive.all())
         counts = draw_counts(positive, seed=seed) if both else None
-        common = _common(block)
+        subject = _subject_of(block)
         for name in scores_of(block):
-            key = (common["task"], block[name].to_numpy().tobytes(), positive.tobytes())
+            key = (subject.task, block[name].to_numpy().tobytes(), positive.tobytes())
             if key not in known:
                 known[key] = list(_figures(block, name, positive, counts))
-            for figures in [*known[key], *(_calibration(block, positive, counts) if name == "meta" else ())]:
-                yield common | {"score": name} | figures | _counted(positive)
-        if common["task"] == "shifted":
-            yield common | {"score": CLASSIFIER, "metric": "accuracy"} | _accuracy(positive) | _counted(positive)
+            for figure in [*known[key], *(_calibration(block, positive, counts) if name == "meta" else ())]:
+                yield subject.record(name, figure)
+        if subject.task == "shifted":
+            yield subject.record(CLASSIFIER, _accuracy(positive))
         for other in rivals(block):
-            gain = paired_delong(block["meta"], block[other], positive)
-            yield common | {"score": "meta", "metric": GAIN + other} | _tested(gain) | _counted(positive)
+            yield subject.record("meta", _gain(other, paired_delong(block["meta"], block[other], positive)))
 
 
 def group_records(table: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> Iterator[Record]:
@@ -108,7 +184,7 @@ def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:
     """What a reader should know of the data sets: one class only, few samples, scores that point the wrong way."""
     lines = []
     for _, block in table.groupby(BLOCK, sort=False):
-        task, protocol, dataset = (str(block[name].iloc[0]) for name in BLOCK)
+        task, protocol, dataset = _block_key(block)
         where = f"{task}, {protocol}, {dataset}"
         positive = positive_of(block)
         reason = one_class_reason(positive, positive_name=KINDS[task][0], negative_name=KINDS[task][1])
@@ -117,11 +193,11 @@ def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:
             continue
         lines += [f"{where}: {few}" for few in _few(positive, KINDS[task])]
         inverted = [
-            f"{record['score']} ({record['value']:.3f})"
+            f"{record.score} ({record.value:.3f})"
             for record in records
-            if (record["task"], record["protocol"], record["dataset"]) == (task, protocol, dataset)
-            and record["metric"] == "auroc"
-            and record["value"] < 0.5
+            if (record.task, record.protocol, record.dataset, record.metric) == (task, protocol, dataset, "auroc")
+            and record.value is not None
+            and record.value < 0.5
         ]
         if inverted:
             lines.append(f"{where}: direction inverted for {', '.join(inverted)}")
@@ -137,34 +213,37 @@ def is_group(dataset: str) -> bool:
     return dataset.endswith((" (mean)", " (pooled)"))
 
 
-def _figures(block: pd.DataFrame, name: str, positive: Any, counts: Any) -> Iterator[Record]:
+def _figures(block: pd.DataFrame, name: str, positive: BoolArray, counts: FloatArray | None) -> Iterator[_Figure]:
     values = block[name].to_numpy(dtype=np.float64)
     wrong = block["task"].iloc[0] != "ood"
     functions = {**METRICS, **(AREAS if wrong else {})}
     counted = {**RANKING, **(SELECTIVE if wrong else {})}
     bounds = {} if counts is None else ranking_bounds(values, positive, counts, metrics=counted)
     for metric, function in functions.items():
-        value = function(values, positive)
-        yield {"metric": metric, "value": value} | (
-            _interval(auroc_interval(values, positive)) if metric == "auroc" else _pair(bounds.get(metric))
-        )
+        span = _bounds(auroc_interval(values, positive)) if metric == "auroc" else bounds.get(metric)
+        yield _Figure(metric, function(values, positive), span)
 
 
-def _calibration(block: pd.DataFrame, positive: Any, counts: Any) -> Iterator[Record]:
+def _calibration(block: pd.DataFrame, positive: BoolArray, counts: FloatArray | None) -> Iterator[_Figure]:
     """Brier score and calibration error, for misclassification: the prevalence of OOD samples here is arbitrary."""
     if block["task"].iloc[0] == "ood":
         return
     p = block["probability"].to_numpy(dtype=np.float64)
     bounds = {} if counts is None else calibration_bounds(p, positive, counts)
     for metric, function in {"brier": brier, "ece": expected_calibration_error}.items():
-        value = None if counts is None else function(p, positive)
-        yield {"metric": metric, "value": value} | _pair(bounds.get(metric))
+        yield _Figure(metric, None if counts is None else function(p, positive), bounds.get(metric))
 
 
-def _accuracy(wrong: Any) -> Record:
+def _accuracy(wrong: BoolArray) -> _Figure:
     """Share of right predictions, with Wilson's interval."""
     interval = binomtest(int((~wrong).sum()), len(wrong)).proportion_ci(method="wilson")
-    return {"value": float((~wrong).mean()), "low": float(interval.low), "high": float(interval.high)}
+    return _Figure("accuracy", float((~wrong).mean()), (float(interval.low), float(interval.high)))
+
+
+def _gain(other: str, test: PairedTest | None) -> _Figure:
+    if test is None:
+        return _Figure(GAIN + other, None)
+    return _Figure(GAIN + other, test.difference, (test.low, test.high), test.p_value)
 
 
 def _placed(block: pd.DataFrame) -> dict[str, Placements]:
@@ -176,27 +255,29 @@ def _placed(block: pd.DataFrame) -> dict[str, Placements]:
 def _group(group: str, blocks: Sequence[pd.DataFrame], sets: Sequence[Mapping[str, Placements]]) -> Iterator[Record]:
     truths = [positive_of(block) for block in blocks]
     sizes = [int(truth.sum()) for truth in truths]
-    counts = {"n": sum(sizes) + int((~truths[0]).sum()), "n_positive": sum(sizes)}
     names = [name for name in sets[0] if all(name in each for each in sets)]
     for kind, weights in {"mean": [1] * len(sizes), "pooled": sizes}.items():
-        common = _common(blocks[0]) | {"dataset": f"{group} ({kind})"}
+        subject = replace(
+            _subject_of(blocks[0]),
+            dataset=f"{group} ({kind})",
+            n=sum(sizes) + int((~truths[0]).sum()),
+            n_positive=sum(sizes),
+        )
         for name in names:
             placed = [each[name] for each in sets]
-            value = np.average([each.of_positives.mean() for each in placed], weights=weights)
-            span = _interval(mean_auroc_interval(placed, weights))
-            yield common | {"score": name, "metric": "auroc", "value": float(value)} | span | counts
+            value = float(np.average([each.of_positives.mean() for each in placed], weights=weights))
+            yield subject.record(name, _Figure("auroc", value, _bounds(mean_auroc_interval(placed, weights))))
             for metric in METRICS if kind == "mean" else ():
                 if metric != "auroc":
                     figures = [METRICS[metric](block[name], truth) for block, truth in zip(blocks, truths, strict=True)]
-                    record = {"score": name, "metric": metric, "value": float(np.mean(np.array(figures, dtype=float)))}
-                    yield common | record | _pair(None) | counts
+                    yield subject.record(name, _Figure(metric, float(np.mean(np.array(figures, dtype=float)))))
         for other in rivals(blocks[0]):
             if other in names:
                 gain = paired_mean_delong([each["meta"] for each in sets], [each[other] for each in sets], weights)
-                yield common | {"score": "meta", "metric": GAIN + other} | _tested(gain) | counts
+                yield subject.record("meta", _gain(other, gain))
 
 
-def _few(positive: Any, kinds: tuple[str, str]) -> list[str]:
+def _few(positive: BoolArray, kinds: tuple[str, str]) -> list[str]:
     found = {kinds[0]: int(positive.sum()), kinds[1]: int((~positive).sum())}
     return [
         f"only {count} {kind}{'' if count == 1 else 's'} among {len(positive)}: take its figures as a hint"
@@ -205,25 +286,16 @@ def _few(positive: Any, kinds: tuple[str, str]) -> list[str]:
     ]
 
 
-def _common(block: pd.DataFrame) -> Record:
-    first = block.iloc[0]
-    return {"task": first["task"], "dataset": first["dataset"], "protocol": first["protocol"]}
+def _subject_of(block: pd.DataFrame) -> _Subject:
+    task, protocol, dataset = _block_key(block)
+    positive = positive_of(block)
+    return _Subject(task=task, dataset=dataset, protocol=protocol, n=len(positive), n_positive=int(positive.sum()))
 
 
-def _counted(positive: Any) -> Record:
-    return {"n": len(positive), "n_positive": int(positive.sum())}
+def _block_key(block: pd.DataFrame) -> tuple[str, str, str]:
+    task, protocol, dataset = (str(block[name].iloc[0]) for name in BLOCK)
+    return task, protocol, dataset
 
 
-def _interval(interval: Interval | None) -> Record:
-    return _pair(None if interval is None else (interval.low, interval.high))
-
-
-def _pair(bounds: tuple[float, float] | None) -> Record:
-    low, high = bounds or (None, None)
-    return {"low": low, "high": high}
-
-
-def _tested(test: PairedTest | None) -> Record:
-    if test is None:
-        return {"value": None, "low": None, "high": None, "p_value": None}
-    return {"value": test.difference, "low": test.low, "high": test.high, "p_value": test.p_value}
+def _bounds(interval: Interval | None) -> Bounds | None:
+    return None if interval is None else (interval.low, interval.high)

@@ -16,7 +16,7 @@ from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance_model, fit_meta_model
 from ..store import RunFolder
-from ..system import only_writer, write_text
+from ..system import BoolArray, only_writer, write_text
 from . import duplicates
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
@@ -107,9 +107,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         run: a run folder with meta models.
 
     Returns:
-        Its records are those of `score_records` and `group_records`: `{task, dataset, protocol, score, metric, value,
-        n, n_positive, low, high}`, where `low` and `high` bound the 95 % interval; `value` is None where only one class
-        was seen.
+        Its records are those of `score_records`, then those of `group_records`.
 
     Raises:
         EvaluationError: the run holds nothing to report on, or a value that is not finite.
@@ -134,19 +132,20 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     notices += [*_model_notices(scorer, run), *remarks(table, records)]
     path = run.evaluation_path / "metrics.json"
     write_scores(run.evaluation_path, table)
-    write_text(path.with_suffix(".csv"), pd.DataFrame(records).to_csv(index=False))
-    write_text(path, json.dumps(records, indent=1, allow_nan=False) + "\n")
+    entries = [record.entry() for record in records]
+    write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
+    write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     return EvaluationReport(records, notices, path, table)
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:
     """The groups of OOD sets of a run without auxiliary ones, and `all` of two or more sets unless a group is that."""
-    sets = [info for info in run.splits() if info.kind == "ood" and not info.auxiliary]
+    sets = [info for info in run.splits() if info.is_reported_ood]
     groups: dict[str, list[str]] = {}
     for info in sets:
         if info.group is not None:
-            groups.setdefault(info.group, []).append(info.ood_name or info.name)
-    everything = [info.ood_name or info.name for info in sets]
+            groups.setdefault(info.group, []).append(info.dataset_name)
+    everything = [info.dataset_name for info in sets]
     return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
 
 
@@ -198,13 +197,20 @@ def _fitted(spec: MetaModelSpec, *, read: Read, run: RunFolder) -> MetaModel:
     frame = selected_rows(spec.fit, read)
     if not fits_two_classes(spec):
         return fit_distance_model(frame)
-    target = positive_rows(spec, spec.fit)
-    return fitter(spec, run.config.meta)(frame, target, balanced_weights(target, frame["split"]), run.config.meta)
+    return fit_two_classes(spec, frame, positive_rows(spec, spec.fit), config=run.config.meta)
 
 
-def fitter(spec: MetaModelSpec, config: MetaConfig) -> Callable[..., MetaModel]:
-    """What fits the meta model of a spec of two classes."""
-    return fit_combined_model if spec.task == "ood" and config.ood == "combined" else fit_meta_model
+def fit_two_classes(spec: MetaModelSpec, frame: pd.DataFrame, target: BoolArray, *, config: MetaConfig) -> MetaModel:
+    """Fits the meta model of a spec of two classes.
+
+    Args:
+        spec: which model.
+        frame: the rows that fit, N of them, as `selected_rows` gives them.
+        target: (N,) bool, what the model shall tell from the rest.
+        config: the settings.
+    """
+    fit = fit_combined_model if spec.task == "ood" and config.ood == "combined" else fit_meta_model
+    return fit(frame, target, balanced_weights(target, frame["split"]), config)
 
 
 def _fitted_on_logits(spec: MetaModelSpec, *, read: Read, run: RunFolder) -> MetaModel:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
-from ..system import replacing
+from ..system import BoolArray, replacing
 
 NAME = "scores.parquet"
 
@@ -77,6 +76,6 @@ def read_scores(folder: Path) -> pd.DataFrame:
     return table
 
 
-def positive_of(block: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def positive_of(block: pd.DataFrame) -> BoolArray:
     """Which samples of a data set are wrong or OOD, as (N,) bool."""
-    return np.asarray(block["positive"], dtype=np.bool_)
+    return block["positive"].to_numpy(dtype=bool)

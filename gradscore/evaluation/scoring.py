@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -143,8 +142,10 @@ class ScoreTables:
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
         fitted = set(self._read(FIT)["content_hash"][wrong.fit[FIT]])
-        rows: Mapping[str, Any] = spec.reported[dataset]
-        return any(not fitted.isdisjoint(self._read(split)["content_hash"][mask]) for split, mask in rows.items())
+        return any(
+            not fitted.isdisjoint(self._read(split)["content_hash"][mask])
+            for split, mask in spec.reported[dataset].items()
+        )
 
     def _folder(self, spec: MetaModelSpec) -> Path:
         return self._run.meta_path / (MISCLASSIFICATION if spec.task == "shifted" else spec.label)

@@ -24,10 +24,10 @@ from ..store import MEAN_GRADIENTS, RunFolder
 from ..system import write_bytes
 
 MEMORY_LIMIT = 1 << 31
-"""Bytes that the sums of all losses, classes and parameters may take."""
+"""Bytes that the sums of all losses, classes and parameters may take: a quarter of the memory of a small machine."""
 
 BUDGET = 1 << 20
-"""Elements of gradients written out at a time."""
+"""Elements of gradients written out at a time: 4 MiB of float32, which the cache holds."""
 
 _COUNTS = "counts"
 _EXPONENT = "exponent"

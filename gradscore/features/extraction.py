@@ -6,7 +6,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..columns import COSINE
 from ..config import Config, FeaturesConfig
@@ -14,7 +14,7 @@ from ..data import FIT, SampleDataset, collate, count_shards, load_batches, plan
 from ..errors import ConfigError, DataError
 from ..gradients import GradientWarning
 from ..losses import LOSSES
-from ..models import build_model, find_last_layer, group_parameters
+from ..models import LastLayer, build_model, find_last_layer, group_parameters
 from ..statistics import find_statistic
 from ..store import RunWriter, check_target, describe_inputs, is_complete, write_head
 from ..system import resolve_device
@@ -23,7 +23,7 @@ from .datasets import open_datasets
 from .extractor import Computed, Extractor, joined_rows
 
 WARM_UP = 3
-"""Samples shown to the engine before a run."""
+"""Samples shown to the engine before a run: as many as tell sample layouts apart."""
 
 
 class Progress(Protocol):
@@ -114,45 +114,23 @@ def extract(
         EngineError: gradients that cannot be computed.
     """
     config = config if out is None else config.model_copy(update={"run": out.absolute()})
-    device = resolve_device(config.extract.device)
-    check_names(config.features)
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code)
-    groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    datasets = open_datasets(config)
-    fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
-    layer = find_last_layer(model, config.features.penultimate)
-    inputs = describe_inputs(
-        config,
-        model=model,
-        device=device.type,
-        groups=groups,
-        fingerprints=fingerprints,
-        penultimate=None if layer is None else layer.name,
-    )
-    extractor = Extractor(
-        model.to(device),
-        num_classes=config.model.num_classes,
-        features=config.features,
-        groups=groups,
-        last_layer=layer,
-    )
-    was_complete = is_complete(config.run, check_target(config.run, inputs))
+    plan = _planned(config, trust_code=trust_code)
+    was_complete = is_complete(config.run, check_target(config.run, plan.inputs))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
-            _warm_up(extractor, datasets["in_dist.fit"], config=config)
-        with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-            if layer is not None and not was_complete:
-                write_head(config.run, layer.head)
-            task = _Task(config, extractor, writer, _Counter(sum(map(len, datasets.values())), progress))
-            if COSINE in config.features.columns and not was_complete:
-                task.look_ahead(datasets[FIT])
-            splits = [_completed(task, name, dataset) for name, dataset in datasets.items()]
+            _warm_up(plan.extractor, plan.datasets[FIT], config=config)
+        with RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
+            counter = _Counter(sum(map(len, plan.datasets.values())), progress)
+            task = _Task(config, plan.extractor, writer, counter)
             if not was_complete:
-                writer.finish(feature_count=len(extractor.feature_names), notices=_notices(config, extractor))
+                _begin(task, plan)
+            splits = [_completed(task, name, dataset) for name, dataset in plan.datasets.items()]
+            if not was_complete:
+                writer.finish(feature_count=len(plan.extractor.feature_names), notices=_notices(config, plan.extractor))
     return ExtractSummary(
         run=config.run,
-        device=device.type,
+        device=plan.extractor.device.type,
         splits=splits,
         feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
@@ -199,13 +177,55 @@ class _Task:
     writer: RunWriter
     counter: _Counter
 
-    def look_ahead(self, fit: SampleDataset) -> None:
-        """Has the extractor compare gradients with the means of the fit split, computed first if need be."""
-        self.counter.total += len(fit)
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a run is made of: `inputs` as the manifest has them, and the layer whose inputs are stored."""
+
+    datasets: dict[str, SampleDataset]
+    extractor: Extractor
+    inputs: dict[str, Any]
+    layer: LastLayer | None
+
+
+def _planned(config: Config, *, trust_code: bool) -> _Plan:
+    """Builds the model and opens the data; nothing is computed or written."""
+    device = resolve_device(config.extract.device)
+    check_names(config.features)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code)
+    groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
+    datasets = open_datasets(config)
+    fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
+    layer = find_last_layer(model, config.features.penultimate)
+    inputs = describe_inputs(
+        config,
+        model=model,
+        device=device.type,
+        groups=groups,
+        fingerprints=fingerprints,
+        penultimate=None if layer is None else layer.name,
+    )
+    extractor = Extractor(
+        model.to(device),
+        num_classes=config.model.num_classes,
+        features=config.features,
+        groups=groups,
+        last_layer=layer,
+    )
+    return _Plan(datasets, extractor, inputs, layer)
+
+
+def _begin(task: _Task, plan: _Plan) -> None:
+    """What comes before all samples: the weights of the last layer, and mean gradients to compare with."""
+    if plan.layer is not None:
+        write_head(task.config.run, plan.layer.head)
+    if COSINE in task.config.features.columns:
+        fit = plan.datasets[FIT]
+        task.counter.total += len(fit)
         means = mean_gradients(
-            self.extractor, fit, self.writer, config=self.config, progress=lambda done: self.counter.add(FIT, done)
+            task.extractor, fit, task.writer, config=task.config, progress=lambda done: task.counter.add(FIT, done)
         )
-        self.extractor.compare_with(means)
+        task.extractor.compare_with(means)
 
 
 def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) -> None:

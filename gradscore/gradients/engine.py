@@ -49,7 +49,6 @@ class Engine:
         self.self_check = self_check
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
-        self._distrusted: dict[str, str] = {}
         self._blueprints: dict[tuple[object, ...], Blueprint] = {}
 
     def stream(
@@ -175,18 +174,12 @@ class Engine:
         self._note_coverage(graph, plan)
         return graph, plan
 
-    def distrust(self, name: str, why: str) -> None:
-        """Leaves a parameter to the exact twin from now on."""
-        self._distrusted[name] = why
-        self._blueprints.clear()
-
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         inner = {name for name, tensor in self.parameters.items() if tensor.grad_fn is not None}
         if len(outputs) == 1:
             # One backward pass is all the exact twin needs, and one sample says nothing about the layout.
             return Plan(uses={name: [] for name in graph.leaves}, twins=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
         plan = make_plan(outputs, grad_outputs, graph)
-        plan.twins.update({name: why for name, why in self._distrusted.items() if name in plan.uses})
         plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.twins.update(try_plan(self.parameters, graph, plan, outputs, grad_outputs, compare=self.self_check))
         self._blueprints[graph.signature] = Blueprint.of(plan, graph)

@@ -17,19 +17,29 @@ from .passes import backward_to
 from .plan import Plan
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
-"""Largest accepted difference of a gradient from the exact twin, relative to its norm, by precision."""
+"""Largest accepted difference of a gradient from the exact twin, relative to its norm, by precision.
+
+Seen on seven torchvision networks: rounding of 8e-16 and 6e-7 at most. A wrong rule is off by a share of the norm
+itself, and other networks, longer sums and other processors round more.
+"""
 
 HALF_TOLERANCE = 5e-2
+"""The same where a part of the network computes in half precision; seen: 2e-2 at most with bfloat16, whose numbers
+carry 8 bits, and 2e-3 with float16."""
 
 SAFE = (1e-12, 1e12)
-"""Norms whose squares float32 holds."""
+"""Norms whose squares float32 holds (from 1e-38 on), and those of elements far smaller than the norm."""
 
 NEGLIGIBLE = 1e-5
-"""Gradients this much smaller than the sample's whole gradient are rounding noise (of a bias that a softmax cancels,
-say): differences are compared with this share of the whole gradient's norm at least."""
+"""Gradients this much smaller than the sample's whole gradient may be rounding noise: differences are compared with
+this share of the whole gradient's norm at least.
+
+The bias of the keys of an attention, which its softmax cancels, has 2e-10 of the whole norm in float32.
+"""
 
 HALF_NEGLIGIBLE = 1e-2
-"""The same where a part of the network computes in half precision."""
+"""The same where a part of the network computes in half precision: biases of Swin-T's norms with 5e-4 of the whole norm
+are 6 % off in bfloat16."""
 
 
 class Trial(Collection):

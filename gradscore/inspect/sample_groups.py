@@ -45,7 +45,7 @@ def choose(
         batch_size: samples that go through the model at a time.
 
     Returns:
-        The samples by split, and notices about samples that cannot be used.
+        The samples by what reports call their split, and notices about samples that cannot be used.
 
     Raises:
         DataError: a sample that cannot be used, unless the configuration says that they are skipped, or a split of
@@ -65,7 +65,7 @@ def choose(
             raise DataError(f"split {info.name}: none of {len(places)} samples can be used: {batch.bad[0].error}")
         if batch.bad:
             notices.append(f"{info.name}: {len(batch.bad)} of {len(places)} samples cannot be used and are left out")
-        found[info.name] = Chosen(
+        found[info.dataset_name] = Chosen(
             batch.images, batch.labels, _predictions(model, batch.images, config.model.num_classes, batch_size)
         )
     return found, notices
@@ -75,7 +75,7 @@ def grouped(chosen: Mapping[str, Chosen], by: Grouping) -> dict[str, Tensor]:
     """Images by group; groups without a sample are left out.
 
     Args:
-        chosen: by split.
+        chosen: as `choose` gives them.
         by: "split" for one group per split; "correct" parts the test split into right and wrong predictions and keeps
             the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
 
@@ -107,7 +107,7 @@ def _groups(chosen: Mapping[str, Chosen], by: Grouping) -> Iterator[tuple[str, T
         yield TEST, test.images
     for name, others in chosen.items():
         if name != TEST:
-            yield name.removeprefix("ood."), others.images
+            yield name, others.images
 
 
 def _predictions(model: nn.Module, images: Tensor, classes: int, batch_size: int) -> Tensor:

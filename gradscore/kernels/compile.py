@@ -15,7 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 PARALLEL_ELEMENTS = 1 << 16
-"""Elements from which a second thread is worth waking."""
+"""Elements from which a second thread is worth waking.
+
+Row sums on two threads instead of one took 0.020 instead of 0.009 ms for a quarter of this, as long for twice, and two
+thirds of the time for sixteen times this; products and histograms do more for each element.
+"""
 
 Loop = Callable[..., Any]
 

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from .compile import compiled, shared, threads
 
 CHUNK = 1024
-"""Elements whose bins are worked out together, in vector registers."""
+"""Elements whose bins are worked out together, in vector registers; a quarter or sixteen times as many took the same
+time within 5 %."""
 
 NEAR = 8
-"""Bins side by side that are counted in vector registers; gradients of one sample seldom need more."""
+"""Bins side by side that are counted in vector registers, eight counters of eight bits in a word of 64; gradients of
+one sample seldom need more."""
 
 MOST = 255
 """What one of `NEAR` counters in 64 bits can hold."""

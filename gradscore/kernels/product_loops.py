@@ -18,16 +18,19 @@ from .mkl import AS_IT_IS, SCRATCH, TRANSPOSED, addresses, call_with_int, multip
 from .row_loops import sum_some_rows
 
 BUFFER = 1 << 17
-"""Elements of a gradient that are made at a time; half of a usual second cache."""
+"""Elements of a gradient that are made at a time: half a mebibyte, half of a usual second cache. On six layer shapes a
+half to eight times as many took the same time within 5 %."""
 
 TALL = 384
-"""Rows of a gradient that are made at a time: tall products are slower."""
+"""Rows of a gradient that are made at a time: tall products are slower. 3072 x 768 with 50 positions took 22 ms, and
+25 ms in one piece; with 96 rows at a time, 256 x 2304 with 64 positions took 8.4 instead of 6.9 ms."""
 
 FEW_ROWS = 32
-"""Below so many rows, windows for all rows of the kernel are copied: wider products are faster."""
+"""Below so many rows, windows for all rows of the kernel are copied: wider products are faster. For a 3x3 kernel on 3
+channels (9 rows) that took 0.47 instead of 0.69 ms; on 16 channels (48 rows), 0.64 instead of 0.59 ms."""
 
 WINDOWS = 1 << 18
-"""Elements of such windows at most."""
+"""Elements of such windows at most: a mebibyte, what a second cache holds. No more were needed on the shapes tried."""
 
 SIZE = 4
 """Bytes of an element."""

@@ -19,10 +19,14 @@ from .inputs import logarithmic
 from .scaling import RobustLogScaler
 
 KEPT_VARIANCE = 0.999
-"""Share of the variance of the scaled inputs that logistic regressions see."""
+"""Share of the variance of the scaled inputs that logistic regressions see.
+
+It lies along 64 axes of the 180 inputs of the digits run and 550 of CIFAR-10's 1,302; more of it leaves the AUROC as it
+is to four digits on both, 0.99 moves it by 0.0006 and 0.9 by 0.015 on digits.
+"""
 
 MAX_ITERATIONS = 100
-"""Newton steps of a fit."""
+"""Newton steps of a fit at most; on digits it takes 2 to 8 of them, more for weaker regularisation."""
 
 
 def cross_validated(

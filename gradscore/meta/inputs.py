@@ -21,6 +21,7 @@ SIGNED_SUFFIX = "mean:l1"
 
 _BOUNDED = (f"/{COSINE}", f"/{RATE}")
 _DECIMALS = 5
+"""Decimals of cosines and rates that count: cosines of the digits model move by 1.5e-6 with the batch size."""
 
 
 def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import expit
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -46,7 +45,7 @@ class MetaModel:
 
     Attributes:
         kind: `logistic` (log-odds from a linear model), `distance` (from the ordinary samples), or `combined` (both
-            and the energy; see `gradscore.combined`).
+            and the energy; see `fit_combined_model`).
         columns: the columns of a feature table it was fitted on.
         inputs: the names of what it makes of them.
         arrays: everything that was fitted.
@@ -98,15 +97,6 @@ class MetaModel:
         distance = np.log(np.maximum(self.distance(scaled), np.finfo(np.float64).tiny))
         standard = (np.column_stack([distance, energy]) - self.arrays["means"]) / self.arrays["scales"]
         return np.asarray(np.maximum(standard, 0.0))
-
-    def score(self, frame: pd.DataFrame) -> FloatArray:
-        """The decision squeezed into [0, 1], as (N,).
-
-        A probability (`logistic`), the same function of the sum (`combined`), or distance as d / (D + d) for D inputs.
-        Same order, arguments and errors as `decision`.
-        """
-        decision = self.decision(frame)
-        return decision / (len(self.inputs) + decision) if self.kind == "distance" else np.asarray(expit(decision))
 
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:
         """The `k` inputs with the largest coefficients by magnitude, strongest first; none for a distance."""

@@ -14,12 +14,28 @@ from ..errors import EvaluationError
 from ..system import FloatArray
 
 LIMIT = 10.0
-"""Scaled values are clipped to this many spreads on either side of the centre."""
+"""Scaled values are clipped to this many spreads on either side of the centre.
+
+That touches 0.5 % of the values of the digits test split and 10 % of those of noise. The AUROC for wrong predictions is
+0.923 so, 0.918 with 5, 0.924 with 20 and 0.674 without a limit: heavy tails reach 15,000 spreads.
+"""
 
 NOISE = 1e-5
-"""Means below this share of the standard deviation, and relative differences below it, are rounding in float32."""
+"""Means below this share of the standard deviation, and relative differences below it, are rounding in float32.
+
+On the digits model, means of the last layer, which are zero, come out as 3e-8 of the deviation at most; those of other
+layers are 8e-5 of it or more.
+"""
 
 _IQR_OF_NORMAL = 1.3489795003921634
+"""Interquartile range of a normal distribution in its standard deviations: twice the quantile at 3/4."""
+
+_CONSTANT = 1e-12
+"""Columns that are no magnitudes are constant below this spread, relative to the centre: float64 rounds to 1e-16, and
+a few thousand operations lose four digits at most."""
+
+_SMALLEST = 5e-324
+"""The smallest float64 above zero."""
 
 
 class RobustLogScaler(TransformerMixin, BaseEstimator):
@@ -53,13 +69,13 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
         magnitudes = np.abs(values)
         smallest = np.where(magnitudes > 0, magnitudes, np.inf).min(axis=0)
         self.n_features_in_ = values.shape[1]
-        self.floor_: FloatArray = np.where(np.isfinite(smallest), np.maximum(smallest / 10, 5e-324), 1.0)
+        self.floor_: FloatArray = np.where(np.isfinite(smallest), np.maximum(smallest / 10, _SMALLEST), 1.0)
         levels = self._levels(values, names)
         if y is not None and (np.asarray(y) == 0).any():
             levels = levels[np.asarray(y) == 0]
         low, self.centre_, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
         self.spread_: FloatArray = (high - low) / _IQR_OF_NORMAL
-        least = np.where(self._logarithmic(), NOISE, 1e-12 * np.maximum(1.0, np.abs(self.centre_)))
+        least = np.where(self._logarithmic(), NOISE, _CONSTANT * np.maximum(1.0, np.abs(self.centre_)))
         negligible = self.spread_ <= least
         deviation = levels.std(axis=0)
         deviation[np.ptp(levels, axis=0) <= least] = 0.0

@@ -31,6 +31,7 @@ WIDTH = 6.8
 """Of a figure, in inches."""
 
 PIXELS_PER_INCH = 90
+"""Turns the heights of interactive plots, in pixels, into those of drawings."""
 
 
 def draw(plot: Plot, folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import MissingExtraError
 from ..system import write_text
@@ -51,7 +51,7 @@ def write_plots(plots: Sequence[Plot], folder: Path) -> list[Path]:
     return drawn
 
 
-def write_page(path: Path, template: Path, content: Mapping[str, Any], plots: Sequence[Plot]) -> None:
+def write_page(path: Path, template: Path, content: Mapping[str, object], plots: Sequence[Plot]) -> None:
     """Writes a page that extends `base.html.jinja`.
 
     Args:
@@ -69,7 +69,7 @@ def write_page(path: Path, template: Path, content: Mapping[str, Any], plots: Se
     write_text(path, render(template, {**content, "figures": figures, "plotly": Markup(get_plotlyjs())}))
 
 
-def render(template: Path, content: Mapping[str, Any]) -> str:
+def render(template: Path, content: Mapping[str, object]) -> str:
     """Fills a template; whatever goes into a page is escaped unless it is `Markup`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

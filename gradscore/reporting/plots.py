@@ -12,6 +12,7 @@ import numpy as np
 from ..system import FloatArray
 
 MAX_POINTS = 300
+"""Points of a curve: one for every second pixel of a plot."""
 
 MANY_ROWS = 30
 """Heat maps of names with more rows than this have lower ones."""

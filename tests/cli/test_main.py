@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gradscore.errors import GateFailedError, GradscoreError, InconclusiveError, StoreError
+from gradscore.errors import GradscoreError, StoreError
 from gradscore_cli.main import app
 
 COMMANDS = {
@@ -60,8 +60,6 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 ENDS = {
     "unusable input": (StoreError("what and where"), 2, "error: what and where\n"),
-    "a gate failed": (GateFailedError("it got worse"), 1, "error: it got worse\n"),
-    "inconclusive": (InconclusiveError("too few"), 3, "error: too few\n"),
     "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted\n"),
     "no permission": (
         PermissionError(13, "Permission denied", "/data"),

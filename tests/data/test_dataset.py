@@ -85,7 +85,7 @@ def test_a_count_is_a_random_choice_in_the_order_of_the_data() -> None:
 
 def test_sample(npz: str) -> None:
     sample = make_split(npz, select={"start": 3})[1]
-    assert (sample.index, sample.sample_id, sample.label) == (1, "4", 0)
+    assert (sample.sample_id, sample.label) == ("4", 0)
     assert sample.image.dtype == torch.float32
     torch.testing.assert_close(sample.image, torch.from_numpy(IMAGES[4])[None] / 255)
 
@@ -194,14 +194,13 @@ def test_an_image_that_does_not_decode_is_a_bad_sample(tmp_path: Path) -> None:
     dataset = make_split(make_folder(tmp_path), labelled=False)
     bad = dataset[1]
     assert isinstance(bad, BadSample)
-    assert (bad.index, bad.sample_id) == (1, "b.png")
+    assert bad.sample_id == "b.png"
     assert "b.png cannot be decoded" in bad.error
 
 
 def test_batch(tmp_path: Path) -> None:
     samples = list(make_split(make_folder(tmp_path), labelled=False, preprocessing={"resize": [5, 5]}))
     batch = collate(samples)
-    assert batch.indices == [0, 2]
     assert batch.sample_ids == ["a.png", "c.png"]
     assert batch.images.shape == (2, 1, 5, 5)
     assert batch.labels.tolist() == [-1, -1]
@@ -211,9 +210,9 @@ def test_batch(tmp_path: Path) -> None:
 
 
 def test_batch_of_bad_samples_alone() -> None:
-    bad = [BadSample(0, "a", "broken"), BadSample(1, "b", "broken")]
+    bad = [BadSample("a", "broken"), BadSample("b", "broken")]
     batch = collate(bad)
-    assert (batch.indices, batch.bad, len(batch.images), len(batch.labels)) == ([], bad, 0, 0)
+    assert (batch.sample_ids, batch.bad, len(batch.images), len(batch.labels)) == ([], bad, 0, 0)
 
 
 def test_images_of_different_sizes_need_a_resize(tmp_path: Path) -> None:

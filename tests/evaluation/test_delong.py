@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
+from delong_reference import definition_of_variance, kernel_placements, variance_of
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.delong import (
     auroc_interval,
-    auroc_variance,
     mean_auroc_interval,
     paired_delong,
     paired_delong_of_truths,
@@ -13,18 +13,6 @@ from gradscore.evaluation.delong import (
     placements,
 )
 from gradscore.evaluation.metrics import auroc
-
-
-def kernel_placements(scores, truth):
-    """The quadratic definition: kernel values of all pairs, averaged over either class."""
-    gaps = scores[truth][:, None] - scores[~truth][None, :]
-    kernel = (gaps > 0) + 0.5 * (gaps == 0)
-    return kernel.mean(axis=1), kernel.mean(axis=0)
-
-
-def definition_of_variance(scores, truth):
-    of_positives, of_negatives = kernel_placements(scores, truth)
-    return of_positives.var(ddof=1) / len(of_positives) + of_negatives.var(ddof=1) / len(of_negatives)
 
 
 def sample(*, seed, n=200, shift=1.0, decimals=12):
@@ -38,12 +26,13 @@ CASES = {"no ties": sample(seed=0), "ties": sample(seed=1, decimals=0)}
 
 @pytest.mark.parametrize(("scores", "truth"), CASES.values(), ids=CASES.keys())
 def test_variance_equals_the_definition_over_all_pairs(scores, truth):
-    assert auroc_variance(scores, truth) == pytest.approx(definition_of_variance(scores, truth), rel=1e-10)
+    assert variance_of(auroc_interval(scores, truth)) == pytest.approx(definition_of_variance(scores, truth), rel=1e-10)
 
 
 def test_variance_by_hand():
     # Positives 2 and 4, negatives 1 and 3: placements 1/2 and 1 either way, variances 1/8, so 1/16 + 1/16.
-    assert auroc_variance([2.0, 4.0, 1.0, 3.0], [True, True, False, False]) == pytest.approx(0.125)
+    interval = auroc_interval([2.0, 4.0, 1.0, 3.0], [True, True, False, False])
+    assert variance_of(interval) == pytest.approx(0.125)
 
 
 def test_interval_holds_the_auroc_and_stays_inside_the_unit_interval():

@@ -1,14 +1,19 @@
 import pandas as pd
 import pytest
 
+from gradscore.data import FIT, TEST
+from gradscore.data.splits import SplitInfo
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.duplicates import Overlap, find_overlaps, in_words, refuse
 
+FITTED, TESTED = SplitInfo(FIT, FIT), SplitInfo(TEST, TEST)
+X, Y = SplitInfo("ood.x", "ood"), SplitInfo("ood.y", "ood")
+
 CONTENT = {
-    "in_dist.fit": pd.Series(["a", "a", "b", "c"]),
-    "in_dist.test": pd.Series(["d", "a"]),
-    "ood.x": pd.Series(["b", "c", "d"]),
-    "ood.y": pd.Series(["e"]),
+    FITTED: pd.Series(["a", "a", "b", "c"]),
+    TESTED: pd.Series(["d", "a"]),
+    X: pd.Series(["b", "c", "d"]),
+    Y: pd.Series(["e"]),
 }
 
 
@@ -16,11 +21,7 @@ def overlap(first, second, images=1):
     return Overlap(first=first, second=second, images=images)
 
 
-FOUND = [
-    overlap("in_dist.fit", "in_dist.test"),
-    overlap("in_dist.fit", "ood.x", 2),
-    overlap("in_dist.test", "ood.x"),
-]
+FOUND = [overlap(FITTED, TESTED), overlap(FITTED, X, 2), overlap(TESTED, X)]
 
 
 def test_distinct_images_are_counted():
@@ -28,13 +29,21 @@ def test_distinct_images_are_counted():
 
 
 def test_no_overlap_no_word():
-    assert in_words(find_overlaps({"a": pd.Series(["x", "x"]), "b": pd.Series(["y"])})) == []
+    assert in_words(find_overlaps({X: pd.Series(["x", "x"]), Y: pd.Series(["y"])})) == []
 
 
 WORDS = {
     "one": (FOUND[0], "1 image is both in in_dist.fit and in in_dist.test; left out where they would fit"),
     "many": (FOUND[1], "2 images are both in in_dist.fit and in ood.x; left out where they would fit"),
     "both reported": (FOUND[2], "1 image is both in in_dist.test and in ood.x; both are reported"),
+    "shifted": (
+        overlap(TESTED, SplitInfo("shifted.x", "shifted")),
+        "1 image is both in in_dist.test and in shifted.x; both are reported",
+    ),
+    "auxiliary": (
+        overlap(TESTED, SplitInfo("ood.x", "ood", auxiliary=True)),
+        "1 image is both in in_dist.test and in ood.x; left out where they would fit",
+    ),
 }
 
 

@@ -11,9 +11,9 @@ ALL = ["known", "leave_one_out", "in_dist_only"]
 
 def split(name, *, hashes=None, correct=None, auxiliary=False, size=20):
     hashes = hashes or [f"{name}-{place}" for place in range(len(correct or range(size)))]
-    group, _, rest = name.partition(".")
+    group = name.partition(".")[0]
     kind = name if group == "in_dist" else group
-    info = SplitInfo(name, kind, rest if kind == "ood" else None, None, auxiliary)
+    info = SplitInfo(name, kind, auxiliary=auxiliary)
     truth = [None] * len(hashes) if kind == "ood" else (correct or [True, False] * (len(hashes) // 2))
     return SplitContent(info, pd.Series(hashes), pd.Series(truth, dtype="boolean"))
 
@@ -156,16 +156,14 @@ def test_shifted_sets_are_in_no_fit_and_no_ood_figure():
 
 def test_images_in_two_splits_are_listed():
     found = make_specs(COPIES, protocols=ALL, seed=0).overlaps
-    assert [(each.first, each.second, each.images) for each in found] == [
+    assert [(each.first.name, each.second.name, each.images) for each in found] == [
         (FIT, TEST, 1),
         (FIT, "ood.a", 1),
         ("ood.a", "ood.b", 1),
     ]
 
 
-UNLABELLED = SplitContent(
-    SplitInfo(FIT, "in_dist.fit"), pd.Series(["0", "1"]), pd.Series([None, None], dtype="boolean")
-)
+UNLABELLED = SplitContent(SplitInfo(FIT, FIT), pd.Series(["0", "1"]), pd.Series([None, None], dtype="boolean"))
 SKIPPED = {
     "no misclassified": ([*in_dist(fit=split(FIT, correct=[True] * 20))], "no misclassified sample"),
     "no correct": ([*in_dist(fit=split(FIT, correct=[False] * 20))], "no correctly classified sample"),

@@ -5,8 +5,9 @@ import importlib
 import numpy as np
 import pytest
 import torch
+from delong_reference import variance_of
 
-from gradscore.evaluation.delong import auroc_variance, paired_delong
+from gradscore.evaluation.delong import auroc_interval, paired_delong
 from gradscore.evaluation.metrics import METRICS, auroc
 from gradscore.evaluation.selective import augrc, aurc, risk_coverage
 from gradscore.system.torchvision_compat import import_torchvision
@@ -63,7 +64,7 @@ PATIENTS = {"wfns": np.array(GRADE, dtype=np.float64), "s100b": np.array(S100B.s
 )
 def test_variance_is_that_of_proc(marker, area, variance):
     assert auroc(PATIENTS[marker], POOR) == pytest.approx(area, abs=5e-8)
-    assert auroc_variance(PATIENTS[marker], POOR) == pytest.approx(variance, rel=1e-12)
+    assert variance_of(auroc_interval(PATIENTS[marker], POOR)) == pytest.approx(variance, rel=1e-12)
 
 
 def test_paired_test_is_that_of_proc():

@@ -28,7 +28,7 @@ def wrong(**changes):
 
 
 def by_key(records):
-    return {(each["dataset"], each["score"], each["metric"]): each for each in records}
+    return {(each.dataset, each.score, each.metric): each for each in records}
 
 
 WRONG = wrong()
@@ -39,17 +39,17 @@ OF_GROUPS = by_key(group_records(OOD, {"near": ["a", "b"], "other": ["a", "missi
 
 def test_figures_equal_scikit_learn():
     truth = WRONG["positive"]
-    area, precision = (OF_WRONG["in_dist.test", "msp", name]["value"] for name in ("auroc", "aupr_out"))
+    area, precision = (OF_WRONG["in_dist.test", "msp", name].value for name in ("auroc", "aupr_out"))
     assert area == pytest.approx(roc_auc_score(truth, WRONG["msp"]))
     assert precision == pytest.approx(average_precision_score(truth, WRONG["msp"]))
-    assert OF_WRONG["in_dist.test", "meta", "brier"]["value"] == pytest.approx(
+    assert OF_WRONG["in_dist.test", "meta", "brier"].value == pytest.approx(
         brier_score_loss(truth, WRONG["probability"])
     )
 
 
 def test_records_say_what_they_are_about():
     record = OF_WRONG["in_dist.test", "meta", "auroc"]
-    assert (record["task"], record["protocol"], record["n"], record["n_positive"]) == (
+    assert (record.task, record.protocol, record.n, record.n_positive) == (
         "misclassification", "in_dist_only", 100, 40
     )  # fmt: skip
 
@@ -62,19 +62,33 @@ def test_misclassification_has_every_figure():
 
 
 def test_every_value_lies_in_its_interval():
-    assert all(record["low"] <= record["value"] <= record["high"] for record in OF_WRONG.values())
+    assert all(record.low <= record.value <= record.high for record in OF_WRONG.values())
 
 
 def test_the_interval_of_an_auroc_is_delongs():
     expected = auroc_interval(WRONG["msp"], WRONG["positive"])
     record = OF_WRONG["in_dist.test", "msp", "auroc"]
-    assert (record["low"], record["high"]) == (expected.low, expected.high)
+    assert (record.low, record.high) == (expected.low, expected.high)
 
 
 def test_gains_are_paired_tests():
     expected = paired_delong(WRONG["meta"], WRONG["msp"], WRONG["positive"])
     record = OF_WRONG["in_dist.test", "meta", "auroc_gain_over_msp"]
-    assert (record["value"], record["p_value"]) == (expected.difference, expected.p_value)
+    assert (record.value, record.p_value) == (expected.difference, expected.p_value)
+
+
+ENTRY = ["task", "dataset", "protocol", "score", "metric", "value", "low", "high", "n", "n_positive"]
+ENTRIES = {
+    "figure": (OF_WRONG["in_dist.test", "meta", "auroc"], ENTRY),
+    "gain": (OF_WRONG["in_dist.test", "meta", "auroc_gain_over_msp"], [*ENTRY[:8], "p_value", *ENTRY[8:]]),
+    "gain of None": (by_key(score_records(wrong(positives=1), seed=0))["in_dist.test", "meta", "auroc_gain_over_msp"],
+                     [*ENTRY[:8], "p_value", *ENTRY[8:]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "names"), ENTRIES.values(), ids=ENTRIES.keys())
+def test_only_gains_have_a_p_value_in_files(record, names):
+    assert list(record.entry()) == names
 
 
 def test_the_same_seed_gives_the_same_records():
@@ -84,8 +98,8 @@ def test_the_same_seed_gives_the_same_records():
 
 def test_one_class_gives_values_of_none():
     records = list(score_records(wrong(positives=0), seed=0))
-    assert {record["value"] for record in records} == {None}
-    assert {record["low"] for record in records} == {None}
+    assert {record.value for record in records} == {None}
+    assert {record.low for record in records} == {None}
 
 
 def test_a_score_that_a_data_set_lacks_has_no_record():
@@ -94,25 +108,25 @@ def test_a_score_that_a_data_set_lacks_has_no_record():
 
 def test_the_mean_of_a_group_weighs_sets_alike():
     areas = [roc_auc_score(each["positive"], each["meta"]) for _, each in OOD.groupby("dataset")]
-    assert OF_GROUPS["near (mean)", "meta", "auroc"]["value"] == pytest.approx(np.mean(areas))
+    assert OF_GROUPS["near (mean)", "meta", "auroc"].value == pytest.approx(np.mean(areas))
 
 
 def test_the_pooled_group_is_the_auroc_of_all_its_samples():
     pooled = pd.concat([OOD[OOD["dataset"] == "a"], OOD[(OOD["dataset"] == "b") & OOD["positive"]]])
     expected = roc_auc_score(pooled["positive"], pooled["meta"])
-    assert OF_GROUPS["near (pooled)", "meta", "auroc"]["value"] == pytest.approx(expected)
+    assert OF_GROUPS["near (pooled)", "meta", "auroc"].value == pytest.approx(expected)
 
 
 def test_groups_count_in_distribution_samples_once():
     record = OF_GROUPS["near (pooled)", "meta", "auroc"]
-    assert (record["n"], record["n_positive"]) == (120, 60)
+    assert (record.n, record.n_positive) == (120, 60)
 
 
 def test_groups_have_gains():
     record = OF_GROUPS["near (mean)", "meta", "auroc_gain_over_msp"]
-    gaps = [OF_GROUPS["near (mean)", name, "auroc"]["value"] for name in ("meta", "msp")]
-    assert record["value"] == pytest.approx(gaps[0] - gaps[1])
-    assert record["low"] < record["value"] < record["high"]
+    gaps = [OF_GROUPS["near (mean)", name, "auroc"].value for name in ("meta", "msp")]
+    assert record.value == pytest.approx(gaps[0] - gaps[1])
+    assert record.low < record.value < record.high
 
 
 def test_a_group_that_lacks_a_set_is_left_out():

@@ -337,7 +337,7 @@ class Faulty:
         return len(self.inner)
 
     def __getitem__(self, index: int):
-        return BadSample(index, f"image {index}", "does not decode") if index in self.faulty else self.inner[index]
+        return BadSample(f"image {index}", "does not decode") if index in self.faulty else self.inner[index]
 
     def fingerprint(self) -> str:
         return self.inner.fingerprint()

@@ -89,7 +89,7 @@ def test_splits_and_what_they_are(run: Path) -> None:
     assert RunFolder(run).splits() == [
         SplitInfo("in_dist.fit", "in_dist.fit"),
         SplitInfo("in_dist.test", "in_dist.test"),
-        SplitInfo("ood.noise", "ood", "noise", "far", auxiliary=True),
+        SplitInfo("ood.noise", "ood", "far", auxiliary=True),
     ]
 
 

@@ -1,13 +1,15 @@
 """The gate: is a run still as good as a committed baseline says?
 
 In come a run folder and a baseline (`baseline`); out comes a report of gates (`check`), in several forms (`outputs`).
-`noninferiority` compares rates and AUROCs with their uncertainty, `drift` the features of a few samples.
+`noninferiority` compares rates and AUROCs with their uncertainty, `drift` the features of a few samples, and `gates`
+says what passes.
 """
 
 from __future__ import annotations
 
 from .baseline import Baseline, Policy, make_baseline, read_baseline, write_baseline
-from .check import CheckReport, Gate, check_run
+from .check import CheckReport, check_run
+from .gates import Gate
 from .outputs import gate_cells, to_annotations, to_json, to_junit, to_markdown
 
 __all__ = [

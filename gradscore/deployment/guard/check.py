@@ -5,65 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from ...data import TEST
-from ...errors import GateFailedError, InconclusiveError
 from ...store import RunFolder
-from .baseline import Baseline, Detector, Policy, make_baseline
-from .drift import Drift, feature_drift
+from .baseline import Baseline, Detector, Policy, baseline_of
+from .drift import feature_drift
+from .gates import Gate, Metric, difference_gate, feature_gate, speed_gate
 from .noninferiority import (
     Difference,
     Status,
     auroc_difference_other,
     auroc_difference_same,
-    judge,
     rate_difference_other,
     rate_difference_same,
 )
 
-Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
-
 ENOUGH_IN_COMMON = 0.5
-"""From this share of the baseline's samples on, two runs are compared on the samples they have in common."""
+"""From this share of the baseline's samples on, two runs are compared on the samples they have in common:
+a paired test on half of them sees as much as one of different samples where errors correlate by 0.5."""
 
 WORDS = {"wrong": "wrong predictions", "ood": "OOD samples"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gate:
-    """One thing that was checked.
-
-    Attributes:
-        name: what, in words.
-        metric: its kind, which names its margin in the policy.
-        status: see `compare.Verdict`; `info` for what cannot fail.
-        before: value of the baseline.
-        now: value of the run.
-        margin: the accepted change for the worse; None for what cannot fail.
-        low: lower bound of the change for the better.
-        high: upper bound of the change for the better.
-        smallest_drop: smallest change for the worse that would have shown.
-        method: how it was compared.
-        n: samples it rests on.
-        message: a sentence on the outcome.
-    """
-
-    name: str
-    metric: Metric
-    status: Status
-    before: float | None
-    now: float | None
-    margin: float | None
-    low: float | None
-    high: float | None
-    smallest_drop: float | None
-    method: str
-    n: int
-    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +54,7 @@ class CheckReport:
     @property
     def exit_code(self) -> int:
         """0 pass, 1 fail, 3 inconclusive."""
-        codes = {"fail": GateFailedError.exit_code, "inconclusive": InconclusiveError.exit_code}
-        return codes.get(self.status, 0)
+        return {"fail": 1, "inconclusive": 3}.get(self.status, 0)
 
     @property
     def summary(self) -> str:
@@ -101,19 +63,6 @@ class CheckReport:
         counts = {word: sum(gate.status == status for gate in self.gates) for status, word in words.items()}
         listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         return f"{self.run}: {words[self.status]} ({listed})"
-
-    def raise_for_status(self) -> None:
-        """Raises if the check did not pass.
-
-        Raises:
-            GateFailedError: a gate failed.
-            InconclusiveError: the samples do not suffice to tell.
-        """
-        lines = [gate.message for gate in self.gates if gate.status == self.status]
-        if self.status == "fail":
-            raise GateFailedError("; ".join(lines))
-        if self.status == "inconclusive":
-            raise InconclusiveError("; ".join(lines))
 
 
 def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = None) -> CheckReport:
@@ -125,21 +74,25 @@ def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = Non
         policy: margins other than those of the baseline.
 
     Returns:
-        The report; `raise_for_status` turns it into an error.
+        The report.
 
     Raises:
         StoreError: the run is not finished or not evaluated.
         BaselineError: the run has no scores to compare.
     """
     policy = policy or baseline.policy
-    current = make_baseline(run, policy)
+    test = run.read(TEST)
+    current = baseline_of(run, test, policy=policy)
     same_model = current.model == baseline.model
     differences = list(_differences(baseline, current, same_model=same_model))
-    drift = feature_drift(baseline.probe, run.read(TEST), tolerance=policy.feature)
+    drift = feature_drift(baseline.probe, test, tolerance=policy.feature)
     same_weights = current.model["weights_sha256"] == baseline.model["weights_sha256"]
-    gates = [_gate(name, metric, found, policy=policy, gates=len(differences)) for name, metric, found in differences]
-    gates.append(_feature_gate(drift, policy=policy, same_weights=same_weights))
-    gates.append(_speed(baseline.samples_per_second, current.samples_per_second))
+    gates = [
+        difference_gate(name, metric, found, policy=policy, gates=len(differences))
+        for name, metric, found in differences
+    ]
+    gates.append(feature_gate(drift, policy=policy, same_weights=same_weights))
+    gates.append(speed_gate(baseline.samples_per_second, current.samples_per_second))
     notices = [*baseline.notices, *_notices(baseline, current)]
     return CheckReport(run=Path(run.path).name, gates=gates, notices=notices, current=current)
 
@@ -224,85 +177,6 @@ class _Pair:
 def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
     """Samples that are in one of two joined splits only."""
     return frame[~frame.index.duplicated(keep=False)]
-
-
-def _gate(name: str, metric: Metric, found: Difference, *, policy: Policy, gates: int) -> Gate:
-    margin = float(getattr(policy, metric))
-    verdict = judge(found, margin=margin, level=policy.level, gates=gates, higher_is_better=metric != "false_alarm")
-    worse = "rise" if metric == "false_alarm" else "drop"
-    change = "" if found.value is None else f"{found.before:.4f} -> {found.now:.4f} ({found.value:+.4f})"
-    endings = {
-        "pass": f"no {worse} of more than {margin:g}",
-        "fail": f"a {worse} of more than {margin:g}",
-        "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
-    }
-    message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
-    if verdict.status == "inconclusive":
-        smallest = verdict.smallest_drop
-        message += "; one class only" if smallest is None else f"; they would have shown a {worse} of {smallest:.3f}"
-    return Gate(
-        name=name,
-        metric=metric,
-        status=verdict.status,
-        before=found.before,
-        now=found.now,
-        margin=margin,
-        low=verdict.low,
-        high=verdict.high,
-        smallest_drop=verdict.smallest_drop,
-        method=found.method,
-        n=found.n,
-        message=message,
-    )
-
-
-def _feature_gate(drift: Drift, *, policy: Policy, same_weights: bool) -> Gate:
-    moved = len(drift.moved)
-    status: Status = "fail" if drift.schema or (moved and same_weights) else "info"
-    if not drift.schema and same_weights and not moved:
-        status = "pass" if drift.samples else "inconclusive"
-    far = f"{moved} columns moved by more than {policy.feature:g}, most of all the {drift.place} ({drift.largest:.3g})"
-    message = far if moved else f"no column moved by more than {policy.feature:g} (at most {drift.largest:.2g})"
-    if not drift.samples:
-        message = "no sample of the probe is in the run"
-    if moved and not same_weights:
-        message += "; the weights are others, so that is for information"
-    if drift.schema:
-        message = f"the columns differ: {drift.schema}"
-    return Gate(
-        name="features of the probe",
-        metric="feature",
-        status=status,
-        before=0.0,
-        now=drift.largest if np.isfinite(drift.largest) else None,
-        margin=policy.feature,
-        low=None,
-        high=None,
-        smallest_drop=None,
-        method="relative change",
-        n=drift.samples,
-        message=f"features of the probe: {message}",
-    )
-
-
-def _speed(before: float | None, now: float | None) -> Gate:
-    """How fast features were computed: machines differ and so do their loads, so it never decides."""
-    values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
-    ratio = f" ({now / before:.2f} times)" if before and now else ""
-    return Gate(
-        name="samples per second",
-        metric="speed",
-        status="info",
-        before=before,
-        now=now,
-        margin=None,
-        low=None,
-        high=None,
-        smallest_drop=None,
-        method="wall clock",
-        n=1,
-        message=f"extraction: {' -> '.join(values)} samples per second{ratio}, for information",
-    )
 
 
 def _notices(baseline: Baseline, current: Baseline) -> list[str]:

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict
 from xml.etree import ElementTree as Xml
 
-from .check import CheckReport, Gate
+from .check import CheckReport
+from .gates import Gate
 
 MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "info": "-"}
 

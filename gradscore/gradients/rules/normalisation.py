@@ -11,7 +11,8 @@ from ..layout import Layout
 from .use import NotCoveredError, Use, output_gradient, sum_to_shape
 
 NORM_BUDGET = 1 << 17
-"""Elements of an activation that are normalised at a time, few enough to stay in the cache."""
+"""Elements of an activation that are normalised at a time, few enough to stay in the cache: half a mebibyte of
+float32. Four times as many or a quarter took as long, within noise."""
 
 
 def batch_norm(use: Use, gradients: Gradients) -> PerSample:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from math import inf, nan, sqrt
+from math import nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,12 +197,3 @@ def check_statistics(*, points: Iterable[str], bands: Iterable[str], in_place: b
                     f"{kind} {name!r} needs the values themselves, which in-place aggregation does not keep; "
                     "set inplace=False"
                 )
-
-
-def limits(aggregates: Iterable[Aggregate]) -> tuple[float, float]:
-    """Smallest and largest finite value over several aggregates; (inf, -inf) without values."""
-    low, high = inf, -inf
-    for each in aggregates:
-        if each.count:
-            low, high = min(low, each.point("min")), max(high, each.point("max"))
-    return low, high

@@ -15,7 +15,8 @@ from .histogram import Histogram, Range
 from .quantity import MODEL, Row, SampleGradientQuantity
 
 BUDGET = 1 << 20
-"""Elements that are binned together: few enough to stay in the cache, enough for convolutions to be fast."""
+"""Elements that are binned together: few enough to stay in the cache, enough for convolutions to be fast.
+From a quarter of it to sixteen times as many a step of a small CNN took the same time within 15 %."""
 
 
 class GradHist1d(SampleGradientQuantity):

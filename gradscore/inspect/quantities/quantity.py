@@ -23,7 +23,8 @@ Schedule = Callable[[int], bool]
 """From the number of a training step, counted from 0, to whether it is looked at."""
 
 FLUSH = 512
-"""Values that wait on a device before they are fetched together."""
+"""Values that wait on a device before they are fetched together, since each fetch waits for the device; so few take no
+memory to speak of."""
 
 MODEL = "(model)"
 """The name under which figures of the whole model are kept."""

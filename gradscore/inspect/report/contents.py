@@ -37,9 +37,10 @@ SIGNAL_MAPS = (
 )
 
 SIGNAL_BINS = 61
+"""As many as the histograms of gradients have."""
 
 SIGNAL_DECADES = 8
-"""Decades below the largest ratio that the maps show."""
+"""Decades below the largest ratio that the maps show: one estimated from N samples is noise below 1/N."""
 
 BAND = "Point: median; band: quartiles."
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ...evaluation import LOGIT_LR, positive_of, reliability, risk_coverage
 from ...meta import MetaModel
-from ...system import FloatArray
+from ...system import BoolArray, FloatArray
 from ..palette import GREY, PALETTE, colour
 from ..plots import Curve, Curves, HeatMap, Plot, file_name, histograms, thinned
-from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 
 META, RIVAL, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
 
@@ -30,54 +30,72 @@ def misclassification_plots(table: pd.DataFrame, figures: Figures) -> Iterator[P
         best = figures.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         if best is None:
             continue
-        wrong = positive_of(block)
-        shown = {"meta": META, best: RIVAL} | ({LOGIT_LR: LOGITS} if block[LOGIT_LR].notna().all() else {})
-        yield Curves(
-            name="misclassification-roc",
-            title="Wrong predictions: ROC",
-            caption="Share of wrong predictions caught against false alarms, for every threshold.",
-            x_label="share of right predictions flagged",
-            y_label="share of wrong predictions flagged",
-            curves=[*(_roc(block[name], wrong, name, colour) for name, colour in shown.items()), _chance()],
+        colours = {"meta": META, best: RIVAL} | ({LOGIT_LR: LOGITS} if block[LOGIT_LR].notna().all() else {})
+        yield _roc_of_wrong(block, colours)
+        yield _risk_against_coverage(block, colours)
+        yield _scores_of_wrong(block)
+        yield _reliability(
+            block,
+            brier=figures.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", "brier"),
+            ece=figures.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", "ece"),
         )
-        risks = {name: risk_coverage(block[name], wrong) for name in shown}
-        yield Curves(
-            name="misclassification-risk-coverage",
-            title="Risk against coverage",
-            caption="Errors among the accepted samples when the most suspicious ones are refused; lower is better.",
-            x_label="coverage: share accepted",
-            y_label="risk: share wrong among them",
-            curves=[
-                Curve(name=name, x=x, y=y, colour=shown[name])
-                for name, curve in risks.items()
-                for x, y in [thinned(curve.coverage, curve.risk)]
-            ],
-            unit_square=False,
-        )
-        values = block["meta"].to_numpy(dtype=np.float64)
-        yield histograms(
-            [("right", values[~wrong], META), ("wrong", values[wrong], RIVAL)],
-            name="misclassification-scores",
-            title="Scores of right and wrong predictions",
-            caption="Log-odds of the meta model. The less the two overlap, the better.",
-            x_label="score of the meta model",
-        )
-        curve = reliability(block["probability"], wrong)
-        brier = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", "brier")
-        ece = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", "ece")
-        said = f" Brier score {brier['value']:.4f}, ECE {ece['value']:.4f}." if brier and ece else ""
-        yield Curves(
-            name="reliability",
-            title="Is the probability what it says?",
-            caption="Predicted probability of being wrong against the share that is wrong; on the dotted line it is "
-            f"exactly right. Larger points stand for more samples.{said}",
-            x_label="predicted probability",
-            y_label="share wrong",
-            curves=[
-                Curve(name="meta", x=curve.predicted, y=curve.observed, colour=META, sizes=curve.count),
-                _chance("exactly right"),
-            ],
-        )
+
+
+def _roc_of_wrong(block: pd.DataFrame, colours: Mapping[str, str]) -> Plot:
+    wrong = positive_of(block)
+    return Curves(
+        name="misclassification-roc",
+        title="Wrong predictions: ROC",
+        caption="Share of wrong predictions caught against false alarms, for every threshold.",
+        x_label="share of right predictions flagged",
+        y_label="share of wrong predictions flagged",
+        curves=[*(_roc(block[name], wrong, name, colour) for name, colour in colours.items()), _chance()],
+    )
+
+
+def _risk_against_coverage(block: pd.DataFrame, colours: Mapping[str, str]) -> Plot:
+    risks = {name: risk_coverage(block[name], positive_of(block)) for name in colours}
+    return Curves(
+        name="misclassification-risk-coverage",
+        title="Risk against coverage",
+        caption="Errors among the accepted samples when the most suspicious ones are refused; lower is better.",
+        x_label="coverage: share accepted",
+        y_label="risk: share wrong among them",
+        curves=[
+            Curve(name=name, x=x, y=y, colour=colours[name])
+            for name, curve in risks.items()
+            for x, y in [thinned(curve.coverage, curve.risk)]
+        ],
+        unit_square=False,
+    )
+
+
+def _scores_of_wrong(block: pd.DataFrame) -> Plot:
+    wrong, values = positive_of(block), block["meta"].to_numpy(dtype=np.float64)
+    return histograms(
+        [("right", values[~wrong], META), ("wrong", values[wrong], RIVAL)],
+        name="misclassification-scores",
+        title="Scores of right and wrong predictions",
+        caption="Log-odds of the meta model. The less the two overlap, the better.",
+        x_label="score of the meta model",
+    )
+
+
+def _reliability(block: pd.DataFrame, *, brier: Figure | None, ece: Figure | None) -> Plot:
+    curve = reliability(block["probability"], positive_of(block))
+    said = f" Brier score {brier.value:.4f}, ECE {ece.value:.4f}." if brier and ece else ""
+    return Curves(
+        name="reliability",
+        title="Is the probability what it says?",
+        caption="Predicted probability of being wrong against the share that is wrong; on the dotted line it is "
+        f"exactly right. Larger points stand for more samples.{said}",
+        x_label="predicted probability",
+        y_label="share wrong",
+        curves=[
+            Curve(name="meta", x=curve.predicted, y=curve.observed, colour=META, sizes=curve.count),
+            _chance("exactly right"),
+        ],
+    )
 
 
 def ood_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
@@ -158,9 +176,7 @@ def roc_points(scores: FloatArray, positive: FloatArray) -> tuple[FloatArray, Fl
     return np.r_[0.0, flagged / flagged[-1]], np.r_[0.0, found / found[-1]]
 
 
-def _roc(
-    scores: pd.Series[float], positive: np.ndarray[tuple[int], np.dtype[np.bool_]], name: str, colour: str
-) -> Curve:
+def _roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) -> Curve:
     x, y = thinned(*roc_points(np.asarray(scores, dtype=np.float64), positive.astype(np.float64)))
     return Curve(name=name, x=x, y=y, colour=colour)
 

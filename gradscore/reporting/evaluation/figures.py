@@ -1,8 +1,9 @@
-"""The records of an evaluation, by what they are about."""
+"""The figures of an evaluation, by what they are about."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ...evaluation import Record, is_group
 from ...scores import score_names
@@ -13,22 +14,40 @@ HEADLINES = ("leave_one_out", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the headline."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A record that has a value.
+
+    Attributes:
+        value: the figure.
+        interval: its 95 % interval; None where none can be estimated.
+        n: samples.
+        n_positive: wrong or OOD ones among them.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+    n_positive: int
+
+
 class Figures:
-    """Looks records up.
+    """Looks figures up.
 
     Args:
         records: as `evaluate_run` gives them.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self._records = {
-            (each["task"], each["protocol"], each["dataset"], each["score"], each["metric"]): each for each in records
-        }
+        self._records = {(each.task, each.protocol, each.dataset, each.score, each.metric): each for each in records}
 
-    def get(self, task: str, protocol: str, dataset: str, score: str, metric: str = "auroc") -> Record | None:
-        """The record, or None where there is none or its value is None."""
+    def get(self, task: str, protocol: str, dataset: str, score: str, metric: str = "auroc") -> Figure | None:
+        """The figure, or None where there is none."""
         record = self._records.get((task, protocol, dataset, score, metric))
-        return None if record is None or record["value"] is None else record
+        if record is None or record.value is None:
+            return None
+        interval = None if record.low is None or record.high is None else (record.low, record.high)
+        return Figure(value=record.value, interval=interval, n=record.n, n_positive=record.n_positive)
 
     def protocols(self, task: str) -> list[str]:
         """The protocols of a task, in order, the headline first."""
@@ -52,7 +71,7 @@ class Figures:
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
         """The baseline from logits of the highest AUROC on these very samples, or None without any value."""
         areas = {name: self.get(task, protocol, dataset, name) for name in score_names("logits")}
-        values = {name: record["value"] for name, record in areas.items() if record is not None}
+        values = {name: area.value for name, area in areas.items() if area is not None}
         return max(values, key=lambda name: values[name]) if values else None
 
     def _all_datasets(self, task: str, protocol: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...data import TEST
 from ...evaluation import EvaluationReport
@@ -22,14 +22,23 @@ from .tables import area_tables, detail_tables
 TEMPLATES = Path(__file__).parent / "templates"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Plots with a title, and a remark on them."""
+
+    title: str
+    remark: str = ""
+    plots: list[Plot]
+
+
 def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     """Writes the page, the Markdown and the plots; see `write_report`."""
     figures = Figures(evaluation.records)
     parts = _parts(run, evaluation, figures)
-    plots: list[Plot] = [plot for part in parts for plot in part["plots"]]
+    plots = [plot for part in parts for plot in part.plots]
     folder = run.evaluation_path
     drawn = write_plots(plots, folder / "plots")
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "name": "/".join(run.path.resolve().parts[-2:]),
         "facts": _facts(run),
         "headlines": headlines(figures),
@@ -47,12 +56,8 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     return ReportFiles(html=html, markdown=markdown, plots=drawn)
 
 
-def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> list[dict[str, Any]]:
-    """The plots of the report in parts, each with a title and a remark."""
-    found: list[tuple[str, str, list[Plot]]] = [
-        ("Wrong predictions", "", list(misclassification_plots(evaluation.scores, figures))),
-        ("Out of distribution", "", list(ood_plots(evaluation.scores, figures))),
-    ]
+def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> list[Part]:
+    """The plots of the report in parts; none that is empty."""
     sources = {"misclassification": (MISCLASSIFICATION, IN_DIST_ONLY, "Weights, wrong predictions")}
     for protocol in figures.protocols("ood")[:1]:
         sources["ood"] = ("ood", protocol, f"Weights, OOD, {protocol}")
@@ -65,8 +70,12 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> li
         if share is not None:
             what = "wrong predictions" if task == MISCLASSIFICATION else "OOD samples"
             remarks.append(f"For {what}, {100 * share:.0f} % of the total weight lies on scores of the logits.")
-    found.append(("What the meta model uses", " ".join(remarks), heat_maps))
-    return [{"title": title, "remark": remark, "plots": plots} for title, remark, plots in found if plots]
+    found = [
+        Part(title="Wrong predictions", plots=list(misclassification_plots(evaluation.scores, figures))),
+        Part(title="Out of distribution", plots=list(ood_plots(evaluation.scores, figures))),
+        Part(title="What the meta model uses", remark=" ".join(remarks), plots=heat_maps),
+    ]
+    return [part for part in found if part.plots]
 
 
 def _models(folder: Path) -> list[MetaModel]:
@@ -76,11 +85,11 @@ def _models(folder: Path) -> list[MetaModel]:
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
     splits = run.manifest["splits"]
     test = splits[TEST]
-    ood = [info.ood_name or info.name for info in run.splits() if info.is_reported_ood]
+    ood = [info for info in run.splits() if info.is_reported_ood]
     accuracy = f", accuracy {100 * test['accuracy']:.1f} %" if test["accuracy"] is not None else ""
     return [
         ("model", run.config.model.source.rpartition("/")[2]),
         ("reported on", f"{test['rows']} in-distribution samples{accuracy}"),
-        ("OOD sets", ", ".join(f"{name} ({splits[f'ood.{name}']['rows']})" for name in ood) or "none"),
+        ("OOD sets", ", ".join(f"{info.dataset_name} ({splits[info.name]['rows']})" for info in ood) or "none"),
         ("features", f"{run.manifest['feature_count']} per sample"),
     ]

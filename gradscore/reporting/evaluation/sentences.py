@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...data import TEST
-from ...evaluation import FEW, GAIN, LOGIT_LR, Record
-from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+from ...evaluation import FEW, GAIN, LOGIT_LR
+from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 
 HOW = {
     "leave_one_out": "each by a model fitted on the other OOD sets only",
@@ -81,51 +81,54 @@ def gains(figures: Figures) -> list[Gain]:
     return found
 
 
-def number(value: float | None) -> str:
-    """A figure with three digits."""
-    return "-" if value is None else f"{value:.3f}"
+def number(value: float) -> str:
+    """A figure with three decimals."""
+    return f"{value:.3f}"
 
 
-def interval(record: Record) -> str:
-    """The 95 % interval of a record, or that there is none."""
-    return "no interval" if record["low"] is None else f"{record['low']:.3f} to {record['high']:.3f}"
+def interval(figure: Figure) -> str:
+    """The 95 % interval of a figure, or that there is none."""
+    if figure.interval is None:
+        return "no interval"
+    low, high = figure.interval
+    return f"{low:.3f} to {high:.3f}"
 
 
 def _misclassification(figures: Figures) -> Iterator[Headline]:
-    record = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "meta")
-    if record is None:
+    area = figures.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "meta")
+    if area is None:
         return
-    wrong, right = record["n_positive"], record["n"] - record["n_positive"]
+    wrong, right = area.n_positive, area.n - area.n_positive
     few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW else ""
     yield Headline(
         title="Wrong predictions",
-        value=number(record["value"]),
-        interval=f"AUROC ({interval(record)})",
+        value=number(area.value),
+        interval=f"AUROC ({interval(area)})",
         text=f"Of a wrong and a right prediction, the meta model finds the wrong one more suspicious "
-        f"{_share(record['value'])} of the time ({wrong} wrong, {right} right).{few}",
+        f"{_share(area.value)} of the time ({wrong} wrong, {right} right).{few}",
     )
 
 
 def _ood(figures: Figures) -> Iterator[Headline]:
     for protocol in figures.protocols("ood")[:1]:
         for dataset, label in _ood_parts(figures, protocol):
-            record = figures.get("ood", protocol, dataset, "meta")
-            if record is None:
+            area = figures.get("ood", protocol, dataset, "meta")
+            if area is None:
                 continue
             group = dataset.removesuffix(" (mean)")
             pooled = figures.get("ood", protocol, f"{group} (pooled)", "meta")
-            if pooled is not None and pooled["low"] == record["low"] and pooled["high"] == record["high"]:
+            if pooled is not None and pooled.interval == area.interval:
                 pooled = None  # a group of one set
             text = (
                 f"Of an OOD and an in-distribution sample, the meta model finds the OOD one more suspicious "
-                f"{_share(record['value'])} of the time, {HOW[protocol]}."
+                f"{_share(area.value)} of the time, {HOW[protocol]}."
             )
             if pooled is not None:
-                text += f" Pooled over all samples: {number(pooled['value'])} ({interval(pooled)})."
+                text += f" Pooled over all samples: {number(pooled.value)} ({interval(pooled)})."
             yield Headline(
                 title=label,
-                value=number(record["value"]),
-                interval=("mean " if pooled is not None else "") + f"AUROC ({interval(record)})",
+                value=number(area.value),
+                interval=("mean " if pooled is not None else "") + f"AUROC ({interval(area)})",
                 text=text,
             )
 
@@ -148,21 +151,20 @@ def _gains(figures: Figures, task: str, protocol: str, dataset: str, label: str)
     if best is not None:
         rivals = {best: "the best of the logit baselines on these samples"} | rivals
     found = {name: figures.get(task, protocol, dataset, "meta", GAIN + name) for name in rivals}
-    records = {name: record for name, record in found.items() if record is not None}
-    if records:
-        kind = _kind(list(records.values()))
-        compared = "; over ".join(f"{name}, {rivals[name]}, {_gain(record)}" for name, record in records.items())
+    gained = {name: (each.value, *each.interval) for name, each in found.items() if each and each.interval}
+    if gained:
+        kind = _kind([(low, high) for _, low, high in gained.values()])
+        compared = "; over ".join(
+            f"{name}, {rivals[name]}, {value:+.3f} ({low:+.3f} to {high:+.3f})"
+            for name, (value, low, high) in gained.items()
+        )
         yield Gain(label=label, kind=kind, verdict=VERDICTS[kind], text=f"AUROC gained over {compared}. {SO[kind]}")
 
 
-def _kind(records: list[Record]) -> str:
-    if any(record["high"] < 0 for record in records):
+def _kind(intervals: Sequence[tuple[float, float]]) -> str:
+    if any(high < 0 for _, high in intervals):
         return "worse"
-    return "pays" if all(record["low"] > 0 for record in records) else "open"
-
-
-def _gain(record: Record) -> str:
-    return f"{record['value']:+.3f} ({record['low']:+.3f} to {record['high']:+.3f})"
+    return "pays" if all(low > 0 for low, _ in intervals) else "open"
 
 
 def _share(value: float) -> str:

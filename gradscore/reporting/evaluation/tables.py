@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...evaluation import CLASSIFIER, Record
-from .figures import MISCLASSIFICATION, Figures
-from .sentences import EXPLAINED, number
+from ...evaluation import CLASSIFIER
+from .figures import MISCLASSIFICATION, Figure, Figures
+from .sentences import EXPLAINED, interval, number
 
 METRICS = {
     "aupr_out": "AUPR",
@@ -55,10 +55,10 @@ def area_tables(figures: Figures) -> list[ScoreTable]:
             names = [*figures.datasets(task, protocol), *(f"{each} (mean)" for each in figures.groups(protocol))]
             rows = []
             for name in names if task == "ood" else figures.datasets(task, protocol):
-                records = [figures.get(task, protocol, name, score) for score in scores]
+                areas = [figures.get(task, protocol, name, score) for score in scores]
                 accuracy = figures.get(task, protocol, name, CLASSIFIER, "accuracy")
-                said = f", accuracy {number(accuracy['value'])}" if task == "shifted" and accuracy is not None else ""
-                rows.append((name, _counts(records) + said, _cells(records)))
+                said = f", accuracy {number(accuracy.value)}" if task == "shifted" and accuracy is not None else ""
+                rows.append((name, _counts(areas) + said, _cells(areas)))
             tables.append(
                 ScoreTable(
                     title=TITLES.get(task, f"Out of distribution, {protocol}"),
@@ -80,11 +80,11 @@ def detail_tables(figures: Figures) -> list[ScoreTable]:
             for dataset in figures.datasets(task, protocol):
                 rows = []
                 for score in figures.scores(task, protocol):
-                    records = [figures.get(task, protocol, dataset, score, metric) for metric in metrics]
-                    rows.append((score, "", [_cell(record) for record in records]))
+                    found = [figures.get(task, protocol, dataset, score, metric) for metric in metrics]
+                    rows.append((score, "", [_cell(figure) for figure in found]))
                 meta = figures.get(task, protocol, dataset, "meta")
                 if meta is not None:
-                    share = meta["n_positive"] / meta["n"]
+                    share = meta.n_positive / meta.n
                     tables.append(
                         ScoreTable(
                             title=dataset if task == MISCLASSIFICATION else f"{dataset}, {protocol}",
@@ -99,20 +99,17 @@ def detail_tables(figures: Figures) -> list[ScoreTable]:
     return tables
 
 
-def _cells(records: Sequence[Record | None]) -> list[Cell]:
-    best = max((record["value"] for record in records if record is not None), default=None)
-    return [_cell(record, best=best) for record in records]
+def _cells(areas: Sequence[Figure | None]) -> list[Cell]:
+    best = max((area.value for area in areas if area is not None), default=None)
+    return [_cell(area, best=best) for area in areas]
 
 
-def _cell(record: Record | None, *, best: float | None = None) -> Cell:
-    if record is None:
+def _cell(figure: Figure | None, *, best: float | None = None) -> Cell:
+    if figure is None:
         return Cell(text="-")
-    span = "" if record["low"] is None else f"{record['low']:.3f} to {record['high']:.3f}"
-    return Cell(text=number(record["value"]), below=span, best=best is not None and record["value"] == best)
+    span = "" if figure.interval is None else interval(figure)
+    return Cell(text=number(figure.value), below=span, best=best is not None and figure.value == best)
 
 
-def _counts(records: Sequence[Record | None]) -> str:
-    for record in records:
-        if record is not None:
-            return f"{record['n_positive']} of {record['n']}"
-    return ""
+def _counts(areas: Sequence[Figure | None]) -> str:
+    return next((f"{area.n_positive} of {area.n}" for area in areas if area is not None), "")

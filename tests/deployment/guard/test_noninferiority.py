@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from delong_reference import definition_of_variance
 from scipy.stats import norm
 
 from gradscore.deployment.guard.noninferiority import (
@@ -12,7 +13,7 @@ from gradscore.deployment.guard.noninferiority import (
     rate_difference_other,
     rate_difference_same,
 )
-from gradscore.evaluation.delong import auroc_variance, paired_delong
+from gradscore.evaluation.delong import paired_delong
 
 
 def draw(seed: int, n: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,7 +93,7 @@ def test_the_paired_bootstrap_agrees_with_simulation() -> None:
 def test_different_samples_add_their_variances() -> None:
     (before, _, positive), (now, _, other) = draw(1, 400), draw(2, 300)
     difference = auroc_difference_other(before, now, positive, other)
-    wanted = np.sqrt(auroc_variance(before, positive) + auroc_variance(now, other))
+    wanted = np.sqrt(definition_of_variance(before, positive) + definition_of_variance(now, other))
     assert difference.method == "stratified bootstrap"
     assert difference.error == pytest.approx(wanted, rel=0.1)
 

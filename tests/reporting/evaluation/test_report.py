@@ -102,9 +102,9 @@ def test_plots_of_an_earlier_evaluation_are_removed(files):
 def test_the_drawn_roc_has_the_area_of_the_records(report_evaluation, figures):
     line = next(each for each in figures["misclassification-roc"]["data"] if each["name"] == "meta")
     record = next(
-        each for each in report_evaluation.records if (each["task"], each["metric"]) == ("misclassification", "auroc")
+        each for each in report_evaluation.records if (each.task, each.metric) == ("misclassification", "auroc")
     )
-    assert np.trapezoid(line["y"], line["x"]) == pytest.approx(record["value"], abs=1e-4)
+    assert np.trapezoid(line["y"], line["x"]) == pytest.approx(record.value, abs=1e-4)
 
 
 def test_galleries_show_images(page):
@@ -130,7 +130,7 @@ def test_tables_of_the_markdown_have_as_many_cells_as_headings(files):
 def test_metrics_csv_holds_the_records(report_evaluation):
     with report_evaluation.path.with_suffix(".csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert [row["metric"] for row in rows] == [record["metric"] for record in report_evaluation.records]
+    assert [row["metric"] for row in rows] == [record.metric for record in report_evaluation.records]
 
 
 def galleries_without(report_run, report_evaluation, *, source):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from gradscore.evaluation import Record
 from gradscore.reporting.evaluation.figures import Figures
 from gradscore.reporting.evaluation.sentences import gains, headlines
 from gradscore.reporting.plots import histograms, thinned
@@ -10,10 +11,10 @@ TEST = "in_dist.test"
 
 def record(metric="auroc", *, task="misclassification", protocol="in_dist_only", dataset=TEST, score="meta",
            value=0.9, low=0.85, high=0.93, n=500, n_positive=50):  # fmt: skip
-    return {
-        "task": task, "protocol": protocol, "dataset": dataset, "score": score, "metric": metric, "value": value,
-        "low": low, "high": high, "n": n, "n_positive": n_positive,
-    }  # fmt: skip
+    return Record(
+        task=task, protocol=protocol, dataset=dataset, score=score, metric=metric, value=value, low=low, high=high, n=n,
+        n_positive=n_positive,
+    )  # fmt: skip
 
 
 def gain(over, *, low, high):

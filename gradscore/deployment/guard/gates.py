@@ -1,0 +1,136 @@
+"""From what was found to gates: did this pass, and in which words?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .baseline import Policy
+from .drift import Drift
+from .noninferiority import Difference, Status, judge
+
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """One thing that was checked.
+
+    Attributes:
+        name: what, in words.
+        metric: its kind, which names its margin in the policy.
+        status: see `noninferiority.Verdict`; `info` for what cannot fail.
+        before: value of the baseline.
+        now: value of the run.
+        margin: the accepted change for the worse; None for what cannot fail.
+        low: lower bound of the change for the better.
+        high: upper bound of the change for the better.
+        smallest_drop: smallest change for the worse that would have shown.
+        method: how it was compared.
+        n: samples it rests on.
+        message: a sentence on the outcome.
+    """
+
+    name: str
+    metric: Metric
+    status: Status
+    before: float | None
+    now: float | None
+    margin: float | None
+    low: float | None
+    high: float | None
+    smallest_drop: float | None
+    method: str
+    n: int
+    message: str
+
+
+def difference_gate(name: str, metric: Metric, found: Difference, *, policy: Policy, gates: int) -> Gate:
+    """The gate of a difference; its margin is that of its kind in the policy.
+
+    Args:
+        name: what is compared, in words.
+        metric: its kind.
+        found: the difference.
+        policy: margins and confidence.
+        gates: how many differences are judged together.
+    """
+    margin = float(getattr(policy, metric))
+    verdict = judge(found, margin=margin, level=policy.level, gates=gates, higher_is_better=metric != "false_alarm")
+    worse = "rise" if metric == "false_alarm" else "drop"
+    change = "" if found.value is None else f"{found.before:.4f} -> {found.now:.4f} ({found.value:+.4f})"
+    endings = {
+        "pass": f"no {worse} of more than {margin:g}",
+        "fail": f"a {worse} of more than {margin:g}",
+        "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
+    }
+    message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
+    if verdict.status == "inconclusive":
+        smallest = verdict.smallest_drop
+        message += "; one class only" if smallest is None else f"; they would have shown a {worse} of {smallest:.3f}"
+    return Gate(
+        name=name,
+        metric=metric,
+        status=verdict.status,
+        before=found.before,
+        now=found.now,
+        margin=margin,
+        low=verdict.low,
+        high=verdict.high,
+        smallest_drop=verdict.smallest_drop,
+        method=found.method,
+        n=found.n,
+        message=message,
+    )
+
+
+def feature_gate(drift: Drift, *, policy: Policy, same_weights: bool) -> Gate:
+    """The gate of the features of the probe: columns have to be the same, and values where the weights are."""
+    moved = len(drift.moved)
+    status: Status = "fail" if drift.schema or (moved and same_weights) else "info"
+    if not drift.schema and same_weights and not moved:
+        status = "pass" if drift.samples else "inconclusive"
+    far = f"{moved} columns moved by more than {policy.feature:g}, most of all the {drift.place} ({drift.largest:.3g})"
+    message = far if moved else f"no column moved by more than {policy.feature:g} (at most {drift.largest:.2g})"
+    if not drift.samples:
+        message = "no sample of the probe is in the run"
+    if moved and not same_weights:
+        message += "; the weights are others, so that is for information"
+    if drift.schema:
+        message = f"the columns differ: {drift.schema}"
+    return Gate(
+        name="features of the probe",
+        metric="feature",
+        status=status,
+        before=0.0,
+        now=drift.largest if np.isfinite(drift.largest) else None,
+        margin=policy.feature,
+        low=None,
+        high=None,
+        smallest_drop=None,
+        method="relative change",
+        n=drift.samples,
+        message=f"features of the probe: {message}",
+    )
+
+
+def speed_gate(before: float | None, now: float | None) -> Gate:
+    """How fast features were computed: machines differ and so do their loads, so it never decides."""
+    values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
+    ratio = f" ({now / before:.2f} times)" if before and now else ""
+    return Gate(
+        name="samples per second",
+        metric="speed",
+        status="info",
+        before=before,
+        now=now,
+        margin=None,
+        low=None,
+        high=None,
+        smallest_drop=None,
+        method="wall clock",
+        n=1,
+        message=f"extraction: {' -> '.join(values)} samples per second{ratio}, for information",
+    )
