@@ -9,10 +9,9 @@ turns scores into figures;
 
 from __future__ import annotations
 
-from .bootstrap import draw_counts
 from .calibration import reliability
 from .controls import in_words, permuted_labels
-from .delong import paired_delong
+from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
 from .metrics import auroc
 from .records import CLASSIFIER, FEW, GAIN, Record, is_group
 from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run
@@ -34,15 +33,16 @@ __all__ = [
     "Record",
     "auroc",
     "compare_runs",
-    "draw_counts",
     "evaluate_run",
     "fit_run",
     "in_words",
     "is_group",
     "paired_delong",
+    "paired_delong_of_truths",
     "permuted_labels",
     "positive_of",
     "read_scores",
     "reliability",
     "risk_coverage",
+    "unpaired_delong",
 ]

@@ -1,8 +1,10 @@
 """Intervals by resampling, for figures without a formula for their uncertainty.
 
-Positives and negatives are drawn apart, with replacement, so that the prevalence stays (stratified). A resample is
-stored as how often each sample was drawn; all figures of all scores of a data set see the same resamples, and are
-computed from counts at distinct scores, for many resamples at once.
+A resample draws samples with replacement: of both classes together where their shares are part of what is uncertain
+(wrong and right predictions), of each apart where somebody chose how many there are (OOD samples). It is stored as how
+many positives and negatives were drawn at each distinct score, and the figures of many resamples are computed from
+these at once. Of more than `MOST_GROUPS` distinct scores neighbours are drawn together, so that memory and time do not
+grow with the number of samples; what that moves a figure by, the interval is moved back by.
 """
 
 from __future__ import annotations
@@ -13,21 +15,23 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..system import FloatArray
-from .calibration import BINS, bin_of
+from ..system import BoolArray, FloatArray
 from .metrics import checked
 from .selective import augrc_of_counts, aurc_of_counts, eaurc_of_counts
 
 Bounds = tuple[float, float]
 
 RESAMPLES = 500
-"""Resamples of an interval: from seed to seed its bounds move by 5 % of its width at most, on the 523 digits.
 
-With 200 it was 9 %, with 2,000, which take four times as long, 3 %.
-"""
+MOST_GROUPS = 5000
 
-_AT_ONCE = 50
-"""Resamples counted together: 4 MB for 10,000 samples. All at once took three times as long."""
+ENOUGH = 20
+"""With fewer samples of a class, percentile intervals cover too rarely: see `docs/coverage-of-intervals.md`."""
+
+ENOUGH_FOR_QUANTILES = 40
+"""The same for figures at a rate of 95 %: fewer have at most one sample beyond it."""
+
+_CELLS_AT_ONCE = 1 << 19
 
 
 class Counts:
@@ -57,69 +61,87 @@ class Counts:
 CountedMetric = Callable[[Counts], FloatArray]
 
 
-def draw_counts(positive: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> FloatArray:
-    """How often each sample is drawn.
-
-    Args:
-        positive: (N,) bool.
-        seed: of the draws.
-        resamples: R, how many.
-
-    Returns:
-        (R, N) float64; each row sums to the number of positives over the positives, and likewise for negatives.
-    """
-    truth = np.asarray(positive, dtype=bool)
-    generator = np.random.default_rng(seed)
-    counts = np.zeros((resamples, len(truth)))
-    rows = np.arange(resamples)[:, None]
-    for places in (np.flatnonzero(truth), np.flatnonzero(~truth)):
-        size = len(places)
-        if size:
-            drawn = rows * size + generator.integers(0, size, (resamples, size))
-            counts[:, places] = np.bincount(drawn.ravel(), minlength=resamples * size).reshape(resamples, size)
-    return counts
-
-
 def ranking_bounds(
-    scores: ArrayLike, positive: ArrayLike, counts: FloatArray, *, metrics: Mapping[str, CountedMetric]
+    scores: ArrayLike,
+    positive: ArrayLike,
+    *,
+    metrics: Mapping[str, CountedMetric],
+    seed: int,
+    fixed_sizes: bool,
+    resamples: int = RESAMPLES,
 ) -> dict[str, Bounds]:
     """Percentile intervals (95 %) of figures that depend on the order of a score alone.
 
     Args:
         scores: (N,) higher = more uncertain.
-        positive: (N,) bool, both classes present.
-        counts: (R, N) from `draw_counts`.
-        metrics: name -> function, from `RANKING`.
+        positive: (N,) bool.
+        metrics: name -> function, from `RANKING` or `SELECTIVE`.
+        seed: of the draws.
+        fixed_sizes: every resample has as many positives as there are, rather than as many as happen to be drawn.
+        resamples: how many.
 
     Returns:
-        Name -> (low, high).
+        Name -> (low, high), without the metrics that too few samples of a class tell too little about (`ENOUGH`).
 
     Raises:
         EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
+    fewest = min(int(truth.sum()), int((~truth).sum()))
+    wanted = {name: metric for name, metric in metrics.items() if fewest >= _enough(name)}
+    if not wanted:
+        return {}
+    exact = _by_score(values, truth)
+    grouped = _merged(*exact)
+    generator = np.random.default_rng(seed)
+    results: dict[str, list[FloatArray]] = {name: [] for name in wanted}
+    at_once = max(1, _CELLS_AT_ONCE // len(grouped[0]))
+    for first in range(0, resamples, at_once):
+        drawn = _drawn(*grouped, generator, min(at_once, resamples - first), fixed_sizes=fixed_sizes)
+        for name, metric in wanted.items():
+            results[name].append(metric(drawn))
+    moved = {name: _value(metric, *exact) - _value(metric, *grouped) for name, metric in wanted.items()}
+    return {name: _bounds(np.concatenate(parts) + moved[name]) for name, parts in results.items()}
+
+
+def _enough(metric: str) -> int:
+    return ENOUGH_FOR_QUANTILES if metric.startswith("fpr95") else ENOUGH
+
+
+def _by_score(values: FloatArray, truth: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Positives (G,) and negatives (G,) at each distinct score, lowest first."""
     order = np.argsort(values, kind="stable")
     starts = np.r_[0, 1 + np.flatnonzero(np.diff(values[order]))]
-    results: dict[str, list[FloatArray]] = {name: [] for name in metrics}
-    for first in range(0, len(counts), _AT_ONCE):
-        drawn = counts[first : first + _AT_ONCE, order]
-        positives = drawn * truth[order]
-        if len(starts) < len(values):
-            drawn, positives = (np.add.reduceat(each, starts, axis=1) for each in (drawn, positives))
-        counted = Counts(positives, drawn - positives)
-        for name, metric in metrics.items():
-            results[name].append(metric(counted))
-    return {name: _bounds(np.concatenate(parts)) for name, parts in results.items()}
+    sizes = np.diff(np.r_[starts, len(values)])
+    positives = np.add.reduceat(truth[order].astype(np.float64), starts)
+    return positives, sizes - positives
 
 
-def calibration_bounds(probabilities: ArrayLike, positive: ArrayLike, counts: FloatArray) -> dict[str, Bounds]:
-    """Percentile intervals (95 %) of `brier` and `ece`; arguments as for `ranking_bounds`, probabilities in [0, 1]."""
-    p, truth = checked(probabilities, positive)
-    squared = (counts @ ((p - truth) ** 2)) / len(p)
-    gaps = np.zeros((len(p), BINS))
-    gaps[np.arange(len(p)), bin_of(p)] = p - truth
-    ece = np.abs(counts @ gaps).sum(axis=1) / len(p)
-    return {"brier": _bounds(squared), "ece": _bounds(ece)}
+def _merged(positives: FloatArray, negatives: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The same with neighbours put together until there are few enough, each with about as many samples."""
+    if len(positives) <= MOST_GROUPS:
+        return positives, negatives
+    to = np.cumsum(positives + negatives)
+    group = np.minimum((to - 1) * MOST_GROUPS // to[-1], MOST_GROUPS - 1).astype(np.int64)
+    starts = np.r_[0, 1 + np.flatnonzero(np.diff(group))]
+    return np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
+
+
+def _drawn(
+    positives: FloatArray, negatives: FloatArray, generator: np.random.Generator, count: int, *, fixed_sizes: bool
+) -> Counts:
+    cells = np.concatenate([positives, negatives])
+    if fixed_sizes:
+        halves = [
+            generator.multinomial(int(each.sum()), each / each.sum(), size=count) for each in (positives, negatives)
+        ]
+    else:
+        halves = np.split(generator.multinomial(int(cells.sum()), cells / cells.sum(), size=count), 2, axis=1)
+    return Counts(*(half.astype(np.float64) for half in halves))
+
+
+def _value(metric: CountedMetric, positives: FloatArray, negatives: FloatArray) -> float:
+    return float(metric(Counts(positives[None, :], negatives[None, :]))[0])
 
 
 def _bounds(values: FloatArray) -> Bounds:

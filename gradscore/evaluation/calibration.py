@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
 
 from ..errors import EvaluationError
 from ..system import FloatArray
@@ -47,6 +48,31 @@ def brier(probabilities: ArrayLike, positive: ArrayLike) -> float | None:
     """
     p, truth = _probabilities(probabilities, positive)
     return float(np.mean((p - truth) ** 2)) if len(p) else None
+
+
+def brier_interval(probabilities: ArrayLike, positive: ArrayLike, *, level: float = 0.95) -> tuple[float, float] | None:
+    """Confidence interval of `brier`, a mean over samples, by the normal approximation.
+
+    There is none for the calibration error: it is never below zero, so that its estimate is too high, the more so the
+    fewer samples, and intervals around it covered a calibration error of zero in half of the simulated sets at best.
+
+    Args:
+        probabilities: (N,) in [0, 1], of being positive.
+        positive: (N,) bool.
+        level: coverage.
+
+    Returns:
+        (low, high) in [0, 1], or None with fewer than two samples.
+
+    Raises:
+        EvaluationError: shapes differ, or a value outside [0, 1].
+    """
+    p, truth = _probabilities(probabilities, positive)
+    if len(p) < 2:
+        return None
+    squares = (p - truth) ** 2
+    half = float(norm.ppf(0.5 + level / 2) * squares.std(ddof=1) / np.sqrt(len(p)))
+    return max(0.0, float(squares.mean()) - half), min(1.0, float(squares.mean()) + half)
 
 
 def expected_calibration_error(probabilities: ArrayLike, positive: ArrayLike, *, bins: int = BINS) -> float | None:

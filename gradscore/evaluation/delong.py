@@ -1,6 +1,14 @@
-"""Uncertainty of an AUROC, and of the difference of two AUROCs on the same samples.
+"""Uncertainty of an AUROC, of a mean of AUROCs, and of the difference of two.
 
-Source: DeLong, DeLong and Clarke-Pearson, 1988; computed from mid-ranks as in Sun and Xu, 2014.
+The variance is DeLong's (DeLong, DeLong and Clarke-Pearson, 1988), computed from mid-ranks as in Sun and Xu, 2014. It
+is the spread of the samples' placements, so it says little where few samples have one that is not perfect, and is zero
+for scores that separate the classes, however few samples there are. Where fewer than `FEW` samples of a class carry it,
+other formulas hold instead, as measured in docs/coverage-of-intervals.md:
+
+* for an AUROC the interval is the wider of DeLong's and Newcombe's (2006, method 5), which inverts a variance that
+  depends on the true AUROC alone and has a width at an AUROC of 1 too;
+* for a difference, one sample of each class is counted as changed all the way, half of it for the better and half for
+  the worse, as Agresti and Min (2005) do for a difference of rates.
 """
 
 from __future__ import annotations
@@ -10,11 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.stats import norm, rankdata
 
 from ..errors import EvaluationError
 from ..system import FloatArray
 from .metrics import checked
+
+FEW = 10
+"""Fewer samples of a class than this, counted as Kish (1965) does, do not tell the spread of their placements: see
+`benchmarks/coverage_of_intervals.py`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,20 +40,22 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedTest:
-    """AUROC of a first score minus that of a second on the same samples.
+class DifferenceTest:
+    """AUROC of a first score minus that of a second.
 
     Attributes:
         difference: first minus second.
         low: lower bound of the interval.
         high: upper bound of the interval.
         p_value: two-sided, for a true difference of zero.
+        error: standard error of the difference.
     """
 
     difference: float
     low: float
     high: float
     p_value: float
+    error: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +70,42 @@ class Placements:
     of_positives: FloatArray
     of_negatives: FloatArray
 
+    def __sub__(self, other: Placements) -> Placements:
+        """What the samples contribute to the difference of two AUROCs."""
+        return Placements(
+            of_positives=self.of_positives - other.of_positives, of_negatives=self.of_negatives - other.of_negatives
+        )
+
+
+PERFECT = Placements(of_positives=np.ones(1), of_negatives=np.ones(1))
+"""Every positive above every negative, for any number of them."""
+
+
+def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
+    """Where the samples of a data set stand among those of the other class.
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        positive: (N,) bool.
+
+    Returns:
+        The placements, or None with fewer than two samples of either class.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    values, truth = checked(scores, positive)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    if min(positives, negatives) < 2:
+        return None
+    ranks = rankdata(values)
+    beaten = (ranks[truth] - rankdata(values[truth])) / negatives
+    beating = 1.0 - (ranks[~truth] - rankdata(values[~truth])) / positives
+    return Placements(of_positives=beaten, of_negatives=beating)
+
 
 def auroc_interval(scores: ArrayLike, positive: ArrayLike, *, level: float = 0.95) -> Interval | None:
-    """AUROC with a DeLong confidence interval, symmetric on the logit scale, so it stays inside (0, 1).
+    """AUROC with a confidence interval that stays inside [0, 1].
 
     Args:
         scores: (N,) higher = more uncertain.
@@ -65,19 +113,47 @@ def auroc_interval(scores: ArrayLike, positive: ArrayLike, *, level: float = 0.9
         level: coverage.
 
     Returns:
-        The interval, or None where no variance can be estimated: fewer than two samples of either class, or scores that
-        separate the classes without a single exception (the estimate would be an interval of width zero).
+        The interval, DeLong's on the logit scale or, where few samples carry its variance, the wider of it and
+        Newcombe's; None with fewer than two samples of either class.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
     """
-    values, truth = checked(scores, positive)
-    if not _enough(truth):
-        return None
-    areas, covariance = _delong(values[None, :], truth)
-    return _on_logit_scale(float(areas[0]), float(covariance[0, 0]), level=level)
+    placed = placements(scores, positive)
+    return None if placed is None else mean_auroc_interval([placed], [1], level=level)
+
+
+def mean_auroc_interval(sets: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95) -> Interval:
+    """Weighted mean of the AUROCs of several data sets that share their negatives, with its interval.
+
+    Positives of different sets are independent; the negatives are the same samples in each, whether scored by one model
+    or by one model per set. With the numbers of positives as weights, and one model, this is the AUROC of the pooled
+    sets.
+
+    Args:
+        sets: K data sets; their negatives are the same samples in the same order.
+        weights: (K,), scaled to sum 1.
+        level: coverage.
+
+    Returns:
+        The interval, as for `auroc_interval`.
+
+    Raises:
+        EvaluationError: the sets differ in the number of negatives.
+    """
+    mean = _WeightedMean.of(sets, weights)
+    quantile = float(norm.ppf(0.5 + level / 2))
+    spans = []
+    if mean.variance > 0 and 0 < mean.value < 1:
+        spans.append(_on_logit_scale(mean.value, mean.variance, quantile))
+    if not spans or _far_from_its_end(sets, weights) < FEW:
+        spans.append(_newcombe(mean.value, mean.positives, mean.negatives, quantile))
+    return Interval(value=mean.value, low=min(low for low, _ in spans), high=max(high for _, high in spans))
 
 
 def paired_delong(
     first: ArrayLike, second: ArrayLike, positive: ArrayLike, *, level: float = 0.95
-) -> PairedTest | None:
+) -> DifferenceTest | None:
     """Compare the AUROCs of two scores of the same samples.
 
     Args:
@@ -88,19 +164,28 @@ def paired_delong(
 
     Returns:
         The test, or None with fewer than two samples of either class. Scores of equal ranking give p = 1.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
     """
-    one, truth = checked(first, positive)
-    other, _ = checked(second, positive)
-    if not _enough(truth):
-        return None
-    areas, covariance = _delong(np.stack([one, other]), truth)
-    variance = max(0.0, float(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]))
-    return _tested(float(areas[0] - areas[1]), variance, level=level)
+    one, other = placements(first, positive), placements(second, positive)
+    return None if one is None or other is None else paired_mean_delong([one], [other], [1], level=level)
+
+
+def paired_mean_delong(
+    first: Sequence[Placements], second: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95
+) -> DifferenceTest:
+    """Compare the weighted mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
+    mean = _WeightedMean.of([a - b for a, b in zip(first, second, strict=True)], weights)
+    variance = mean.variance
+    if mean.carrying < FEW:
+        variance += _one_changed(mean.positives, mean.negatives)
+    return _tested(mean.value, variance, level=level)
 
 
 def paired_delong_of_truths(
     first: ArrayLike, second: ArrayLike, positive_first: ArrayLike, positive_second: ArrayLike, *, level: float = 0.95
-) -> PairedTest | None:
+) -> DifferenceTest | None:
     """Compare the AUROCs of two scores of the same samples where each has its own truth.
 
     Two classifiers are wrong on different samples. The variance is that of the difference of each sample's influence on
@@ -119,127 +204,146 @@ def paired_delong_of_truths(
     Raises:
         EvaluationError: shapes differ, or a score is not finite.
     """
-    one, other = _influence(first, positive_first), _influence(second, positive_second)
+    truths = [np.asarray(each, dtype=np.bool_) for each in (positive_first, positive_second)]
+    one, other = placements(first, truths[0]), placements(second, truths[1])
     if one is None or other is None:
         return None
-    if one[1].shape != other[1].shape:
-        raise EvaluationError(f"paired test: wanted the same samples, got {len(one[1])} and {len(other[1])}")
-    variance = float((one[1] - other[1]).var(ddof=1) / len(one[1]))
-    return _tested(one[0] - other[0], variance, level=level)
+    if len(truths[0]) != len(truths[1]):
+        raise EvaluationError(f"paired test: wanted the same samples, got {len(truths[0])} and {len(truths[1])}")
+    moved = _influence(one, truths[0]) - _influence(other, truths[1])
+    variance = float(moved.var(ddof=1) / len(moved))
+    if _effective_count(moved) < FEW:
+        variance += _one_changed(*(min(int((truth == kind).sum()) for truth in truths) for kind in (True, False)))
+    return _tested(float(one.of_positives.mean() - other.of_positives.mean()), variance, level=level)
 
 
-def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
-    """Where the samples of a data set stand among those of the other class.
+def unpaired_delong(
+    first: ArrayLike, second: ArrayLike, positive_first: ArrayLike, positive_second: ArrayLike, *, level: float = 0.95
+) -> DifferenceTest | None:
+    """Compare the AUROCs of two scores of different samples.
 
     Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
+        first: (N,) higher = more uncertain.
+        second: (M,) higher = more uncertain.
+        positive_first: (N,) bool.
+        positive_second: (M,) bool.
+        level: coverage of the interval of the difference.
 
     Returns:
-        The placements, or None with fewer than two samples of either class.
+        The test, or None with fewer than two samples of either class on either side.
 
     Raises:
         EvaluationError: shapes differ, or a score is not finite.
     """
-    values, truth = checked(scores, positive)
-    if not _enough(truth):
+    one, other = placements(first, positive_first), placements(second, positive_second)
+    if one is None or other is None:
         return None
-    beaten, beating = _placements(values[None, :], truth)
-    return Placements(of_positives=beaten[0], of_negatives=beating[0])
+    means = [_WeightedMean.of([each], [1]) for each in (one, other)]
+    variance = 0.0
+    for mean, placed in zip(means, (one, other), strict=True):
+        variance += mean.variance
+        if _far_from_its_end([placed], [1]) < FEW:
+            variance += _one_changed(mean.positives, mean.negatives)
+    return _tested(means[0].value - means[1].value, variance, level=level)
 
 
-def mean_auroc_interval(sets: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95) -> Interval | None:
-    """Weighted mean of the AUROCs of several data sets that share their negatives, with its interval.
+@dataclass(frozen=True, kw_only=True)
+class _WeightedMean:
+    """Weighted mean over data sets of the mean placement, or of the mean difference of two.
 
-    Positives of different sets are independent; the negatives are the same samples in each, whether scored by one model
-    or by one model per set. With the numbers of positives as weights, and one model, this is the AUROC of the pooled
-    sets.
-
-    Args:
-        sets: K data sets; their negatives are the same samples in the same order.
-        weights: (K,), scaled to sum 1.
-        level: coverage.
-
-    Returns:
-        The interval, or None where no variance can be estimated, as for `auroc_interval`.
-
-    Raises:
-        EvaluationError: the sets differ in the number of negatives.
+    Attributes:
+        value: the mean.
+        variance: DeLong's.
+        carrying: how many samples of the class with fewer of them have a part in the value.
+        positives: as many independent samples of equal weight would have the positives' part of the variance.
+        negatives: negatives of every set.
     """
-    value, variance = _weighted(sets, weights)
-    return _on_logit_scale(value, variance, level=level)
+
+    value: float
+    variance: float
+    carrying: float
+    positives: float
+    negatives: int
+
+    @classmethod
+    def of(cls, sets: Sequence[Placements], weights: ArrayLike) -> _WeightedMean:
+        negatives = sorted({len(each.of_negatives) for each in sets})
+        if len(negatives) > 1:
+            raise EvaluationError(f"mean AUROC: wanted the same negatives in each set, got {negatives} of them")
+        shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+        sizes = np.array([len(each.of_positives) for each in sets])
+        means = np.array([each.of_positives.mean() for each in sets])
+        variances = np.array([each.of_positives.var(ddof=1) for each in sets]) / sizes
+        parts = [each.of_positives * share / len(each.of_positives) for each, share in zip(sets, shares, strict=True)]
+        shared = shares @ np.stack([each.of_negatives for each in sets])
+        return cls(
+            value=float(shares @ means),
+            variance=float(shares**2 @ variances + shared.var(ddof=1) / len(shared)),
+            carrying=min(_effective_count(np.concatenate(parts)), _effective_count(shared)),
+            positives=float(1 / (shares**2 / sizes).sum()),
+            negatives=negatives[0],
+        )
 
 
-def paired_mean_delong(
-    first: Sequence[Placements], second: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95
-) -> PairedTest:
-    """Compare the weighted mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
-    gaps = [
-        Placements(of_positives=a.of_positives - b.of_positives, of_negatives=a.of_negatives - b.of_negatives)
-        for a, b in zip(first, second, strict=True)
-    ]
-    difference, variance = _weighted(gaps, weights)
-    return _tested(difference, variance, level=level)
+def _far_from_its_end(sets: Sequence[Placements], weights: ArrayLike) -> float:
+    """How many samples of the class with fewer of them keep a mean AUROC from the nearer of 0 and 1."""
+    mean = _WeightedMean.of(sets, weights)
+    return mean.carrying if mean.value < 0.5 else _WeightedMean.of([PERFECT - each for each in sets], weights).carrying
 
 
-def _on_logit_scale(area: float, variance: float, *, level: float) -> Interval | None:
-    if variance <= 0.0 or not 0.0 < area < 1.0:
-        return None
+def _effective_count(parts: FloatArray) -> float:
+    """How many equal parts would have the spread of these; zero if all are zero. Source: Kish, 1965."""
+    squares = float((parts**2).sum())
+    return float(np.abs(parts).sum()) ** 2 / squares if squares else 0.0
+
+
+def _on_logit_scale(area: float, variance: float, quantile: float) -> tuple[float, float]:
     centre = np.log(area) - np.log1p(-area)
-    half = norm.ppf(0.5 + level / 2) * np.sqrt(variance) / (area * (1.0 - area))
+    half = quantile * np.sqrt(variance) / (area * (1.0 - area))
     low, high = 1.0 / (1.0 + np.exp(-(centre + np.array([-half, half]))))
-    return Interval(value=area, low=float(low), high=float(high))
+    return float(low), float(high)
 
 
-def _tested(difference: float, variance: float, *, level: float) -> PairedTest:
-    if variance == 0.0:
-        return PairedTest(difference=difference, low=difference, high=difference, p_value=float(difference == 0.0))
-    deviation = np.sqrt(variance)
-    half = float(norm.ppf(0.5 + level / 2) * deviation)
-    p_value = float(2.0 * norm.sf(abs(difference) / deviation))
-    return PairedTest(difference=difference, low=difference - half, high=difference + half, p_value=p_value)
+def _newcombe(area: float, positives: float, negatives: float, quantile: float) -> tuple[float, float]:
+    """All true AUROCs that are no more than `quantile` of their own standard errors away.
+
+    Source: Newcombe, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2",
+    2006, method 5.
+    """
+    half_size = (positives + negatives) / 2 - 1
+
+    def excess(true: float) -> float:
+        spread = 1 + half_size * (1 - true) / (2 - true) + half_size * true / (1 + true)
+        return float((area - true) ** 2 - quantile**2 * true * (1 - true) * spread / (positives * negatives))
+
+    # At the area itself the excess is negative, or zero at the ends of the scale, where it is negative next to them.
+    near = 1e-12
+    low = 0.0 if area <= near else brentq(excess, 0.0, min(area, 1 - near))
+    high = 1.0 if area >= 1 - near else brentq(excess, max(area, near), 1.0)
+    return float(low), float(high)
 
 
-def _influence(scores: ArrayLike, positive: ArrayLike) -> tuple[float, FloatArray] | None:
-    """AUROC, and what each sample (N,) moves it by, times N."""
-    placed = placements(scores, positive)
-    if placed is None:
-        return None
-    truth = np.asarray(positive, dtype=np.bool_)
-    area = float(placed.of_positives.mean())
+def _one_changed(positives: float, negatives: float) -> float:
+    """Variance of a difference if one sample of each class more had changed all the way, half of it in each sense."""
+    return 1 / (positives + 2) ** 2 + 1 / (negatives + 2) ** 2
+
+
+def _tested(difference: float, variance: float, *, level: float) -> DifferenceTest:
+    error = float(np.sqrt(variance))
+    half = float(norm.ppf(0.5 + level / 2)) * error
+    return DifferenceTest(
+        difference=difference,
+        low=difference - half,
+        high=difference + half,
+        p_value=float(2.0 * norm.sf(abs(difference) / error)),
+        error=error,
+    )
+
+
+def _influence(placed: Placements, truth: NDArray[np.bool_]) -> FloatArray:
+    """What each sample (N,) moves the AUROC by, times N."""
+    area = placed.of_positives.mean()
     moved = np.empty(len(truth))
     moved[truth] = (placed.of_positives - area) / truth.mean()
     moved[~truth] = (placed.of_negatives - area) / (1.0 - truth.mean())
-    return area, moved
-
-
-def _weighted(sets: Sequence[Placements], weights: ArrayLike) -> tuple[float, float]:
-    """Weighted mean over the sets of the mean placement, and its variance."""
-    negatives = {len(each.of_negatives) for each in sets}
-    if len(negatives) > 1:
-        raise EvaluationError(f"mean AUROC: wanted the same negatives in each set, got {sorted(negatives)} of them")
-    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    means = np.array([each.of_positives.mean() for each in sets])
-    variances = np.array([each.of_positives.var(ddof=1) / len(each.of_positives) for each in sets])
-    shared = shares @ np.stack([each.of_negatives for each in sets])
-    return float(shares @ means), float(shares**2 @ variances + shared.var(ddof=1) / len(shared))
-
-
-def _enough(truth: NDArray[np.bool_]) -> bool:
-    return min(int(truth.sum()), int((~truth).sum())) >= 2
-
-
-def _delong(scores: FloatArray, truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """AUROCs (M,) and their covariance (M, M) of scores (M, N)."""
-    beaten, beating = _placements(scores, truth)
-    of_positives = np.atleast_2d(np.cov(beaten)) / beaten.shape[1]
-    return beaten.mean(axis=1), of_positives + np.atleast_2d(np.cov(beating)) / beating.shape[1]
-
-
-def _placements(scores: FloatArray, truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """Share of negatives below each positive (M, P), and of positives above each negative, a tie counting one half."""
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    ranks = rankdata(scores, axis=1)
-    beaten = (ranks[:, truth] - rankdata(scores[:, truth], axis=1)) / negatives
-    beating = 1.0 - (ranks[:, ~truth] - rankdata(scores[:, ~truth], axis=1)) / positives
-    return beaten, beating
+    return moved

@@ -11,12 +11,12 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from ..scores import SCORES
-from ..system import BoolArray, FloatArray
-from .bootstrap import RANKING, SELECTIVE, Bounds, calibration_bounds, draw_counts, ranking_bounds
-from .calibration import brier, expected_calibration_error
+from ..system import BoolArray
+from .bootstrap import RANKING, SELECTIVE, Bounds, ranking_bounds
+from .calibration import brier, brier_interval, expected_calibration_error
 from .delong import (
+    DifferenceTest,
     Interval,
-    PairedTest,
     Placements,
     auroc_interval,
     mean_auroc_interval,
@@ -125,9 +125,9 @@ class _Subject:
 def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
     """Records of each data set: figures of merit of each score, and the gains of `meta` over the others.
 
-    Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, from a stratified bootstrap for the rest, and
-    None where none can be estimated; values are None with one class only. Covariate-shifted sets also have
-    an accuracy, of the score `classifier`, with Wilson's interval.
+    Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, a normal one for the Brier score, from a
+    bootstrap for the rest, and None where none would cover; values are None with one class only. Covariate-shifted sets
+    also have an accuracy, of the score `classifier`, with Wilson's interval.
 
     Args:
         table: as `read_scores` gives it.
@@ -139,14 +139,12 @@ def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
     known: dict[tuple[str, bytes, bytes], list[_Figure]] = {}  # baselines score alike under several protocols
     for _, block in table.groupby(BLOCK, sort=False):
         positive = positive_of(block)
-        both = bool(positive.any() and not positive.all())
-        counts = draw_counts(positive, seed=seed) if both else None
         subject = _subject_of(block)
         for name in scores_of(block):
             key = (subject.task, block[name].to_numpy().tobytes(), positive.tobytes())
             if key not in known:
-                known[key] = list(_figures(block, name, positive, counts))
-            for figure in [*known[key], *(_calibration(block, positive, counts) if name == "meta" else ())]:
+                known[key] = list(_figures(block, name, positive, seed=seed))
+            for figure in [*known[key], *(_calibration(block, positive) if name == "meta" else ())]:
                 yield subject.record(name, figure)
         if subject.task == "shifted":
             yield subject.record(CLASSIFIER, _accuracy(positive))
@@ -213,25 +211,27 @@ def is_group(dataset: str) -> bool:
     return dataset.endswith((" (mean)", " (pooled)"))
 
 
-def _figures(block: pd.DataFrame, name: str, positive: BoolArray, counts: FloatArray | None) -> Iterator[_Figure]:
+def _figures(block: pd.DataFrame, name: str, positive: BoolArray, *, seed: int) -> Iterator[_Figure]:
     values = block[name].to_numpy(dtype=np.float64)
-    wrong = block["task"].iloc[0] != "ood"
-    functions = {**METRICS, **(AREAS if wrong else {})}
-    counted = {**RANKING, **(SELECTIVE if wrong else {})}
-    bounds = {} if counts is None else ranking_bounds(values, positive, counts, metrics=counted)
+    ood = block["task"].iloc[0] == "ood"
+    functions = METRICS if ood else {**METRICS, **AREAS}
+    # How many OOD samples there are was chosen; how many predictions are wrong is as uncertain as anything.
+    bounds = ranking_bounds(
+        values, positive, metrics=RANKING if ood else {**RANKING, **SELECTIVE}, seed=seed, fixed_sizes=ood
+    )
     for metric, function in functions.items():
         span = _bounds(auroc_interval(values, positive)) if metric == "auroc" else bounds.get(metric)
         yield _Figure(metric, function(values, positive), span)
 
 
-def _calibration(block: pd.DataFrame, positive: BoolArray, counts: FloatArray | None) -> Iterator[_Figure]:
+def _calibration(block: pd.DataFrame, positive: BoolArray) -> Iterator[_Figure]:
     """Brier score and calibration error, for misclassification: the prevalence of OOD samples here is arbitrary."""
     if block["task"].iloc[0] == "ood":
         return
     p = block["probability"].to_numpy(dtype=np.float64)
-    bounds = {} if counts is None else calibration_bounds(p, positive, counts)
-    for metric, function in {"brier": brier, "ece": expected_calibration_error}.items():
-        yield _Figure(metric, None if counts is None else function(p, positive), bounds.get(metric))
+    both = bool(positive.any() and not positive.all())
+    yield _Figure("brier", brier(p, positive) if both else None, brier_interval(p, positive) if both else None)
+    yield _Figure("ece", expected_calibration_error(p, positive) if both else None)
 
 
 def _accuracy(wrong: BoolArray) -> _Figure:
@@ -240,7 +240,7 @@ def _accuracy(wrong: BoolArray) -> _Figure:
     return _Figure("accuracy", float((~wrong).mean()), (float(interval.low), float(interval.high)))
 
 
-def _gain(other: str, test: PairedTest | None) -> _Figure:
+def _gain(other: str, test: DifferenceTest | None) -> _Figure:
     if test is None:
         return _Figure(GAIN + other, None)
     return _Figure(GAIN + other, test.difference, (test.low, test.high), test.p_value)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..errors import EvaluationError
 from ..store import RunFolder
-from .delong import PairedTest, paired_delong, paired_delong_of_truths
+from .delong import DifferenceTest, paired_delong, paired_delong_of_truths
 from .metrics import auroc
 from .score_table import BLOCK, read_scores, score_columns, scores_of
 
@@ -42,7 +42,7 @@ class Compared:
     n_positive: tuple[int, int]
     first: float | None
     other: float | None
-    test: PairedTest | None
+    test: DifferenceTest | None
 
 
 @dataclass(frozen=True)

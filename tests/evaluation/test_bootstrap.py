@@ -1,8 +1,11 @@
+"""Intervals by resampling against resamples written out sample by sample, and against what they promise."""
+
 import numpy as np
 import pytest
 
-from gradscore.evaluation.bootstrap import RANKING, SELECTIVE, Counts, calibration_bounds, draw_counts, ranking_bounds
-from gradscore.evaluation.calibration import brier, expected_calibration_error
+from gradscore.evaluation import bootstrap
+from gradscore.evaluation.bootstrap import ENOUGH, ENOUGH_FOR_QUANTILES, RANKING, SELECTIVE, Counts, ranking_bounds
+from gradscore.evaluation.calibration import brier, brier_interval
 from gradscore.evaluation.metrics import METRICS
 from gradscore.evaluation.selective import augrc, aurc, eaurc
 
@@ -16,54 +19,107 @@ def sample(*, levels, seed=0, n=300):
     return np.round(generator.normal(size=n) + truth, levels), truth
 
 
-def values_of_resamples(figure, scores, truth, counts):
-    """The figure of each resample written out, sample by sample."""
-    repeats = counts.astype(int)
-    return [figure(np.repeat(scores, each), np.repeat(truth, each)) for each in repeats]
+def bounds_of(scores, truth, name, *, fixed_sizes=True, seed=1, resamples=60):
+    found = ranking_bounds(
+        scores, truth, metrics={name: COUNTED[name]}, seed=seed, fixed_sizes=fixed_sizes, resamples=resamples
+    )
+    return found.get(name)
 
 
+def written_out(scores, truth, *, fixed_sizes, seed, resamples):
+    """The same resamples sample by sample: draws of distinct scores, positives apart from negatives."""
+    generator = np.random.default_rng(seed)
+    levels = np.unique(scores)
+    counts = [np.array([((scores == level) & kind).sum() for level in levels]) for kind in (truth, ~truth)]
+    if fixed_sizes:
+        halves = [generator.multinomial(each.sum(), each / each.sum(), size=resamples) for each in counts]
+    else:
+        both = np.concatenate(counts)
+        halves = np.split(generator.multinomial(both.sum(), both / both.sum(), size=resamples), 2, axis=1)
+    for positives, negatives in zip(*halves, strict=True):
+        drawn = np.r_[np.repeat(levels, positives), np.repeat(levels, negatives)]
+        yield drawn, np.arange(len(drawn)) < positives.sum()
+
+
+@pytest.mark.parametrize("fixed_sizes", [True, False], ids=["sizes fixed", "sizes drawn"])
 @pytest.mark.parametrize("levels", [9, 1, 0], ids=["no ties", "some ties", "many ties"])
 @pytest.mark.parametrize("name", COUNTED)
-def test_bounds_equal_those_of_resamples_written_out(name, levels):
+def test_bounds_equal_those_of_resamples_written_out(name, levels, fixed_sizes):
     scores, truth = sample(levels=levels)
-    counts = draw_counts(truth, seed=1, resamples=60)
-    values = values_of_resamples(ONE_BY_ONE[name], scores, truth, counts)
-    bounds = ranking_bounds(scores, truth, counts, metrics={name: COUNTED[name]})
-    assert bounds[name] == pytest.approx(np.quantile(values, [0.025, 0.975]), rel=1e-10)
+    resamples = written_out(scores, truth, fixed_sizes=fixed_sizes, seed=1, resamples=60)
+    values = [ONE_BY_ONE[name](*each) for each in resamples]
+    bounds = bounds_of(scores, truth, name, fixed_sizes=fixed_sizes)
+    assert bounds == pytest.approx(np.quantile(values, [0.025, 0.975]), rel=1e-10)
 
 
-@pytest.mark.parametrize(("name", "figure"), {"brier": brier, "ece": expected_calibration_error}.items())
-def test_bounds_of_calibration_equal_those_of_resamples_written_out(name, figure):
-    generator = np.random.default_rng(2)
-    p = generator.random(200)
-    truth = generator.random(200) < p
-    counts = draw_counts(truth, seed=3, resamples=60)
-    values = values_of_resamples(figure, p, truth, counts)
-    assert calibration_bounds(p, truth, counts)[name] == pytest.approx(np.quantile(values, [0.025, 0.975]), rel=1e-10)
+@pytest.mark.parametrize("name", COUNTED)
+def test_drawing_neighbours_together_moves_bounds_by_little(name, monkeypatch):
+    scores, truth = sample(levels=9, n=4000)
+    apart = bounds_of(scores, truth, name, resamples=2000)
+    monkeypatch.setattr(bootstrap, "MOST_GROUPS", 500)
+    together = bounds_of(scores, truth, name, resamples=2000)
+    assert together == pytest.approx(apart, abs=0.1 * (apart[1] - apart[0]))
 
 
-def test_every_resample_has_as_many_positives_and_negatives():
-    _, truth = sample(levels=9)
-    counts = draw_counts(truth, seed=0, resamples=20)
-    assert set(counts[:, truth].sum(axis=1)) == {truth.sum()}
-    assert set(counts[:, ~truth].sum(axis=1)) == {(~truth).sum()}
+def test_drawing_neighbours_together_keeps_every_sample(monkeypatch):
+    monkeypatch.setattr(bootstrap, "MOST_GROUPS", 7)
+    positives, negatives = np.arange(50.0), np.ones(50)
+    merged = bootstrap._merged(positives, negatives)
+    assert len(merged[0]) <= 7
+    assert (merged[0].sum(), merged[1].sum()) == (positives.sum(), 50)
 
 
 def test_the_seed_decides_the_draws():
-    _, truth = sample(levels=9)
-    assert (draw_counts(truth, seed=0) == draw_counts(truth, seed=0)).all()
-    assert (draw_counts(truth, seed=0) != draw_counts(truth, seed=1)).any()
+    case = sample(levels=9)
+    assert bounds_of(*case, "aupr_out") == bounds_of(*case, "aupr_out")
+    assert bounds_of(*case, "aupr_out") != bounds_of(*case, "aupr_out", seed=2)
+
+
+def with_positives(count):
+    return np.arange(200.0), np.arange(200) >= 200 - count
+
+
+LIMITS = {"aupr_in": ENOUGH, "aupr_out": ENOUGH, "aurc": ENOUGH, "fpr95_ood_positive": ENOUGH_FOR_QUANTILES}
+
+
+@pytest.mark.parametrize(("name", "limit"), LIMITS.items())
+def test_too_few_samples_of_a_class_have_no_interval(name, limit):
+    assert bounds_of(*with_positives(limit - 1), name) is None
+    assert bounds_of(*with_positives(limit), name) is not None
+    assert bounds_of(*with_positives(200 - limit + 1), name) is None
+
+
+def test_one_class_has_no_interval():
+    assert bounds_of(np.arange(100.0), np.zeros(100, dtype=bool), "aurc") is None
+
+
+def test_the_number_of_errors_is_part_of_what_is_uncertain():
+    scores, truth = sample(levels=9, n=1000)
+    fixed, drawn = (bounds_of(scores, truth, "augrc", fixed_sizes=each, resamples=2000) for each in (True, False))
+    # AUGRC is (1 - AUROC) a (1 - a) + (1 - a)^2 / 2, and a varies by sqrt(0.25 * 0.75 / 1000) = 0.014.
+    assert drawn[1] - drawn[0] > 1.2 * (fixed[1] - fixed[0])
+
+
+def test_the_interval_of_the_brier_score_is_that_of_a_mean():
+    generator = np.random.default_rng(2)
+    p = generator.random(200)
+    truth = generator.random(200) < p
+    low, high = brier_interval(p, truth)
+    assert (low + high) / 2 == pytest.approx(brier(p, truth))
+    assert high - low == pytest.approx(2 * 1.959964 * np.std((p - truth) ** 2, ddof=1) / np.sqrt(200), rel=1e-6)
+
+
+def test_the_interval_of_the_brier_score_stays_inside_its_range():
+    assert brier_interval([0.0, 0.0, 0.9], [False, False, False])[0] == 0.0
+    assert brier_interval([0.1], [False]) is None
 
 
 def test_intervals_cover_about_as_often_as_they_say():
     # The average precision of 100,000 samples stands for the truth.
     truth_value = METRICS["aupr_out"](*sample(levels=9, seed=99, n=100_000))
-    cases = [sample(levels=9, seed=seed) for seed in range(150)]
-    metric = {"aupr_out": RANKING["aupr_out"]}
-    bounds = [
-        ranking_bounds(*case, draw_counts(case[1], seed=0, resamples=200), metrics=metric)["aupr_out"] for case in cases
-    ]
-    assert np.mean([low <= truth_value <= high for low, high in bounds]) > 0.85
+    bounds = [bounds_of(*sample(levels=9, seed=seed), "aupr_out", fixed_sizes=False, resamples=200)
+              for seed in range(200)]  # fmt: skip
+    assert np.mean([low <= truth_value <= high for low, high in bounds]) > 0.88
 
 
 def test_counts_add_up():

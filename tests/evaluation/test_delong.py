@@ -11,6 +11,7 @@ from gradscore.evaluation.delong import (
     paired_delong_of_truths,
     paired_mean_delong,
     placements,
+    unpaired_delong,
 )
 from gradscore.evaluation.metrics import auroc
 
@@ -51,7 +52,6 @@ def test_interval_covers_the_true_value_about_as_often_as_it_says():
 
 NO_INTERVAL = {
     "one positive": ([1.0, 2.0, 3.0], [True, False, False]),
-    "perfect separation": ([1.0, 2.0, 3.0, 4.0], [False, False, True, True]),
     "empty": ([], []),
 }
 
@@ -59,6 +59,81 @@ NO_INTERVAL = {
 @pytest.mark.parametrize(("scores", "truth"), NO_INTERVAL.values(), ids=NO_INTERVAL.keys())
 def test_no_interval_where_none_can_be_estimated(scores, truth):
     assert auroc_interval(scores, np.array(truth, dtype=bool)) is None
+
+
+def newcombe(area, positives, negatives, quantile=1.959963984540054):
+    """Both ends of Newcombe's interval by its definition: a grid of true areas, and those no further than allowed."""
+    true = np.linspace(1e-9, 1 - 1e-9, 2_000_001)
+    middle = (positives + negatives) / 2 - 1
+    variance = true * (1 - true) * (1 + middle * (1 - true) / (2 - true) + middle * true / (1 + true))
+    inside = true[np.abs(area - true) <= quantile * np.sqrt(variance / (positives * negatives))]
+    return inside.min(), inside.max()
+
+
+SEPARATED = {"two of each": (2, 2), "five and a hundred": (5, 100), "fifty and three": (50, 3)}
+
+
+@pytest.mark.parametrize(("positives", "negatives"), SEPARATED.values(), ids=SEPARATED)
+@pytest.mark.parametrize("sign", [1, -1], ids=["apart", "the wrong way round"])
+def test_perfect_separation_has_newcombes_interval(positives, negatives, sign):
+    scores = np.arange(positives + negatives, dtype=float)
+    interval = auroc_interval(sign * scores, scores >= negatives)
+    low, high = newcombe(interval.value, positives, negatives)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-5)
+    assert interval.high - interval.low > 0.05
+
+
+def test_one_score_for_all_has_newcombes_interval():
+    interval = auroc_interval(np.zeros(20), np.arange(20) < 8)
+    assert (interval.low, interval.high) == pytest.approx(newcombe(0.5, 8, 12), abs=1e-5)
+
+
+def test_where_few_samples_carry_the_variance_the_interval_is_the_wider_one():
+    scores, truth = np.arange(200.0), np.arange(200) >= 100
+    scores[150] = 50.5  # one positive below half of the negatives, all others above all
+    interval = auroc_interval(scores, truth)
+    low, high = newcombe(interval.value, 100, 100)
+    assert interval.low <= low + 1e-5
+    assert interval.high >= high - 1e-5
+
+
+def test_no_change_of_separated_scores_is_no_certainty():
+    scores, truth = [1.0, 2.0, 3.0, 4.0], np.array([False, False, True, True])
+    test = paired_delong(scores, scores, truth)
+    # One sample of each class more, changed all the way: 1 / (2 + 2)^2 for either class.
+    assert test.error == pytest.approx(np.sqrt(2 / 16))
+    assert (test.difference, test.p_value) == (0.0, 1.0)
+    assert test.low == pytest.approx(-1.959964 * np.sqrt(2 / 16))
+
+
+def test_a_change_of_a_single_sample_is_no_certainty():
+    truth = np.arange(60) >= 40
+    before = np.arange(60.0)
+    now = before.copy()
+    now[59] = -1.0
+    assert paired_delong(now, before, truth).error > 1 / 22
+
+
+def test_scores_of_different_samples_add_their_variances():
+    (first, one), (second, other) = sample(seed=11), sample(seed=12, n=320)
+    test = unpaired_delong(first, second, one, other)
+    assert test.difference == pytest.approx(auroc(first, one) - auroc(second, other))
+    assert test.error**2 == pytest.approx(definition_of_variance(first, one) + definition_of_variance(second, other))
+
+
+def test_separated_scores_of_different_samples_are_no_certainty():
+    scores, truth = np.arange(8.0), np.arange(8) >= 4
+    assert unpaired_delong(scores, scores, truth, truth).error == pytest.approx(np.sqrt(2 * 2 / 36))
+
+
+def test_one_class_on_either_side_has_no_unpaired_test():
+    scores, truth = np.arange(4.0), np.array([True, False, False, False])
+    assert unpaired_delong(scores, scores, truth, ~truth) is None
+
+
+def test_no_change_under_two_truths_is_no_certainty():
+    scores, truth = np.arange(8.0), np.arange(8) >= 4
+    assert paired_delong_of_truths(scores, scores, truth, truth).error == pytest.approx(np.sqrt(2 / 36))
 
 
 def test_paired_test_uses_the_covariance_of_the_definition():

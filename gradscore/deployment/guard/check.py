@@ -156,20 +156,25 @@ class _Pair:
         """The samples each model predicts right, or wrong."""
         return _Pair(*(frame[frame["correct"] == float(correct)] for frame in (self.before, self.now)))
 
+    def known(self, column: str) -> _Pair:
+        """The samples that have a value there; a sample without a label is neither right nor wrong."""
+        return _Pair(*(frame[frame[column].notna()] for frame in (self.before, self.now)))
+
     def rate(self, column: str, *, above: float, exact: bool = False) -> Difference:
-        before, now = self.before[column].dropna(), self.now[column].dropna()
-        common = self.common
+        known = self.known(column)
+        before, now, common = known.before[column], known.now[column], known.common
         if common is None:
             return rate_difference_other(before > above, now > above)
-        found = rate_difference_same(before.reindex(common) > above, now.reindex(common) > above)
+        found = rate_difference_same(before.loc[common] > above, now.loc[common] > above)
         if exact and found.value == 0:
             return Difference(before=found.before, now=found.now, error=0.0, method="same model", n=found.n)
         return found
 
     def auroc(self, column: str) -> Difference:
-        common = self.common
-        before, now = (self.before, self.now) if common is None else (self.before.loc[common], self.now.loc[common])
-        before, now = before[before["correct"].notna()], now[now["correct"].notna()]
+        labelled = self.known("correct")
+        before, now, common = labelled.before, labelled.now, labelled.common
+        if common is not None:
+            before, now = before.loc[common], now.loc[common]
         compare = auroc_difference_other if common is None else auroc_difference_same
         return compare(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
 

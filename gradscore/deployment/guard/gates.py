@@ -69,7 +69,8 @@ def difference_gate(name: str, metric: Metric, found: Difference, *, policy: Pol
     message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
     if verdict.status == "inconclusive":
         smallest = verdict.smallest_drop
-        message += "; one class only" if smallest is None else f"; they would have shown a {worse} of {smallest:.3f}"
+        nothing = "; fewer than two samples of a class" if metric == "auroc" else "; no sample to compare"
+        message += nothing if smallest is None else f"; they would have shown a {worse} of {smallest:.3f}"
     return Gate(
         name=name,
         metric=metric,

@@ -7,13 +7,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 
-from ...evaluation import auroc, draw_counts, paired_delong
-from ...system import BoolArray, FloatArray
+from ...evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
 
 Status = Literal["pass", "fail", "inconclusive", "info"]
-RESAMPLES = 1000
 """Resamples of a standard error, which then moves by 2 % from seed to seed, with 523 samples, 38 of them positive."""
 
 POWER = 0.8
@@ -86,9 +84,11 @@ def judge(difference: Difference, *, margin: float, level: float, gates: int, hi
 def auroc_difference_same(
     before: ArrayLike, now: ArrayLike, positive_before: ArrayLike, positive_now: ArrayLike
 ) -> Difference:
-    """AUROCs on the same samples: DeLong's paired test, or a bootstrap over samples where the truths differ.
+    """AUROCs on the same samples: DeLong's paired test, in the form for two truths where those differ.
 
-    The truths differ for misclassification, where each model has errors of its own.
+    The truths differ for misclassification, where each model has errors of its own. Where every score and truth is the
+    same, every sample of either class is one that did not change, and the error is that of a change of all samples
+    alike, of which one of N + 2 would not have been seen.
 
     Args:
         before: (N,) scores of the first model, higher = more uncertain.
@@ -99,32 +99,24 @@ def auroc_difference_same(
     first, second = np.asarray(before, dtype=np.float64), np.asarray(now, dtype=np.float64)
     was, is_now = np.asarray(positive_before, dtype=np.bool_), np.asarray(positive_now, dtype=np.bool_)
     values = _Values(auroc(first, was), auroc(second, is_now), len(first))
-    if np.array_equal(was, is_now):
-        test = paired_delong(second, first, was)
-        error = None if test is None else (test.high - test.low) / (2 * float(norm.ppf(0.975)))
-        return values.difference(error, "paired DeLong")
-    if min(was.sum(), (~was).sum(), is_now.sum(), (~is_now).sum()) < 2:
-        return values.difference(None, "paired bootstrap")
-    drawn = np.random.default_rng(0).multinomial(len(first), np.full(len(first), 1 / len(first)), size=RESAMPLES)
-    counts = drawn.astype(np.float64)
-    gaps = _weighted_aurocs(second, is_now, counts) - _weighted_aurocs(first, was, counts)
-    return values.difference(float(np.nanstd(gaps)), "paired bootstrap")
+    if not np.array_equal(was, is_now):
+        test = paired_delong_of_truths(second, first, is_now, was)
+        return values.difference(None if test is None else test.error, "paired DeLong, two truths")
+    if values.before is not None and np.array_equal(first, second):
+        return values.difference(float(np.sqrt(2)) / (len(first) + 2), "same scores")
+    test = paired_delong(second, first, was)
+    return values.difference(None if test is None else test.error, "paired DeLong")
 
 
 def auroc_difference_other(
     before: ArrayLike, now: ArrayLike, positive_before: ArrayLike, positive_now: ArrayLike
 ) -> Difference:
-    """AUROCs on different samples: a bootstrap of each, positives and negatives apart; arguments as for the same."""
-    pairs = [(np.asarray(before, dtype=np.float64), np.asarray(positive_before, dtype=np.bool_)),
-             (np.asarray(now, dtype=np.float64), np.asarray(positive_now, dtype=np.bool_))]  # fmt: skip
-    values = _Values(auroc(*pairs[0]), auroc(*pairs[1]), len(pairs[1][0]))
-    if any(min(int(truth.sum()), int((~truth).sum())) < 2 for _, truth in pairs):
-        return values.difference(None, "stratified bootstrap")
-    spreads = [
-        float(np.std(_weighted_aurocs(scores, truth, draw_counts(truth, seed=seed, resamples=RESAMPLES))))
-        for seed, (scores, truth) in enumerate(pairs)
-    ]
-    return values.difference(float(np.hypot(spreads[0], spreads[1])), "stratified bootstrap")
+    """AUROCs on different samples, by DeLong's variance of each; arguments as for the same."""
+    first, second = np.asarray(before, dtype=np.float64), np.asarray(now, dtype=np.float64)
+    was, is_now = np.asarray(positive_before, dtype=np.bool_), np.asarray(positive_now, dtype=np.bool_)
+    values = _Values(auroc(first, was), auroc(second, is_now), len(second))
+    test = unpaired_delong(second, first, is_now, was)
+    return values.difference(None if test is None else test.error, "unpaired DeLong")
 
 
 def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
@@ -154,7 +146,7 @@ def rate_difference_other(before: ArrayLike, now: ArrayLike) -> Difference:
     """
     first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
     if not len(first) or not len(second):
-        return Difference(before=None, now=None, error=None, method="two rates", n=len(second))
+        return Difference(before=None, now=None, error=None, method="two rates", n=0)
     variance = 0.0
     for each in (first, second):
         share = (float(each.sum()) + 1) / (len(each) + 2)
@@ -170,16 +162,3 @@ class _Values(NamedTuple):
 
     def difference(self, error: float | None, method: str) -> Difference:
         return Difference(before=self.before, now=self.now, error=error, method=method, n=self.n)
-
-
-def _weighted_aurocs(scores: FloatArray, positive: BoolArray, counts: FloatArray) -> FloatArray:
-    """AUROCs (R,) of resamples given as how often each sample was drawn (R, N); NaN where a class is missing."""
-    level = np.asarray(rankdata(scores, method="dense") - 1, dtype=np.int64)
-    size = int(level.max()) + 1
-    hits, others = (
-        np.stack([np.bincount(level, row, size) for row in counts * mask]) for mask in (positive, ~positive)
-    )
-    below = np.cumsum(others, axis=1) - others / 2
-    wins = np.asarray((hits * below).sum(axis=1), dtype=np.float64)
-    totals = np.asarray(hits.sum(axis=1) * others.sum(axis=1), dtype=np.float64)
-    return np.where(totals > 0, wins / np.where(totals > 0, totals, 1.0), np.nan)

@@ -49,6 +49,22 @@ def test_a_run_passes_against_itself(small_run, baseline) -> None:
     assert (report.exit_code, report.notices) == (0, [])
 
 
+def without_labels_from(place: int, baseline: Baseline) -> Baseline:
+    """The baseline with a test split whose samples from `place` on have no label."""
+    test = baseline.splits["in_dist.test"]
+    hidden = test.model_copy(update={"correct": test.correct[:place] + "-" * (len(test.correct) - place)})
+    return baseline.model_copy(update={"splits": {**baseline.splits, "in_dist.test": hidden}})
+
+
+@pytest.mark.parametrize("place", [0, 30])
+def test_a_sample_without_a_label_is_neither_right_nor_wrong(small_run, baseline, place) -> None:
+    known = [mark == "1" for mark in baseline.splits["in_dist.test"].correct[:place]]
+    report = check_run(RunFolder(small_run), without_labels_from(place, baseline))
+    [gate] = [gate for gate in report.gates if gate.metric == "accuracy"]
+    assert gate.n == place
+    assert gate.before == gate.now == (np.mean(known) if known else None)
+
+
 def test_the_feature_table_is_read_once(small_run, baseline, monkeypatch) -> None:
     read, asked = RunFolder.read, []
     monkeypatch.setattr(
@@ -136,7 +152,7 @@ def test_other_samples_are_compared_as_such(small_run, baseline) -> None:
     report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": renamed}))
     assert {gate.method for gate in report.gates} == {
         "two rates",
-        "stratified bootstrap",
+        "unpaired DeLong",
         "relative change",
         "wall clock",
     }

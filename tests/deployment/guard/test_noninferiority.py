@@ -77,25 +77,47 @@ def test_the_same_truth_is_compared_by_delong() -> None:
     assert difference.error == pytest.approx((test.high - test.low) / 2 / norm.ppf(0.95))
 
 
-def test_the_paired_bootstrap_agrees_with_simulation() -> None:
+def test_two_truths_agree_with_simulation() -> None:
     def one(seed: int) -> Difference:
         before, now, positive = draw(seed, 120)
         other = positive.copy()
         other[:5] = ~other[:5]
         return auroc_difference_same(before, now, positive, other)
 
-    differences = [one(seed) for seed in range(40)]
-    assert {each.method for each in differences} == {"paired bootstrap"}
+    differences = [one(seed) for seed in range(200)]
+    assert {each.method for each in differences} == {"paired DeLong, two truths"}
     spread = np.std([each.value for each in differences], ddof=1)
-    assert np.mean([each.error for each in differences]) == pytest.approx(spread, rel=0.3)
+    assert np.mean([each.error for each in differences]) == pytest.approx(spread, rel=0.15)
 
 
 def test_different_samples_add_their_variances() -> None:
     (before, _, positive), (now, _, other) = draw(1, 400), draw(2, 300)
     difference = auroc_difference_other(before, now, positive, other)
     wanted = np.sqrt(definition_of_variance(before, positive) + definition_of_variance(now, other))
-    assert difference.method == "stratified bootstrap"
-    assert difference.error == pytest.approx(wanted, rel=0.1)
+    assert difference.method == "unpaired DeLong"
+    assert difference.error == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("compare", [auroc_difference_same, auroc_difference_other])
+@pytest.mark.parametrize("shift", [0.0, 1.0], ids=["same scores", "others"])
+def test_separation_before_and_after_is_inconclusive_with_two_samples_of_each_class(compare, shift: float) -> None:
+    scores, truth = np.arange(4.0), np.arange(4) >= 2
+    found = compare(scores, scores + shift, truth, truth)
+    assert found.value == 0.0
+    assert judge(found, margin=0.05, level=0.95, gates=1).status == "inconclusive"
+
+
+def test_separation_before_and_after_passes_with_many_samples() -> None:
+    scores, truth = np.arange(400.0), np.arange(400) >= 200
+    for now in (scores, scores + 1.0):
+        found = auroc_difference_same(scores, now, truth, truth)
+        assert judge(found, margin=0.05, level=0.95, gates=1).status == "pass"
+
+
+def test_the_same_scores_are_evidence_from_every_sample() -> None:
+    scores, truth = np.arange(300.0), np.arange(300) >= 290
+    found = auroc_difference_same(scores, scores, truth, truth)
+    assert (found.method, found.error) == ("same scores", pytest.approx(np.sqrt(2) / 302))
 
 
 ONE_CLASS = {"same": auroc_difference_same, "other": auroc_difference_other}

@@ -1,0 +1,344 @@
+"""How often does each interval that gradscore prints hold the true value? Simulated.
+
+    python benchmarks/coverage_of_intervals.py --sets 2000 --write docs/coverage-of-intervals.md
+
+Populations whose true figures are known stand for a score: positives and negatives normal with equal spread, positives
+twice as wide, scores rounded to halves (ties), and positives of which most are far away and the rest like negatives.
+Each is set so that the AUROC is 0.7, 0.95 and 0.99. Sets of several sizes are drawn, and the share whose interval holds
+the true figure is counted.
+"""
+
+import argparse
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pages import put_table
+from scipy.optimize import brentq
+from scipy.stats import binomtest, norm
+
+from gradscore.deployment import conformal
+from gradscore.deployment.guard.noninferiority import (
+    Difference,
+    auroc_difference_other,
+    auroc_difference_same,
+    judge,
+    rate_difference_other,
+    rate_difference_same,
+)
+from gradscore.evaluation.bootstrap import RANKING, SELECTIVE, ranking_bounds
+from gradscore.evaluation.calibration import brier, brier_interval
+from gradscore.evaluation.delong import (
+    auroc_interval,
+    mean_auroc_interval,
+    paired_delong,
+    paired_delong_of_truths,
+    paired_mean_delong,
+    placements,
+)
+from gradscore.evaluation.metrics import METRICS
+from gradscore.evaluation.selective import augrc, aurc, eaurc
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Draw = Callable[[np.random.Generator, Bools], Floats]
+
+AREAS = (0.7, 0.95, 0.99)
+SIZES = ((10, 500), (25, 500), (60, 500), (300, 1000))
+"""Positives and negatives."""
+
+MANY = 2_000_000
+ONE_BY_ONE = {**METRICS, "aurc": aurc, "eaurc": eaurc, "augrc": augrc}
+
+
+def normal(shift: float, generator: np.random.Generator, truth: Bools) -> Floats:
+    return generator.normal(size=len(truth)) + shift * truth
+
+
+def wide(shift: float, generator: np.random.Generator, truth: Bools) -> Floats:
+    return generator.normal(size=len(truth)) * np.where(truth, 2.0, 1.0) + shift * truth
+
+
+def tied(shift: float, generator: np.random.Generator, truth: Bools) -> Floats:
+    return np.round(2 * normal(shift, generator, truth)) / 2
+
+
+def mixed(share: float, generator: np.random.Generator, truth: Bools) -> Floats:
+    far = truth & (generator.random(len(truth)) > share)
+    return generator.normal(size=len(truth)) + 20.0 * far
+
+
+def area_of_tied(shift: float) -> float:
+    grid = np.arange(-24, 25) / 2
+    mass = [norm.cdf(grid + 0.25 - each) - norm.cdf(grid - 0.25 - each) for each in (0.0, shift)]
+    below = np.cumsum(mass[0]) - mass[0] / 2
+    return float((mass[1] * below).sum())
+
+
+@functools.cache
+def populations(area: float) -> dict[str, Draw]:
+    """Draws scores of given truths, with this AUROC."""
+    quantile = float(norm.ppf(area))
+    shift = brentq(lambda value: area_of_tied(value) - area, 0.0, 8.0)
+    return {
+        "normal": functools.partial(normal, quantile * 2**0.5),
+        "wide": functools.partial(wide, quantile * 5**0.5),
+        "tied": functools.partial(tied, shift),
+        "mixed": functools.partial(mixed, 2 * (1 - area)),
+    }
+
+
+def truth_of(positives: int, negatives: int, generator: np.random.Generator, *, fixed: bool) -> Bools:
+    total = positives + negatives
+    return np.arange(total) < positives if fixed else generator.random(total) < positives / total
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Of how many sets the interval held the true figure; of the others there was none."""
+
+    held: int
+    counted: int
+
+    @property
+    def rate(self) -> float:
+        return self.held / self.counted if self.counted else float("nan")
+
+
+Interval = tuple[float, float] | None
+
+
+def tally(intervals: Iterator[tuple[Interval, float]]) -> Tally:
+    found = [interval[0] <= true <= interval[1] for interval, true in intervals if interval is not None]
+    return Tally(sum(found), len(found))
+
+
+def span(interval: object) -> Interval:
+    return None if interval is None else (interval.low, interval.high)  # type: ignore[attr-defined]
+
+
+def of_auroc(draw: Draw, area: float, size: tuple[int, int], sets: int) -> Tally:
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            generator = np.random.default_rng(seed)
+            truth = truth_of(*size, generator, fixed=True)
+            yield span(auroc_interval(draw(generator, truth), truth)), area
+
+    return tally(each())
+
+
+def of_gain(draw: Draw, size: tuple[int, int], sets: int) -> Tally:
+    """Two scores of equal AUROC that share half of their variance."""
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            generator = np.random.default_rng(seed)
+            truth = truth_of(*size, generator, fixed=True)
+            yield span(paired_delong(*alike(draw, generator, truth), truth)), 0.0
+
+    return tally(each())
+
+
+def alike(draw: Draw, generator: np.random.Generator, truth: Bools) -> tuple[Floats, Floats]:
+    """Two scores with the same distribution: for half of the samples, chosen at random, they are the same."""
+    first, other = draw(generator, truth), draw(generator, truth)
+    return first, np.where(generator.random(len(truth)) < 0.5, first, other)
+
+
+def of_mean(draw: Draw, area: float, size: tuple[int, int], sets: int, *, gain: bool) -> Tally:
+    """Three sets of positives, of one, two and three times as many samples, with the same negatives."""
+    positives, negatives = size
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            generator = np.random.default_rng(seed)
+            ordinary = np.zeros(negatives, dtype=bool)
+            both = [alike(draw, generator, np.ones(positives * times, dtype=bool)) for times in (1, 2, 3)]
+            shared = alike(draw, generator, ordinary)
+            placed = [
+                [placements(np.r_[one[which], shared[which]], np.arange(len(one[which]) + negatives) < len(one[which]))
+                 for one in both]
+                for which in (0, 1)
+            ]  # fmt: skip
+            test = paired_mean_delong(*placed, [1, 1, 1]) if gain else mean_auroc_interval(placed[0], [1, 1, 1])
+            yield span(test), 0.0 if gain else area
+
+    return tally(each())
+
+
+@functools.cache
+def true_value(name: str, kind: str, area: float, size: tuple[int, int]) -> float:
+    draw = populations(area)[kind]
+    positives, negatives = size
+    scale = MANY // (positives + negatives)
+    truth = truth_of(positives * scale, negatives * scale, np.random.default_rng(0), fixed=True)
+    return float(ONE_BY_ONE[name](draw(np.random.default_rng(1), truth), truth))
+
+
+def of_bootstrap(name: str, kind: str, area: float, size: tuple[int, int], sets: int, *, fixed: bool) -> Tally:
+    draw, metrics = populations(area)[kind], {**RANKING, **SELECTIVE}
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            generator = np.random.default_rng(seed)
+            truth = truth_of(*size, generator, fixed=fixed)
+            found = ranking_bounds(
+                draw(generator, truth), truth, metrics={name: metrics[name]}, seed=seed, fixed_sizes=fixed
+            )
+            yield found.get(name), true_value(name, kind, area, size)
+
+    return tally(each())
+
+
+def of_two_truths(area: float, size: tuple[int, int], sets: int) -> Tally:
+    """Two equally good classifiers, wrong on related samples, and equally good scores of their errors."""
+    total, share = sum(size), size[0] / sum(size)
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            generator = np.random.default_rng(seed)
+            hard = generator.normal(size=total)
+            truths = [hard + 0.7 * generator.normal(size=total) > norm.ppf(1 - share) * 1.49**0.5 for _ in range(2)]
+            scores = [normal(float(norm.ppf(area)) * 2**0.5, generator, truth) for truth in truths]
+            yield span(paired_delong_of_truths(*scores, *truths)), 0.0
+
+    return tally(each())
+
+
+def of_brier(calibrated: bool, size: tuple[int, int], sets: int) -> Tally:
+    def one(generator: np.random.Generator, n: int) -> tuple[Floats, Bools]:
+        chance = generator.beta(0.5, 0.5 * size[1] / size[0], n)
+        said = chance if calibrated else chance**0.7
+        return said, generator.random(n) < chance
+
+    true = brier(*one(np.random.default_rng(10**6), MANY))
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            yield brier_interval(*one(np.random.default_rng(seed), sum(size))), true
+
+    return tally(each())
+
+
+def of_accuracy(size: tuple[int, int], sets: int) -> Tally:
+    share = size[1] / sum(size)
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            right = np.random.default_rng(seed).binomial(sum(size), share)
+            yield span(binomtest(int(right), sum(size)).proportion_ci(method="wilson")), share
+
+    return tally(each())
+
+
+def of_realised_rate(n: int, alpha: float, sets: int) -> Tally:
+    """Intervals of 90 % of the false-alarm rate of a threshold; the score is uniform, so the rate is 1 - threshold."""
+
+    def each() -> Iterator[tuple[Interval, float]]:
+        for seed in range(sets):
+            limit = conformal.threshold(np.random.default_rng(seed).random(n), alpha)
+            yield limit.realised_rate(level=0.9), 1.0 - limit.value
+
+    return tally(each())
+
+
+MARGIN = 0.05
+
+
+def false_passes(kind: str, size: tuple[int, int], sets: int) -> float:
+    """Share of gates that pass a model which is worse by exactly the margin; 5 % are allowed."""
+    positives, negatives = size
+    truth = np.arange(positives + negatives) < positives
+    # One positive in 19 falls below all others; or both classes move together.
+    lost = {"samples": MARGIN / 0.95, "scores": 0.0}
+
+    def difference(generator: np.random.Generator) -> Difference:
+        shift = float(norm.ppf(0.95)) * 2**0.5
+        worse = float(norm.ppf(0.95 - MARGIN)) * 2**0.5
+        noise = [generator.normal(size=len(truth)) for _ in range(3)]
+        if kind == "auroc, lost samples":
+            before = noise[0] + shift * truth
+            return auroc_difference_same(
+                before, np.where(truth & (generator.random(len(truth)) < lost["samples"]), -9.0, before), truth, truth
+            )
+        if kind == "auroc, other scores":
+            before, now = (0.8**0.5 * noise[0] + 0.2**0.5 * each for each in noise[1:])
+            return auroc_difference_same(before + shift * truth, now + worse * truth, truth, truth)
+        if kind == "auroc, two truths":
+            other = truth ^ (generator.random(len(truth)) < 0.2 * positives / len(truth))
+            before, now = (0.5**0.5 * (noise[0] + each) for each in noise[1:])
+            return auroc_difference_same(before + shift * truth, now + worse * other, truth, other)
+        if kind == "auroc, other samples":
+            return auroc_difference_other(noise[0] + shift * truth, noise[1] + worse * truth, truth, truth)
+        right = generator.random(len(truth)) < 0.95
+        if kind == "rate":
+            return rate_difference_same(right, right & (generator.random(len(truth)) > lost["samples"]))
+        return rate_difference_other(right, generator.random(len(truth)) < 0.95 - MARGIN)
+
+    passed = [
+        judge(difference(np.random.default_rng(seed)), margin=MARGIN, level=0.95, gates=1).status == "pass"
+        for seed in range(sets)
+    ]
+    return float(np.mean(passed))
+
+
+GATES = ("auroc, other scores", "auroc, lost samples", "auroc, two truths", "auroc, other samples", "rate",
+         "rate, other samples")  # fmt: skip
+
+
+def cell(rates: list[Tally]) -> str:
+    """The lowest and highest coverage over populations with intervals."""
+    found = sorted(each.rate for each in rates if each.counted)
+    if not found:
+        return "none"
+    return f"{found[0]:.3f}" if len(found) == 1 else f"{found[0]:.3f} to {found[-1]:.3f}"
+
+
+def coverage_rows(sets: int) -> Iterator[tuple[str, list[str]]]:
+    every = [(kind, area) for area in AREAS for kind in populations(area)]
+    draws = [(populations(area)[kind], area) for kind, area in every]
+    yield "`auroc`", [cell([of_auroc(*each, size, sets) for each in draws]) for size in SIZES]
+    yield "gain in AUROC", [cell([of_gain(draw, size, sets) for draw, _ in draws]) for size in SIZES]
+    for gain, name in {False: "AUROC, mean of three sets", True: "gain, mean of three sets"}.items():
+        yield name, [cell([of_mean(*each, size, sets, gain=gain) for each in draws]) for size in SIZES]
+    yield "AUROC, two classifiers", [cell([of_two_truths(area, size, sets) for area in AREAS]) for size in SIZES]
+    for name in (*RANKING, *SELECTIVE):
+        for fixed in (True, False) if name in RANKING else (False,):
+            kind = "OOD samples" if fixed else "wrong predictions"
+            yield (
+                f"`{name}`, {kind}",
+                [cell([of_bootstrap(name, *each, size, sets, fixed=fixed) for each in every]) for size in SIZES],
+            )
+    yield "`brier`", [cell([of_brier(each, size, sets) for each in (True, False)]) for size in SIZES]
+    yield "accuracy", [cell([of_accuracy(size, sets)]) for size in SIZES]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", type=int, default=2000, help="simulated sets of each population and size")
+    parser.add_argument("--write", type=Path, help="put the tables into this file, in the place of earlier ones")
+    options = parser.parse_args()
+
+    head = " | ".join(f"{positives} and {negatives}" for positives, negatives in SIZES)
+    rule = "|---" * (len(SIZES) + 1) + "|"
+    lines = [f"| 95 % interval of | {head} |", rule]
+    for name, cells in coverage_rows(options.sets):
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    lines += ["", "Gates that pass a model which is worse by exactly the margin (5 % are allowed):", ""]
+    lines += [f"| gate | {head} |", rule]
+    for kind in GATES:
+        rates = [f"{false_passes(kind, size, options.sets):.3f}" for size in SIZES]
+        lines.append(f"| {kind} | {' | '.join(rates)} |")
+        print(lines[-1], flush=True)
+    rates = {n: of_realised_rate(n, 0.05, options.sets).rate for n in (19, 100, 1000)}
+    lines += ["", "The interval of 90 % of a threshold's own false-alarm rate (alpha 0.05) covers "
+              + ", ".join(f"{rate:.3f} ({n} calibration samples)" for n, rate in rates.items()) + "."]  # fmt: skip
+    put_table("coverage", "\n".join([f"{options.sets} simulated sets each.", "", *lines]), options.write)
+
+
+if __name__ == "__main__":
+    main()
