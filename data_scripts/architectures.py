@@ -78,3 +78,8 @@ class CifarResNet(nn.Module):
 def cifar_resnet20(num_classes: int = 10) -> nn.Module:
     """ResNet-20 for CIFAR."""
     return CifarResNet(3, num_classes)
+
+
+def cifar_resnet32(num_classes: int = 10) -> nn.Module:
+    """ResNet-32 for CIFAR."""
+    return CifarResNet(5, num_classes)

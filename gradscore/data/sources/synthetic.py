@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image, ImageDraw, ImageFilter
 
 from ...errors import DataError
 from .base import ImageSource, Pixels, Request
+
+_FINER = 4
+"""Drawings are made this many times finer than the image, so that their edges are smooth."""
+
+_CONTRAST = 96
+"""Ink differs from the ground by at least this in some channel, of 255."""
 
 
 def uniform_noise(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
@@ -69,6 +76,89 @@ def rotate90(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
     return np.ascontiguousarray(np.rot90(image, 1 + 2 * int(random.integers(2))))
 
 
+def strokes(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """One to three thick curves of one colour on flat ground of another, as handwriting is."""
+    ground, ink = _colours(random, 2, image.shape[2])
+    while np.abs(ground - ink).max() < _CONTRAST:
+        ground, ink = _colours(random, 2, image.shape[2])
+    canvas, size = _canvas(image), min(image.shape[:2]) * _FINER
+    drawing = ImageDraw.Draw(canvas)
+    for _ in range(int(random.integers(1, 4))):
+        width = float(random.uniform(0.06, 0.14)) * size
+        curve = _bezier(random.uniform(0.1, 0.9, (4, 2)) * canvas.size)
+        drawing.line([tuple(point) for point in curve], fill=255, width=max(1, round(width)), joint="curve")
+    return _blend(canvas, image, ground, ink)
+
+
+def shapes(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """One to five filled ellipses, boxes and triangles of any colours on flat ground."""
+    drawn = np.broadcast_to(_colours(random, 1, image.shape[2])[0], image.shape)
+    for colour in _colours(random, int(random.integers(1, 6)), image.shape[2]):
+        canvas = _canvas(image)
+        drawing = ImageDraw.Draw(canvas)
+        corners = [tuple(point) for point in random.uniform(-0.1, 1.1, (3, 2)) * canvas.size]
+        left, right = sorted(corner[0] for corner in corners[:2])
+        top, bottom = sorted(corner[1] for corner in corners[:2])
+        match int(random.integers(3)):
+            case 0:
+                drawing.ellipse((left, top, right, bottom), fill=255)
+            case 1:
+                drawing.rectangle((left, top, right, bottom), fill=255)
+            case _:
+                drawing.polygon(corners, fill=255)
+        drawn = _blend(canvas, image, drawn, colour)
+    return _to_pixels(np.asarray(drawn, dtype=np.float64))
+
+
+def patches(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """Flat patches of any colours, one to sixteen of them in a grid."""
+    rows, columns = random.integers(1, 5, 2)
+    colours = _colours(random, int(rows * columns), image.shape[2]).reshape(rows, columns, -1)
+    y = np.arange(image.shape[0]) * rows // image.shape[0]
+    x = np.arange(image.shape[1]) * columns // image.shape[1]
+    return _to_pixels(colours[y[:, None], x[None]])
+
+
+def gradients(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """A smooth passage from one colour to another, in any direction."""
+    y, x = np.meshgrid(*(np.linspace(-1, 1, side) for side in image.shape[:2]), indexing="ij")
+    angle = random.uniform(0, 2 * np.pi)
+    along = np.sin(angle) * y + np.cos(angle) * x
+    share = ((along - along.min()) / max(np.ptp(along), 1e-12))[..., None]
+    first, last = _colours(random, 2, image.shape[2])
+    return _to_pixels(first * (1 - share) + last * share)
+
+
+def fractal_noise(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """Noise whose amplitude falls with frequency to a power between 0.7 and 2, as in clouds and many textures."""
+    height, width, channels = image.shape
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+    frequency[0, 0] = np.inf
+    amplitude = frequency ** -random.uniform(0.7, 2.0)
+    spectrum = np.fft.rfft2(random.normal(size=(channels, height, width))) * amplitude
+    noise = np.moveaxis(np.fft.irfft2(spectrum, s=(height, width)), 0, 2)
+    grey = noise.mean(axis=2, keepdims=True)
+    mixed = grey + (noise - grey) * random.uniform(0, 1)
+    contrast = random.uniform(20, 80) / max(float(mixed.std()), 1e-12)
+    return _to_pixels(mixed * contrast + _colours(random, 1, channels)[0] / 2 + 64)
+
+
+def zoom(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """A part of the image, a third to a half of each side, blown up to the whole."""
+    height, width = (max(1, round(side * random.uniform(1 / 3, 1 / 2))) for side in image.shape[:2])
+    y, x = (int(random.integers(whole - part + 1)) for whole, part in zip(image.shape, (height, width), strict=False))
+    return _resized(image[y : y + height, x : x + width], image.shape[:2])
+
+
+def shrink(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
+    """The image at a third to a half of its size, somewhere on ground of its own mean colour."""
+    height, width = (max(1, round(side * random.uniform(1 / 3, 1 / 2))) for side in image.shape[:2])
+    y, x = (int(random.integers(whole - part + 1)) for whole, part in zip(image.shape, (height, width), strict=False))
+    small = np.broadcast_to(_to_pixels(image.mean(axis=(0, 1))), image.shape).copy()
+    small[y : y + height, x : x + width] = _resized(image, (height, width))
+    return small
+
+
 KINDS: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
     "blur": blur,
     "cutmix": cutmix,
@@ -78,6 +168,13 @@ KINDS: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
     "permuted_pixels": permuted_pixels,
     "rotate90": rotate90,
     "uniform_noise": uniform_noise,
+    "strokes": strokes,
+    "shapes": shapes,
+    "patches": patches,
+    "gradients": gradients,
+    "fractal_noise": fractal_noise,
+    "zoom": zoom,
+    "shrink": shrink,
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
@@ -141,6 +238,40 @@ def synthetic_source(request: Request) -> SyntheticSource:
     if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
         raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
     return SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
+
+
+def _colours(random: Generator, count: int, channels: int) -> NDArray[np.float64]:
+    """Colours (count, channels) of any kind; grey, all of them, one time in two."""
+    colours = random.uniform(0, 255, (count, channels))
+    return np.repeat(colours[:, :1], channels, axis=1) if random.random() < 0.5 else colours
+
+
+def _canvas(image: Pixels) -> Image.Image:
+    return Image.new("L", (image.shape[1] * _FINER, image.shape[0] * _FINER))
+
+
+def _blend(canvas: Image.Image, image: Pixels, below: NDArray[Any], ink: NDArray[np.float64]) -> Pixels:
+    """What lies below with ink where the canvas, (4 H, 4 W), is drawn on."""
+    size = (image.shape[1], image.shape[0])
+    cover = np.asarray(canvas.resize(size, Image.Resampling.BOX), dtype=np.float64)[..., None] / 255
+    return _to_pixels(below * (1 - cover) + ink * cover)
+
+
+def _bezier(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Twenty points (20, 2) of the cubic curve of four points (4, 2)."""
+    t = np.linspace(0, 1, 20)[:, None]
+    weights = np.concatenate([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3], axis=1)
+    return weights @ points
+
+
+def _resized(image: Pixels, size: tuple[int, ...]) -> Pixels:
+    """Bicubic, to (height, width)."""
+    height, width = size
+    channels = [
+        Image.fromarray(np.ascontiguousarray(channel)).resize((width, height), Image.Resampling.BICUBIC)
+        for channel in np.moveaxis(image, 2, 0)
+    ]
+    return np.stack([np.asarray(channel) for channel in channels], 2)
 
 
 def _to_pixels(values: NDArray[np.float64]) -> Pixels:
