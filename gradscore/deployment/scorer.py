@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..columns import logit_columns
+from ..columns import logit_columns, views_of
 from ..config import ModelConfig
 from ..data import Preprocessing
 from ..errors import BundleError, DataError
@@ -204,9 +204,11 @@ class Scorer:
                 "the names or number of its parameters or layers changed"
             )
         wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
-        logits = logit_columns(wanted.columns)
-        largest = float(np.nanmax(np.abs(wanted[logits].to_numpy()), initial=0.0))
-        _check_close("logits", wanted[logits].to_numpy(), got[logits].to_numpy(), LOGIT_TOLERANCE * largest)
+        for view in (None, *views_of(wanted.columns)):
+            before, now = (frame[logit_columns(frame, view=view)].to_numpy() for frame in (wanted, got))
+            largest = float(np.nanmax(np.abs(before), initial=0.0))
+            what = "logits" if view is None else f"logits of view '{view}'"
+            _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
         for name, detector in self.bundle.detectors.items():
             before, now = (detector.model.decision(frame.loc[usable]) for frame in (wanted, got))
