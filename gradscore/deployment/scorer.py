@@ -205,7 +205,7 @@ class Scorer:
             )
         wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
         for view in (None, *views_of(wanted.columns)):
-            before, now = (frame[logit_columns(frame, view=view)].to_numpy() for frame in (wanted, got))
+            before, now = (frame[logit_columns(frame.columns, view=view)].to_numpy() for frame in (wanted, got))
             largest = float(np.nanmax(np.abs(before), initial=0.0))
             what = "logits" if view is None else f"logits of view '{view}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)

@@ -151,7 +151,7 @@ class Extractor:
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def forward_values(self, images: Tensor) -> npt.NDArray[np.float64]:
-        """The logits and penultimate features of a batch, without gradients: a tenth of the time of `values`, or less.
+        """The logits and penultimate features of a batch, without gradients and without views.
 
         Args:
             images: (N, C, H, W), preprocessed.
