@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from gradscore.data import SOURCES
+from gradscore.data import SOURCES, VIEWS
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
 from gradscore.scores import SCORES
@@ -61,6 +61,12 @@ def sources() -> str:
         for kind in found
     )
     return table(("source", "what it is", "arguments"), rows)
+
+
+def views() -> str:
+    """The views as they are written."""
+    found = [VIEWS[name] for name in VIEWS.built_in]
+    return table(("view", "what it is"), ((f"`{kind.form}`", kind.summary) for kind in found))
 
 
 def scores() -> str:
@@ -117,6 +123,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "losses": losses,
     "statistics": statistics,
     "sources": sources,
+    "views": views,
     "scores": scores,
     "quantities": quantities,
     "rooms": rooms,

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .columns import FORWARD
+from .columns import FORWARD, VIEW
 from .errors import EngineError
 from .system import Registry, first_line
 
@@ -250,6 +250,6 @@ LOSSES: Registry[Loss] = Registry(
         "expected": Loss(head=expected, several=True, source="Igoe, Chung, Char, Schneider 2022 (ExGrad)"),
     },
     wanted=Loss,
-    reserved=(FORWARD, "score"),  # what names of features and inputs of meta models have in its place
+    reserved=(FORWARD, VIEW, "score"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""

@@ -28,6 +28,7 @@ def run_config(
     folder: Path,
     *,
     calibration: bool = True,
+    bank: dict[str, object] | None = None,
     shifted: Sequence[dict[str, object]] = (),
     features: dict[str, object] | None = None,
     evaluation: dict[str, object] | None = None,
@@ -43,6 +44,8 @@ def run_config(
     }
     if calibration:
         in_dist["calibration"] = {**source, "select": {"start": 300, "stop": 420}}
+    if bank is not None:
+        in_dist["bank"] = {**source, "select": bank}
     settings = {
         "model": {"source": f"python:{folder}/net.py:net", "checkpoint": folder / "net.safetensors", "num_classes": 10},
         "preprocessing": {"mean": [0.5], "std": [0.5]},

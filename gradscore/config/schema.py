@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig
 from ..errors import ConfigError
-from ..models import ModelConfig
+from ..models import CodeSource, ModelConfig
 from ..system import AnchoredPath, Device, Names, NotNegative, Positive, Section, closest, without_repeats
 from .presets import with_preset
 from .yaml_source import explain, parse_settings, read_settings
@@ -30,6 +30,7 @@ def _known_column(name: str) -> str:
     return name
 
 
+Views = Annotated[list[CodeSource], AfterValidator(without_repeats)]
 Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
 
 
@@ -40,7 +41,10 @@ class FeaturesConfig(Section):
     gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
     lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
     layer it names, for baselines; they are no inputs of meta models. `columns` adds features per sample that are no
-    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine.
+    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine. `views` adds logits and
+    penultimate features of the same samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or
+    as a function of yours returns them (`python:<file.py or module>:<function>`). `penultimate` is true by default
+    where there are views, or a bank (`data.in_dist.bank`).
     """
 
     preset: str | None = None
@@ -50,12 +54,16 @@ class FeaturesConfig(Section):
     granularity: Literal["parameter", "module", "model"] = "parameter"
     columns: Columns = []
     penultimate: bool | str = False
+    views: Views = []
     autocast: Literal["bf16", "fp16"] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, settings: Any) -> Any:
-        return with_preset(settings) if isinstance(settings, dict) else settings
+        if not isinstance(settings, dict):
+            return settings
+        penultimate = {"penultimate": True} if settings.get("views") else {}
+        return {**penultimate, **with_preset(settings)}
 
 
 class ExtractConfig(Section):
@@ -110,6 +118,28 @@ class Config(Section):
     meta: MetaConfig = MetaConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     run: AnchoredPath
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_penultimate(cls, settings: Any) -> Any:
+        if not isinstance(settings, dict) or not _has_bank(settings.get("data")):
+            return settings
+        features = settings.get("features", {})
+        return {**settings, "features": {"penultimate": True, **features}} if isinstance(features, dict) else settings
+
+    @model_validator(mode="after")
+    def _bank_has_features(self) -> Self:
+        if self.data.in_dist.bank is not None and self.features.penultimate is False:
+            raise ValueError(
+                "features.penultimate is false, and samples are compared with those of data.in_dist.bank by these "
+                "features: remove features.penultimate, name the last layer there, or remove the bank"
+            )
+        return self
+
+
+def _has_bank(data: Any) -> bool:
+    in_dist = data.get("in_dist") if isinstance(data, dict) else None
+    return isinstance(in_dist, dict) and in_dist.get("bank") is not None
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:

@@ -2,7 +2,7 @@
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images or makes them
-of others, `user_images` reads what is named on a command line.
+of others, `user_images` reads what is named on a command line, `views` look at a batch in other ways.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
-from .splits import CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
+from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_images import RawImage, UserImages, open_user_images
+from .views import VIEWS, View, ViewKind, check_views, open_views, view_name
 
 __all__ = [
+    "BANK",
     "CALIBRATION",
     "FIT",
     "SOURCES",
     "TEST",
+    "VIEWS",
     "ArraySource",
     "BadSample",
     "Batch",
@@ -40,7 +43,10 @@ __all__ = [
     "SplitInfo",
     "UnreadableImageError",
     "UserImages",
+    "View",
+    "ViewKind",
     "base_split",
+    "check_views",
     "collate",
     "content_hash",
     "count_shards",
@@ -49,6 +55,8 @@ __all__ = [
     "open_split",
     "open_splits",
     "open_user_images",
+    "open_views",
     "plan_batches",
     "planned_splits",
+    "view_name",
 ]

@@ -123,14 +123,17 @@ class ShiftedConfig(DatasetConfig):
 
 
 class InDistConfig(Section):
-    """The in-distribution samples to fit on, to report on, and to set thresholds with.
+    """The in-distribution samples to fit on, to report on, to set thresholds with, and to compare others with.
 
     Without `calibration`, thresholds are set with the `test` samples, which then say nothing about the thresholds.
+    `bank` holds samples such as those that trained the classifier: only their logits and penultimate features are
+    stored, and nothing is fitted or reported on them.
     """
 
     fit: DatasetConfig
     test: DatasetConfig
     calibration: DatasetConfig | None = None
+    bank: DatasetConfig | None = None
 
 
 class DataConfig(Section):

@@ -17,7 +17,10 @@ TEST: Final = "in_dist.test"
 CALIBRATION: Final = "in_dist.calibration"
 """The in-distribution samples that set thresholds, if there are any of their own."""
 
-SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood", "shifted"]
+BANK: Final = "in_dist.bank"
+"""Samples such as those that trained the classifier, if they are given: looked at forward only, never fitted on."""
+
+SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "in_dist.bank", "ood", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class SplitInfo:
 def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig]]:
     """The splits that a configuration asks for, by name.
 
-    Fit, test, calibration if there is one, then OOD and shifted sets as configured.
+    Fit, test, calibration and bank if there are any, then OOD and shifted sets as configured.
     """
     found: list[tuple[SplitInfo, DatasetConfig]] = [
         (SplitInfo(FIT, FIT), data.in_dist.fit),
@@ -56,6 +59,8 @@ def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig
     ]
     if data.in_dist.calibration is not None:
         found.append((SplitInfo(CALIBRATION, CALIBRATION), data.in_dist.calibration))
+    if data.in_dist.bank is not None:
+        found.append((SplitInfo(BANK, BANK), data.in_dist.bank))
     found += [(SplitInfo(f"ood.{each.name}", "ood", each.group, each.auxiliary), each) for each in data.ood]
     found += [(SplitInfo(f"shifted.{each.name}", "shifted"), each) for each in data.shifted]
     return {info.name: (info, spec) for info, spec in found}

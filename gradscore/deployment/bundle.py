@@ -27,6 +27,7 @@ from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, EvaluationError, StoreError
 from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, MetaModel
+from ..models import is_file_source
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256
 from .archive import read_archive, write_archive
@@ -74,7 +75,7 @@ class SelfTest:
 
     Attributes:
         images: (n, C, H, W) uint8; the model sees them divided by 127.5, minus 1.
-        answers: (n, columns) float64 logits and features.
+        answers: (n, columns) float64.
     """
 
     images: NDArray[np.uint8]
@@ -91,7 +92,7 @@ class Bundle:
         code_sha256: hash of the file of a `python:` model; None for others.
         preprocessing: from raw pixels to model inputs.
         features: what is computed of a sample.
-        columns: names of the logits and features, in order.
+        columns: names of the values of a sample, in order: logits, penultimate features, views, features.
         alpha: bound of the share of in-distribution samples that are predicted right and yet rejected.
         detectors: by name, in the order of `DETECTORS`.
         self_test: known answers.
@@ -157,7 +158,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "weights_sha256": bundle.weights_sha256,
         "code_sha256": bundle.code_sha256,
         "preprocessing": bundle.preprocessing.model_dump(mode="json"),
-        "features": bundle.features.model_dump(mode="json"),
+        "features": _relative_views(bundle.features, path.absolute().parent).model_dump(mode="json"),
         "columns": bundle.columns,
         "alpha": bundle.alpha,
         "detectors": {name: _described(detector) for name, detector in bundle.detectors.items()},
@@ -263,7 +264,8 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
     if (COSINE in bundle.features.columns) != (bundle.mean_gradients is not None):
         raise BundleError(f"{path}: its mean gradients do not fit its features; make the bundle anew")
     for name, detector in bundle.detectors.items():
-        if detector.model.columns != bundle.columns:
+        wanted = set(detector.model.columns)
+        if [column for column in bundle.columns if column in wanted] != detector.model.columns:
             raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
     if bundle.self_test.answers.shape != (len(bundle.self_test.images), len(bundle.columns)):
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
@@ -271,14 +273,21 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
 
 def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
     """The model with its paths relative to a folder, so that both can be moved together."""
-    kind, _, rest = model.source.partition(":")
-    file, _, factory = rest.rpartition(":")
-    changes: dict[str, Any] = {}
-    if kind == "python" and file.endswith(".py"):
-        changes["source"] = f"python:{Path(os.path.relpath(file, folder)).as_posix()}:{factory}"
+    changes: dict[str, Any] = {"source": _relative_source(model.source, folder)}
     if model.checkpoint is not None:
         changes["checkpoint"] = Path(os.path.relpath(model.checkpoint, folder))
     return model.model_copy(update=changes)
+
+
+def _relative_views(features: FeaturesConfig, folder: Path) -> FeaturesConfig:
+    return features.model_copy(update={"views": [_relative_source(view, folder) for view in features.views]})
+
+
+def _relative_source(source: str, folder: Path) -> str:
+    if not is_file_source(source):
+        return source
+    file, _, name = source.removeprefix("python:").rpartition(":")
+    return f"python:{Path(os.path.relpath(file, folder)).as_posix()}:{name}"
 
 
 def _file_sha256(path: Path) -> str:

@@ -11,14 +11,14 @@ import pandas as pd
 import torch
 from torch import nn
 
-from ..columns import feature_columns, logit_columns
+from ..columns import META_COLUMNS
 from ..config import Config
-from ..data import CALIBRATION, FIT, TEST, BadSample
+from ..data import CALIBRATION, FIT, TEST, BadSample, open_views
 from ..errors import BundleError, EvaluationError
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import MetaModel, contributions
-from ..models import build_model, group_parameters, weights_sha256
+from ..models import build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
@@ -48,7 +48,7 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         alpha: bound of the share of in-distribution samples that are predicted right and yet rejected, shared equally
             by the detectors.
         with_weights: put the weights into the bundle.
-        trust_code: allow a `python:` model, whose code is run.
+        trust_code: allow a `python:` model and views, whose code is run.
 
     Returns:
         The bundle.
@@ -64,7 +64,7 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
     model = _model_of(run, trust_code=trust_code)
     frame, notices = _calibration_frame(run)
-    columns = [*logit_columns(frame.columns), *feature_columns(frame.columns)]
+    columns = [name for name in frame.columns if name not in META_COLUMNS]
     fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
     wanted = {name: found for name, found in fitted.items() if found is not None}
     if not wanted:
@@ -76,7 +76,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
     }
     means = run_means(run)
-    test, in_pairs = _self_test(config, model, columns, means)
+    extractor = feature_extractor(model, config, means, trust_code=trust_code)
+    test, in_pairs = _self_test(config, extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -97,7 +98,11 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
 
 def feature_extractor(
-    model: nn.Module, bundle_or_config: Bundle | Config, means: MeanGradients | None = None
+    model: nn.Module,
+    bundle_or_config: Bundle | Config,
+    means: MeanGradients | None = None,
+    *,
+    trust_code: bool = False,
 ) -> Extractor:
     """The extractor of the features of a bundle or configuration, for a model on its device.
 
@@ -105,10 +110,19 @@ def feature_extractor(
         model: the classifier.
         bundle_or_config: what features there are.
         means: mean gradients, for the column `gradient_cosine`.
+        trust_code: allow `python:` views, whose code is run.
     """
     features, classes = bundle_or_config.features, bundle_or_config.model.num_classes
     groups = group_parameters(model, features.parameters, granularity=features.granularity)
-    return Extractor(model, num_classes=classes, features=features, groups=groups, means=means)
+    return Extractor(
+        model,
+        num_classes=classes,
+        features=features,
+        groups=groups,
+        last_layer=find_last_layer(model, features.penultimate),
+        means=means,
+        views=open_views(features.views, trust_code=trust_code),
+    )
 
 
 def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
@@ -188,13 +202,10 @@ def batch_notices(
     return notices
 
 
-def _self_test(
-    config: Config, model: nn.Module, columns: list[str], means: MeanGradients | None
-) -> tuple[SelfTest, FloatArray]:
+def _self_test(config: Config, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:
     """The self-test, and its answers when the images come in pairs."""
     shape = _input_shape(config)
     images = np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
-    extractor = feature_extractor(model, config, means)
     inputs = self_test_images(images)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it

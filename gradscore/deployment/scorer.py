@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..columns import logit_columns
+from ..columns import logit_columns, views_of
 from ..config import ModelConfig
 from ..data import Preprocessing
 from ..errors import BundleError, DataError
@@ -56,7 +56,7 @@ class Scorer:
         input_shape: (C, H, W) of the samples the bundle was made with.
     """
 
-    def __init__(self, bundle: Bundle, model: nn.Module, *, device: Device = "auto") -> None:
+    def __init__(self, bundle: Bundle, model: nn.Module, *, device: Device = "auto", trust_code: bool = False) -> None:
         """Takes a bundle and its model with weights; `Scorer.load` does so from a file.
 
         Raises:
@@ -67,7 +67,9 @@ class Scorer:
         self.input_shape: tuple[int, ...] = tuple(bundle.self_test.images.shape[1:])
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
-        self._extractor = feature_extractor(model.to(resolve_device(device)), bundle, bundle.mean_gradients)
+        self._extractor = feature_extractor(
+            model.to(resolve_device(device)), bundle, bundle.mean_gradients, trust_code=trust_code
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it
             self._self_test()
@@ -88,7 +90,7 @@ class Scorer:
 
         Args:
             path: the bundle.
-            trust_code: allow a `python:` model, whose code is run.
+            trust_code: allow a `python:` model and views, whose code is run.
             device: where to compute.
             alpha: another bound of the false-alarm rate than that of the bundle.
             model_source: where the model's code is now, if not where it was.
@@ -112,7 +114,7 @@ class Scorer:
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": weights}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
-        return cls(bundle, _built(config, bundle, trust_code=trust_code), device=device)
+        return cls(bundle, _built(config, bundle, trust_code=trust_code), device=device, trust_code=trust_code)
 
     def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
         """Scores a batch.
@@ -202,9 +204,11 @@ class Scorer:
                 "the names or number of its parameters or layers changed"
             )
         wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
-        logits = logit_columns(wanted.columns)
-        largest = float(np.nanmax(np.abs(wanted[logits].to_numpy()), initial=0.0))
-        _check_close("logits", wanted[logits].to_numpy(), got[logits].to_numpy(), LOGIT_TOLERANCE * largest)
+        for view in (None, *views_of(wanted.columns)):
+            before, now = (frame[logit_columns(frame.columns, view=view)].to_numpy() for frame in (wanted, got))
+            largest = float(np.nanmax(np.abs(before), initial=0.0))
+            what = "logits" if view is None else f"logits of view '{view}'"
+            _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
         for name, detector in self.bundle.detectors.items():
             before, now = (detector.model.decision(frame.loc[usable]) for frame in (wanted, got))

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from ..data import TEST, SplitInfo
+from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
 
 
@@ -43,15 +43,7 @@ def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:
 
 def in_words(overlaps: Sequence[Overlap]) -> list[str]:
     """One sentence for each overlap: how many images, and what follows."""
-    return [
-        f"duplicates: {_shared(each)}; "
-        + (
-            "both are reported, so they count on both sides"
-            if each.first.name == TEST and each.second.is_reported
-            else "left out where they would fit"
-        )
-        for each in overlaps
-    ]
+    return [f"duplicates: {_shared(each)}; {_consequence(each)}" for each in overlaps]
 
 
 def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
@@ -65,6 +57,18 @@ def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
             f"{where}: wanted no image in two splits (evaluate.duplicates is error), got "
             f"{'; '.join(_shared(each) for each in overlaps)}. Select other samples, or set evaluate.duplicates=remove"
         )
+
+
+def _consequence(overlap: Overlap) -> str:
+    pair = (overlap.first, overlap.second)
+    if BANK in (info.kind for info in pair):
+        if any(info.is_reported for info in pair):
+            return "a leak, since what is reported is compared with the bank: take them out of it"
+        if any(info.kind in (FIT, CALIBRATION) for info in pair):
+            return "they are their own nearest neighbours there, which samples in use are not: take them out of it"
+    if overlap.first.name == TEST and overlap.second.is_reported:
+        return "both are reported, so they count on both sides"
+    return "left out where they would fit"
 
 
 def _shared(overlap: Overlap) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..columns import logit_columns, penultimate_columns
-from ..data import FIT
+from ..data import BANK, FIT
 from ..errors import MissingExtraError
 from ..scores import SCORES, Fitted, Ordinary, Samples
 from ..store import RunFolder, read_head
@@ -45,7 +45,7 @@ def samples_of(frame: pd.DataFrame) -> Samples:
 def fit_free_scores(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> FreeScores:
     """Fits them on `in_dist.fit` without samples whose content is in any other split that is not auxiliary.
 
-    Classes are the labels, or predictions where there is none.
+    Copies of samples of the bank stay. Classes are the labels, or predictions where there is none.
 
     Args:
         run: the run folder.
@@ -59,7 +59,7 @@ def fit_free_scores(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> Free
         StoreError: a damaged file.
     """
     frame = read(FIT)
-    others = [info.name for info in run.splits() if info.name != FIT and not info.auxiliary]
+    others = [info.name for info in run.splits() if info.name not in (FIT, BANK) and not info.auxiliary]
     elsewhere = {value for name in others for value in read(name)["content_hash"]}
     frame = frame[~frame["content_hash"].isin(elsewhere)]
     samples = samples_of(frame)

@@ -7,9 +7,10 @@ Task `ood`, always with `in_dist.test` as the ordinary samples:
 - `leave_one_out`: for every OOD set a model of its own that was fitted on the others.
 - `in_dist_only`: no OOD sample is fitted on, only correctly classified ones of `in_dist.fit`.
 
-Auxiliary sets join the fits of the first two and are never reported. Covariate-shifted sets are reported by themselves,
-as task `shifted`, by the model of misclassification. Samples whose content is also among those reported or those that
-calibrate are removed from the fit and counted, and so are OOD samples whose content is in-distribution as well.
+Auxiliary sets join the fits of the first two and are never reported; a bank neither fits nor is reported. Covariate-
+shifted sets are reported by themselves, as task `shifted`, by the model of misclassification. Samples whose content is
+also among those reported or those that calibrate are removed from the fit and counted, and so are OOD samples whose
+content is in-distribution as well.
 """
 
 from __future__ import annotations

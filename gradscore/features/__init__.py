@@ -1,8 +1,9 @@
 """Feature tables: one row per sample, one column per loss, parameter group and statistic.
 
 In come a configuration, its model and its data; out comes a finished run folder. `extraction` runs all splits of
-`datasets`, `extractor` turns a batch into rows, `extra_columns` adds what is no statistic of parameter gradients,
-`class_gradients` has the mean gradients of predicted classes, which `class_gradients_pass` computes beforehand.
+`datasets`, `extractor` turns a batch into rows, `forward` has what takes no gradients (logits, penultimate features,
+views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has the mean gradients of
+predicted classes, which `class_gradients_pass` computes beforehand.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..columns import COSINE
 from ..config import Config, FeaturesConfig
-from ..data import FIT, SampleDataset, collate, count_shards, load_batches, plan_batches
+from ..data import BANK, FIT, SampleDataset, check_views, collate, count_shards, load_batches, open_views, plan_batches
 from ..errors import ConfigError, DataError
 from ..gradients import GradientWarning
 from ..losses import LOSSES
@@ -83,8 +83,9 @@ class ExtractSummary:
 
     @property
     def accuracy(self) -> float | None:
-        """Accuracy of the classifier over all labelled samples; None without any."""
-        shares = [(split.accuracy, split.labelled) for split in self.splits if split.accuracy is not None]
+        """Accuracy of the classifier over all labelled samples but those of the bank; None without any."""
+        splits = [split for split in self.splits if split.name != BANK]
+        shares = [(split.accuracy, split.labelled) for split in splits if split.accuracy is not None]
         labelled = sum(count for _, count in shares)
         return sum(share * count for share, count in shares) / labelled if labelled else None
 
@@ -100,14 +101,14 @@ def extract(
     Args:
         config: the settings; `config.extract` says how to compute.
         out: the run folder, instead of `config.run`.
-        trust_code: allow a `python:` model, whose code is run.
+        trust_code: allow a `python:` model and views, whose code is run.
         progress: told after every batch.
 
     Returns:
         A summary of the run.
 
     Raises:
-        ConfigError: an unknown loss, statistic or parameter pattern, or a device that is not there.
+        ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
         ModelError: a model that cannot be built, or whose outputs do not fit.
         DataError: data that cannot be used.
         StoreError: a run folder made from other inputs, or with a damaged shard.
@@ -139,13 +140,14 @@ def extract(
 
 
 def check_names(features: FeaturesConfig) -> None:
-    """Makes sure that the losses and statistics exist.
+    """Makes sure that the losses, statistics and views exist.
 
     Raises:
         ConfigError: one does not.
     """
     for place, loss in enumerate(features.losses):
         LOSSES.find(loss, where=f"features.losses.{place}")
+    check_views(features.views)
     several = [loss for loss in features.losses if LOSSES[loss].several]
     for place, name in enumerate(features.statistics):
         statistic = find_statistic(name, where=f"features.statistics.{place}")
@@ -211,6 +213,7 @@ def _planned(config: Config, *, trust_code: bool) -> _Plan:
         features=config.features,
         groups=groups,
         last_layer=layer,
+        views=open_views(config.features.views, trust_code=trust_code),
     )
     return _Plan(datasets, extractor, inputs, layer)
 
@@ -242,7 +245,8 @@ def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) ->
 def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     """Computes the shards of a split that are missing."""
     began = time.perf_counter()
-    options = task.config.extract
+    options, extractor = task.config.extract, task.extractor
+    forward_only = split == BANK
     shards = count_shards(len(dataset), shard_size=options.part_size)
     notes = task.writer.existing(split, shards)
     planned = plan_batches(
@@ -256,14 +260,20 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     rows: list[Computed] = []
     for plan, batch in zip(
         planned,
-        load_batches(dataset, planned, workers=options.workers, pin=task.extractor.device.type == "cuda"),
+        load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda"),
         strict=True,
     ):
         check_samples(batch, split=split, on_error=options.on_error)
-        rows.append(Computed(batch, task.extractor.values(batch.images, leave_out=split == FIT)))
+        values = (
+            extractor.forward_values(batch.images)
+            if forward_only
+            else extractor.values(batch.images, leave_out=split == FIT)
+        )
+        rows.append(Computed(batch, values))
         task.counter.add(split, plan.stop - plan.start)
         if plan.last:
-            names, classes = task.extractor.names, task.config.model.num_classes
+            names = extractor.forward_names if forward_only else extractor.names
+            classes = task.config.model.num_classes
             shard = joined_rows(rows, split=split, names=names, num_classes=classes)
             notes[plan.shard] = task.writer.write(split, plan.shard, shard)
             rows = []

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import FeaturesConfig
-from ..data import Batch
+from ..data import Batch, View
 from ..errors import ModelError
 from ..gradients import Engine, prepare
 from ..losses import LOSSES
@@ -21,9 +21,7 @@ from ..store import ShardRows, Skipped
 from ..system import full_precision
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
-
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precision of the network by its name in the settings; gradients and statistics keep float32 and float64."""
+from .forward import ForwardPass
 
 
 class Extractor:
@@ -36,6 +34,7 @@ class Extractor:
         groups: parameter names by group.
         last_layer: the layer whose inputs are stored, if any.
         means: mean gradients by class, for the column `gradient_cosine`.
+        views: ways to look at the samples, of which logits and penultimate features are wanted as well.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class Extractor:
         groups: Mapping[str, Sequence[str]],
         last_layer: LastLayer | None = None,
         means: MeanGradients | None = None,
+        views: Sequence[View] = (),
     ) -> None:
         """Sets up the engine for the parameters of the groups."""
         parameters = dict(model.named_parameters())
@@ -57,13 +57,19 @@ class Extractor:
         self._columns = ExtraColumns(
             model, features=features, groups=groups, parameters=self.engine.parameters, num_classes=num_classes
         )
-        self._last_layer = last_layer
+        self._pass = ForwardPass(
+            model,
+            device=self.device,
+            num_classes=num_classes,
+            autocast=features.autocast,
+            last_layer=last_layer,
+            views=views,
+        )
         self._num_classes = num_classes
         self._features = features
         self._groups = groups
         degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
         self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
-        self._autocast = AUTOCAST.get(features.autocast or "")
         self._fitting: int | None = None
         if means is not None:
             self.compare_with(means)
@@ -81,9 +87,17 @@ class Extractor:
 
     @property
     def names(self) -> list[str]:
-        """The names of all values: logits, penultimate features, features; `ModelError` as `feature_names`."""
-        penultimate = [] if self._last_layer is None else self._last_layer.columns
-        return [f"logit_{k}" for k in range(self._num_classes)] + penultimate + self.feature_names
+        """The names of all values: logits and penultimate features, those of the views, features.
+
+        Raises:
+            ModelError: as `feature_names`.
+        """
+        return self._pass.names + self._pass.view_names + self.feature_names
+
+    @property
+    def forward_names(self) -> list[str]:
+        """The names of what `forward_values` gives: logits and penultimate features."""
+        return self._pass.names
 
     @property
     def notices(self) -> list[str]:
@@ -114,6 +128,7 @@ class Extractor:
         loss = LOSSES[self._features.losses[0]]
         with full_precision():
             self._forward(images)
+            self._pass.view_values(images)
             prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
 
     def values(self, images: Tensor, *, leave_out: bool = False) -> npt.NDArray[np.float64]:
@@ -134,6 +149,22 @@ class Extractor:
         parts: list[npt.NDArray[np.float64]] = []
         self._in_parts(images, lambda part: parts.append(self._values_at_once(part, leave_out=leave_out)))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
+
+    def forward_values(self, images: Tensor) -> npt.NDArray[np.float64]:
+        """The logits and penultimate features of a batch, without gradients and without views.
+
+        Args:
+            images: (N, C, H, W), preprocessed.
+
+        Returns:
+            (N, len(forward_names)) float64.
+
+        Raises:
+            ModelError: as `values`.
+        """
+        parts: list[npt.NDArray[np.float64]] = []
+        self._in_parts(images, lambda part: parts.append(self._pass.values(part).cpu().numpy()))
+        return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:
         """Sums of gradients by predicted class, of no sample yet."""
@@ -183,7 +214,8 @@ class Extractor:
         extra = self._columns.batch(outputs, calls, leave_out=leave_out)
         blocks = [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
         more = [extra.values()] if self._features.columns else []
-        return torch.cat([logits, *penultimate, *blocks, *more], dim=1).cpu().numpy()  # one copy from an accelerator
+        found = [logits, *penultimate, *self._pass.view_values(images), *blocks, *more]
+        return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
 
     def _block(self, loss: str, outputs: Tensor, logits: Tensor, calls: Sequence[Call], extra: BatchColumns) -> Tensor:
         found = logits.new_zeros(len(logits), len(self._groups) * len(self._features.statistics))
@@ -206,7 +238,7 @@ class Extractor:
 
     def _add_at_once(self, sums: ClassSums, images: Tensor) -> None:
         sums.drop()
-        outputs = self._outputs(images)
+        outputs = self._pass.outputs(images)
         logits = outputs.detach().double()
         predictions = logits.argmax(1)
         for loss in self._features.losses:
@@ -219,42 +251,17 @@ class Extractor:
     def _forward(self, images: Tensor) -> tuple[Tensor, list[Call], list[Tensor]]:
         """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
         calls: list[Call] = []
-        penultimate: list[Tensor] = []
 
         def watched() -> Tensor:
-            outputs, found = self._columns.catch(lambda: self._outputs(images))
+            outputs, found = self._columns.catch(lambda: self._pass.outputs(images))
             calls.extend(found)
             return outputs
 
-        if self._last_layer is None:
-            outputs = watched()
-        else:
-            outputs, features = self._last_layer.catch(watched)
-            penultimate.append(features.double())
+        outputs, penultimate = self._pass.caught(watched)
         if calls:
             gradient = LOSSES[self._features.losses[0]](outputs.detach().double())
             self._columns.learn(outputs, calls, gradient.direction)
         return outputs, calls, penultimate
-
-    def _outputs(self, images: Tensor) -> Tensor:
-        try:
-            with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
-                outputs = self.model(images.to(self.device, non_blocking=True))
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"the model cannot take images of shape {tuple(images.shape[1:])}: {str(error).splitlines()[0]}; "
-                "check preprocessing (resize, crop, channels)"
-            ) from None
-        wanted = (len(images), self._num_classes)
-        if not isinstance(outputs, Tensor) or outputs.shape != wanted:
-            got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise ModelError(
-                f"model outputs: wanted logits of shape {wanted} (samples, model.num_classes), got {got}; "
-                "correct model.num_classes or the arguments of the model"
-            )
-        return outputs
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,20 @@ what enters the last layer, `layer_watch` what layers put out. `settings` is the
 
 from __future__ import annotations
 
-from .build import build_model
+from .build import build_model, import_function
 from .checkpoint import load_checkpoint, read_weights
 from .identity import code_sha256, is_file_source, weights_sha256
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
 from .parameter_groups import LAST_LAYER, ROOT, WHOLE_MODEL, Granularity, group_parameters
-from .settings import ModelConfig
+from .settings import CodeSource, ModelConfig
 
 __all__ = [
     "LAST_LAYER",
     "ROOT",
     "WHOLE_MODEL",
     "Call",
+    "CodeSource",
     "Granularity",
     "Head",
     "LastLayer",
@@ -29,6 +30,7 @@ __all__ = [
     "code_sha256",
     "find_last_layer",
     "group_parameters",
+    "import_function",
     "is_file_source",
     "load_checkpoint",
     "owners",

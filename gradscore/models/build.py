@@ -70,19 +70,34 @@ def _from_torchvision(name: str, arguments: Mapping[str, Any]) -> nn.Module:
 
 
 def _from_python(name: str, arguments: Mapping[str, Any], *, trust_code: bool) -> nn.Module:
-    where, _, factory = name.rpartition(":")
-    if not where or not factory:
-        raise ModelError(f"model.source 'python:{name}': wanted python:<file.py or module>:<factory>")
+    make = import_function(f"python:{name}", setting="model.source", trust_code=trust_code)
+    return _made(lambda: make(**arguments), f"python:{name}", arguments)
+
+
+def import_function(source: str, *, setting: str, trust_code: bool) -> Callable[..., Any]:
+    """A function of the user's.
+
+    Args:
+        source: `python:<file.py or module>:<function>`.
+        setting: what names it, for messages.
+        trust_code: allow it; its code is run.
+
+    Raises:
+        ModelError: it is not allowed, or cannot be imported.
+    """
+    where, _, name = source.removeprefix("python:").rpartition(":")
+    if not where or not name:
+        raise ModelError(f"{setting} '{source}': wanted python:<file.py or module>:<function>")
     if not (trust_code or os.environ.get(TRUST_VARIABLE) == "1"):
         raise ModelError(
-            f"model.source 'python:{name}' runs the code in {where}; if you trust it, "
+            f"{setting} '{source}' runs the code in {where}; if you trust it, "
             f"say so with --trust-code or {TRUST_VARIABLE}=1"
         )
-    module = _module(where)
-    make = getattr(module, factory, None)
-    if not callable(make):
-        raise ModelError(f"{where} has no function {factory!r}")
-    return _made(lambda: make(**arguments), f"python:{name}", arguments)
+    found = getattr(_module(where), name, None)
+    if not callable(found):
+        raise ModelError(f"{where} has no function {name!r}")
+    function: Callable[..., Any] = found
+    return function
 
 
 def _module(where: str) -> ModuleType:

@@ -11,7 +11,7 @@ from ..system import AnchoredPath, Section, anchored
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
-    """A model source with the path of a Python file made absolute."""
+    """The source of a model or function with the path of a Python file made absolute."""
     kind, _, rest = source.partition(":")
     file, _, factory = rest.rpartition(":")
     if kind != "python" or not file.endswith(".py"):
@@ -19,7 +19,7 @@ def anchored_source(source: str, info: ValidationInfo) -> str:
     return f"python:{anchored(Path(file), info)}:{factory}"
 
 
-ModelSource = Annotated[str, AfterValidator(anchored_source)]
+CodeSource = Annotated[str, AfterValidator(anchored_source)]
 
 
 class ModelConfig(Section):
@@ -28,7 +28,7 @@ class ModelConfig(Section):
     `checkpoint` must be given; an explicit null means random weights.
     """
 
-    source: ModelSource
+    source: CodeSource
     arguments: dict[str, Any] = {}
     checkpoint: AnchoredPath | None
     num_classes: Annotated[int, Field(ge=2)]

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from ..config import Config
-from ..data import DatasetConfig, planned_splits
+from ..data import DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
 from ..models import code_sha256, is_file_source, weights_sha256
 from ..system import write_text
@@ -67,6 +67,7 @@ def describe_inputs(
             "groups": {name: list(parameters) for name, parameters in groups.items()},
             **({"penultimate": penultimate} if penultimate else {}),
             **({"columns": config.features.columns} if config.features.columns else {}),
+            **({"views": _describe_views(config.features.views)} if config.features.views else {}),
         },
         "extract": {**extract, "device": device},
     }
@@ -134,6 +135,10 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
     return {**entry.model_dump(mode="json", exclude=_NOT_IN_VALUES), "fingerprint": fingerprint}
+
+
+def _describe_views(views: Sequence[str]) -> list[dict[str, str | None]]:
+    return [{"name": view_name(view), "code_sha256": code_sha256(view)} for view in views]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..config import Config, parse_config
-from ..data import SplitInfo
+from ..data import BANK, SplitInfo
 from ..errors import StoreError
 from ..system import closest
 from .manifest import MANIFEST, read_manifest
@@ -66,9 +66,9 @@ class RunFolder:
             columns: only these columns, in this order.
 
         Returns:
-            `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, then the features. `sample_id`, `split` and
-            `content_hash` are text, `label` (-1 for none) and `prediction` int64, `correct` nullable boolean, all
-            others float64.
+            `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, those of views, then the features; the
+            bank has no views and no features. `sample_id`, `split` and `content_hash` are text, `label` (-1 for none)
+            and `prediction` int64, `correct` nullable boolean, all others float64.
 
         Raises:
             StoreError: no such split or column, the run is not finished, or a shard is missing or damaged.
@@ -90,10 +90,13 @@ class RunFolder:
     def samples_per_second(self) -> float | None:
         """How fast the features were computed, each split as it was last worked on; None if the run does not say.
 
+        The bank does not count, which has no gradients.
+
         Raises:
             StoreError: the manifest was changed to something else than numbers.
         """
-        spent = [entry["spent"] for entry in self.manifest["splits"].values() if "spent" in entry]
+        splits = {name: entry for name, entry in self.manifest["splits"].items() if name != BANK}
+        spent = [entry["spent"] for entry in splits.values() if "spent" in entry]
         try:
             seconds = sum(float(entry["seconds"]) for entry in spent)
             return sum(float(entry["samples"]) for entry in spent) / seconds if seconds else None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gradscore.data import SOURCES
+from gradscore.data import SOURCES, VIEWS
 from gradscore.gradients import RULES
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 FOLDERS = "benchmarks|cli|configs|data_scripts|docs|gradscore|tests"
 PAGES = {page.name: page for page in (ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))}
-REGISTRIES = {registry.group: registry for registry in (RULES, LOSSES, STATISTICS, SOURCES, SCORES, QUANTITIES)}
+REGISTRIES = {registry.group: registry for registry in (RULES, LOSSES, STATISTICS, SOURCES, VIEWS, SCORES, QUANTITIES)}
 RECIPES = re.findall(
     r"^\| .* \| `([A-Z]+)` (?:there|in `.*?`) \| .* \| `(gradscore\.\w+)` \|$", CONTRIBUTING, re.MULTILINE
 )

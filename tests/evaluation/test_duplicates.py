@@ -1,12 +1,13 @@
 import pandas as pd
 import pytest
 
-from gradscore.data import FIT, TEST
+from gradscore.data import BANK, CALIBRATION, FIT, TEST
 from gradscore.data.splits import SplitInfo
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.duplicates import Overlap, find_overlaps, in_words, refuse
 
 FITTED, TESTED = SplitInfo(FIT, FIT), SplitInfo(TEST, TEST)
+BANKED, CALIBRATING = SplitInfo(BANK, BANK), SplitInfo(CALIBRATION, CALIBRATION)
 X, Y = SplitInfo("ood.x", "ood"), SplitInfo("ood.y", "ood")
 
 CONTENT = {
@@ -39,6 +40,20 @@ WORDS = {
     "shifted": (
         overlap(TESTED, SplitInfo("shifted.x", "shifted")),
         "1 image is both in in_dist.test and in shifted.x; both are reported",
+    ),
+    "test and bank": (
+        overlap(TESTED, BANKED, 3),
+        "3 images are both in in_dist.test and in in_dist.bank; a leak, since what is reported is compared",
+    ),
+    "bank and OOD": (overlap(BANKED, X), "1 image is both in in_dist.bank and in ood.x; a leak"),
+    "fit and bank": (
+        overlap(FITTED, BANKED),
+        "1 image is both in in_dist.fit and in in_dist.bank; they are their own nearest neighbours there",
+    ),
+    "calibration and bank": (overlap(CALIBRATING, BANKED), "they are their own nearest neighbours there"),
+    "bank and auxiliary": (
+        overlap(BANKED, SplitInfo("ood.x", "ood", auxiliary=True)),
+        "1 image is both in in_dist.bank and in ood.x; left out where they would fit",
     ),
     "auxiliary": (
         overlap(TESTED, SplitInfo("ood.x", "ood", auxiliary=True)),

@@ -89,7 +89,7 @@ BAD_SOURCES = {
     "torchvision model of another task": ("torchvision:fcn_resnet50", {}, "has no classifier"),
     "unknown torchvision argument": ("torchvision:resnet18", {"depth": 3}, "unexpected keyword argument 'depth'"),
     "weights that would be downloaded": ("torchvision:resnet18", {"weights": "DEFAULT"}, "model.checkpoint"),
-    "no factory named": ("python:torch.nn", {}, "wanted python:<file.py or module>:<factory>"),
+    "no factory named": ("python:torch.nn", {}, "wanted python:<file.py or module>:<function>"),
     "missing file": ("python:/nowhere/net.py:net", {}, "/nowhere/net.py does not exist"),
     "missing module": ("python:not_there_at_all:net", {}, "No module named 'not_there_at_all'"),
 }

@@ -1,0 +1,213 @@
+"""Views: the same samples looked at a little differently, in the order and shape in which the classifier takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import ConfigError, DataError, GradscoreError
+from ..models import import_function, is_file_source
+from ..system import Registry
+
+CODE = "python"
+"""Start of views that are functions of the user's."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A view.
+
+    Attributes:
+        name: in the names of columns; of a Python file without the folder it lies in.
+        make: from preprocessed samples (N, C, H, W) to as many of the same shape, each by itself; the same samples must
+            give the same values.
+    """
+
+    name: str
+    make: Callable[[Tensor], Tensor]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The view of a batch (N, C, H, W), which stays as it is.
+
+        Raises:
+            DataError: samples of which there is no such view, or something else than a batch of the same shape.
+        """
+        try:
+            found = self.make(images)
+        except (GradscoreError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise DataError(
+                f"features.views: '{self.name}' fails for samples of shape {tuple(images.shape[1:])}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(found, Tensor) or found.shape != images.shape or not found.is_floating_point():
+            got = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise DataError(
+                f"features.views: '{self.name}' must return floats of the shape it is given, {tuple(images.shape)}; "
+                f"got {got}"
+            )
+        return found.detach()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewKind:
+    """A kind of view: what `features.views` may say before the colon.
+
+    Attributes:
+        make: from what follows the colon ("" without one) to the view of a batch; raises `ValueError`, with what is
+            wanted, where that cannot be used. The view raises `DataError` for samples that it cannot take.
+        form: how it is written.
+        summary: what it is, on one line.
+    """
+
+    make: Callable[[str], Callable[[Tensor], Tensor]]
+    form: str
+    summary: str
+
+
+def mirror(argument: str) -> Callable[[Tensor], Tensor]:
+    """Left and right change places."""
+    if argument:
+        raise ValueError("wanted nothing after the name")
+
+    def make(images: Tensor) -> Tensor:
+        _check_images(images, "mirror")
+        return images.flip(3)
+
+    return make
+
+
+def shift(argument: str) -> Callable[[Tensor], Tensor]:
+    """Moved right and down by so many pixels; what comes in at the borders is the image reflected there."""
+    right, down = _integers(argument, 2)
+
+    def make(images: Tensor) -> Tensor:
+        _check_images(images, f"shift:{argument}")
+        height, width = images.shape[2:]
+        if abs(right) >= width or abs(down) >= height:
+            raise DataError(
+                f"features.views: 'shift:{argument}' moves images of {height} x {width} pixels out of sight; "
+                "choose a smaller shift"
+            )
+        padded = F.pad(images, (max(right, 0), max(-right, 0), max(down, 0), max(-down, 0)), mode="reflect")
+        left, top = max(-right, 0), max(-down, 0)
+        return padded[:, :, top : top + height, left : left + width].contiguous()
+
+    return make
+
+
+def crop(argument: str) -> Callable[[Tensor], Tensor]:
+    """Without so many pixels at every border, and blown up to the old size (bilinear)."""
+    (border,) = _integers(argument, 1)
+    if border < 1:
+        raise ValueError("wanted one pixel or more")
+
+    def make(images: Tensor) -> Tensor:
+        _check_images(images, f"crop:{argument}")
+        height, width = images.shape[2:]
+        if 2 * border >= min(height, width):
+            raise DataError(
+                f"features.views: 'crop:{argument}' leaves nothing of images of {height} x {width} pixels; "
+                "choose a narrower border"
+            )
+        inner = images[:, :, border : height - border, border : width - border]
+        return F.interpolate(inner, size=(height, width), mode="bilinear", align_corners=False)
+
+    return make
+
+
+VIEWS: Registry[ViewKind] = Registry(
+    "view",
+    "gradscore.views",
+    {
+        "mirror": ViewKind(make=mirror, form="mirror", summary="left and right change places"),
+        "shift": ViewKind(
+            make=shift, form="shift:RIGHT,DOWN", summary="moved by so many pixels, with reflected borders"
+        ),
+        "crop": ViewKind(
+            make=crop, form="crop:BORDER", summary="without so many pixels at every border, resized to the old size"
+        ),
+    },
+    wanted=ViewKind,
+    reserved=(CODE,),
+)
+"""Kinds of views by name."""
+
+
+def open_views(names: Sequence[str], *, trust_code: bool = False) -> list[View]:
+    """The views that `features.views` names.
+
+    Args:
+        names: as they are written: `<kind>` or `<kind>:<argument>` with a kind of `VIEWS`, or
+            `python:<file.py or module>:<function>`.
+        trust_code: allow views of the last form, whose code is run.
+
+    Raises:
+        ConfigError: there is no such kind, its argument cannot be used, or two views have the same name.
+        ModelError: code that is not allowed, or cannot be imported.
+    """
+    found: list[View] = []
+    for place, name in enumerate(names):
+        where = f"features.views.{place}"
+        view = _user_view(name, where, trust_code=trust_code) if _is_code(name) else _made(name, where)
+        if any(view.name == other.name for other in found):
+            raise ConfigError(f"{where}: there is a view '{view.name}' already; rename the file or the function")
+        found.append(view)
+    return found
+
+
+def check_views(names: Sequence[str]) -> None:
+    """As `open_views`, for the views that are no code of the user's."""
+    for place, name in enumerate(names):
+        if not _is_code(name):
+            _made(name, f"features.views.{place}")
+
+
+def view_name(name: str) -> str:
+    """What a view is called in the names of columns: as it is written, without the folder of a Python file."""
+    if not is_file_source(name):
+        return name
+    file, _, function = name.removeprefix(f"{CODE}:").rpartition(":")
+    return f"{CODE}:{Path(file).name}:{function}"
+
+
+def _made(name: str, where: str) -> View:
+    kind, _, argument = name.partition(":")
+    found = VIEWS.find(kind, where=where)
+    try:
+        return View(name, found.make(argument))
+    except ValueError as error:
+        raise ConfigError(f"{where}: '{name}': {error}; write {found.form}") from None
+
+
+def _user_view(name: str, where: str, *, trust_code: bool) -> View:
+    function = import_function(name, setting=where, trust_code=trust_code)
+    return View(view_name(name), lambda images: function(images.clone()))  # it may write into what it is given
+
+
+def _is_code(name: str) -> bool:
+    return name.startswith(f"{CODE}:")
+
+
+def _integers(argument: str, count: int) -> list[int]:
+    try:
+        numbers = [int(part) for part in argument.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count:
+        raise ValueError(f"wanted {count} whole number{'s' if count > 1 else ''} of pixels, got {argument!r}")
+    return numbers
+
+
+def _check_images(images: Tensor, name: str) -> None:
+    if images.dim() != 4:
+        raise DataError(
+            f"features.views: '{name}' is a view of images (N, C, H, W), got samples of shape "
+            f"{tuple(images.shape[1:])}; remove it, or name a function of your own: python:<file.py>:<function>"
+        )

@@ -1,0 +1,189 @@
+"""Views of batches: against NumPy and Pillow, and what they refuse."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from packages import write_package
+from PIL import Image
+
+from gradscore.data import VIEWS, open_views, view_name
+from gradscore.errors import ConfigError, DataError, ModelError
+
+IMAGES = torch.randn(3, 2, 6, 8, generator=torch.Generator().manual_seed(0))
+
+
+def moved(images, right, down):
+    """With `np.pad` on all sides, and another window of it."""
+    padded = np.pad(images, ((0, 0), (0, 0), (5, 5), (5, 5)), mode="reflect")
+    return padded[:, :, 5 - down : 11 - down, 5 - right : 13 - right]
+
+
+def resized(images, border):
+    """By Pillow, one channel at a time."""
+    inner = images[:, :, border:-border, border:-border].reshape(-1, 6 - 2 * border, 8 - 2 * border)
+    large = [np.asarray(Image.fromarray(channel).resize((8, 6), Image.Resampling.BILINEAR)) for channel in inner]
+    return np.stack(large).reshape(images.shape)
+
+
+TRUTH = {
+    "mirror": lambda images: images[..., ::-1],
+    "shift:1,0": lambda images: moved(images, 1, 0),
+    "shift:-2,0": lambda images: moved(images, -2, 0),
+    "shift:0,3": lambda images: moved(images, 0, 3),
+    "shift:2,-5": lambda images: moved(images, 2, -5),
+    "shift:0,0": lambda images: images,
+    "crop:1": lambda images: resized(images, 1),
+    "crop:2": lambda images: resized(images, 2),
+}
+
+
+@pytest.mark.parametrize(("name", "truth"), TRUTH.items(), ids=TRUTH)
+def test_views(name, truth):
+    (view,) = open_views([name])
+    np.testing.assert_allclose(view(IMAGES), truth(IMAGES.numpy()), rtol=0, atol=1e-5)
+    assert view.name == name
+
+
+def test_every_view_is_tested():
+    assert {name.partition(":")[0] for name in TRUTH} == set(VIEWS)
+
+
+BAD = {
+    "unknown": ("mirrored", "features.views.0: no view 'mirrored'; did you mean 'mirror'?"),
+    "too much": ("mirror:2", "'mirror:2': wanted nothing after the name; write mirror"),
+    "one number": ("shift:3", "wanted 2 whole numbers of pixels, got '3'; write shift:RIGHT,DOWN"),
+    "no numbers": ("shift:a,b", "wanted 2 whole numbers of pixels, got 'a,b'"),
+    "halves": ("crop:1.5", "wanted 1 whole number of pixels, got '1.5'; write crop:BORDER"),
+    "nothing cropped": ("crop:0", "wanted one pixel or more"),
+}
+
+
+@pytest.mark.parametrize(("name", "message"), BAD.values(), ids=BAD)
+def test_views_that_there_are_not(name, message):
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        open_views([name])
+
+
+UNFIT = {
+    "out of sight": ("shift:8,0", IMAGES, "'shift:8,0' moves images of 6 x 8 pixels out of sight"),
+    "nothing left": ("crop:3", IMAGES, "'crop:3' leaves nothing of images of 6 x 8 pixels"),
+    "mirrored rows": (
+        "mirror",
+        torch.zeros(3, 5),
+        "'mirror' is a view of images .N, C, H, W., got samples of shape .5,.",
+    ),
+    "moved rows": ("shift:1,0", torch.zeros(3, 5), "'shift:1,0' is a view of images"),
+    "cropped rows": ("crop:1", torch.zeros(3, 5), "'crop:1' is a view of images"),
+}
+
+
+@pytest.mark.parametrize(("name", "images", "message"), UNFIT.values(), ids=UNFIT)
+def test_samples_that_there_is_no_view_of(name, images, message):
+    (view,) = open_views([name])
+    with pytest.raises(DataError, match=message):
+        view(images)
+
+
+CODE = """
+import torch
+
+
+def halved(images):
+    return images / 2
+
+
+def written_into(images):
+    return images.mul_(0)
+
+
+def flat(images):
+    return images.flatten(1)
+
+
+def as_pixels(images):
+    return images.to(torch.uint8)
+
+
+def no_tensor(images):
+    return None
+
+
+def broken(images):
+    return images @ images.flatten()
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    file = tmp_path / "views.py"
+    file.write_text(CODE)
+    return f"python:{file}"
+
+
+def test_a_function_of_the_users(code):
+    (view,) = open_views([f"{code}:halved"], trust_code=True)
+    assert torch.equal(view(IMAGES), IMAGES / 2)
+    assert view.name == "python:views.py:halved"
+
+
+def test_a_function_that_writes_into_what_it_is_given(code):
+    (view,) = open_views([f"{code}:written_into"], trust_code=True)
+    images = IMAGES.clone()
+    assert not view(images).any()
+    assert torch.equal(images, IMAGES)
+
+
+BAD_FUNCTIONS = {
+    "another shape": (
+        "flat",
+        DataError,
+        r"'python:views.py:flat' must return floats .*\(3, 2, 6, 8\); got torch.float32",
+    ),
+    "another type": ("as_pixels", DataError, "got torch.uint8"),
+    "nothing": ("no_tensor", DataError, "got NoneType"),
+    "an error": ("broken", DataError, "'python:views.py:broken' fails for samples of shape .2, 6, 8.: RuntimeError"),
+    "no function": ("number", ModelError, "has no function 'number'"),
+    "not there": ("missing", ModelError, "has no function 'missing'"),
+}
+
+
+@pytest.mark.parametrize(("name", "error", "message"), BAD_FUNCTIONS.values(), ids=BAD_FUNCTIONS)
+def test_functions_that_cannot_be_used(code, name, error, message):
+    with pytest.raises(error, match=message):
+        open_views([f"{code}:{name}"], trust_code=True)[0](IMAGES)
+
+
+def test_code_is_run_only_if_it_is_trusted(code, monkeypatch):
+    monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
+    with pytest.raises(ModelError, match=r"features.views.0 'python:.*views.py:halved' runs the code in .* trust"):
+        open_views([f"{code}:halved"])
+
+
+def test_functions_of_one_name(code, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "views.py").write_text(CODE)
+    with pytest.raises(ConfigError, match=r"features\.views\.1: there is a view 'python:views.py:halved' already"):
+        open_views([f"{code}:halved", f"python:{tmp_path}/more/views.py:halved"], trust_code=True)
+
+
+def test_names_hold_no_folder():
+    assert view_name("python:/some/where/views.py:halved") == "python:views.py:halved"
+    assert view_name("python:package.views:halved") == "python:package.views:halved"
+
+
+def test_views_of_packages(tmp_path, monkeypatch):
+    code = (
+        "from gradscore.data import ViewKind\n"
+        "NEGATIVE = ViewKind(make=lambda argument: lambda images: -images, form='negative', summary='black is white')\n"
+    )
+    folder = write_package(tmp_path, "darkroom", code, {"gradscore.views": {"negative": "NEGATIVE"}})
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(VIEWS, "_outside", None)
+    (view,) = open_views(["negative"])
+    assert torch.equal(view(IMAGES), -IMAGES)
+    sys.modules.pop("darkroom")

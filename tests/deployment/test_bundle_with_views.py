@@ -1,0 +1,115 @@
+"""A bundle of a run with views: its scorer looks at the same views."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradscore.columns import META_COLUMNS, views_of
+from gradscore.data import collate
+from gradscore.deployment import make_bundle, read_bundle, write_bundle
+from gradscore.deployment.bundle import Bundle
+from gradscore.deployment.bundling import feature_extractor
+from gradscore.deployment.scorer import Scorer
+from gradscore.errors import BundleError, ModelError
+from gradscore.evaluation import evaluate_run
+from gradscore.features import open_datasets
+from gradscore.meta import MetaModel
+from gradscore.models import build_model
+from gradscore.store import RunFolder
+
+CODE = "def halved(images):\n    return images / 2\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, make_run) -> RunFolder:
+    """A run with a bank and views, one of them the user's."""
+    folder = tmp_path_factory.mktemp("views")
+    (folder / "views.py").write_text(CODE)
+    views = ["shift:1,0", f"python:{folder}/views.py:halved"]
+    return RunFolder(make_run(features={"views": views}, bank={"start": 600, "stop": 700}))
+
+
+@pytest.fixture(scope="module")
+def bundle(run) -> Path:
+    path = run.path.parent / "views.gradscore"
+    write_bundle(path, make_bundle(run, alpha=0.1, with_weights=True, trust_code=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def images(run) -> torch.Tensor:
+    return collate(list(open_datasets(run.config, only=["in_dist.test"])["in_dist.test"])[:50]).images
+
+
+def model_of(bundle: Bundle) -> nn.Module:
+    model = build_model(bundle.model, trust_code=True)
+    model.load_state_dict(bundle.weights)
+    return model
+
+
+def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, images):
+    found = read_bundle(bundle)
+    extractor = feature_extractor(model_of(found), found, trust_code=True)
+    extractor.prepare(images[:3])
+    frame = run.read("in_dist.test").head(50)
+    assert views_of(found.columns) == ["shift:1,0", "python:views.py:halved"]
+    assert found.columns == [name for name in frame.columns if name not in META_COLUMNS] == extractor.names
+    np.testing.assert_allclose(extractor.values(images), frame[found.columns], rtol=1e-6, atol=1e-9)
+
+
+def test_scores_are_those_of_the_meta_model_on_the_feature_table(run, bundle, images):
+    model = MetaModel.load(run.meta_path / "ood/known/all")
+    found = Scorer.load(bundle, trust_code=True)(images)
+    np.testing.assert_allclose(found["score_ood"], model.decision(run.read("in_dist.test"))[:50], rtol=1e-5)
+
+
+def test_meta_models_look_at_no_view(run):
+    model = MetaModel.load(run.meta_path / "ood/known/all")
+    assert views_of(model.columns) == []
+
+
+def test_views_of_a_bundle_need_trust(bundle, monkeypatch):
+    found = read_bundle(bundle)
+    model = model_of(found)
+    monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
+    with pytest.raises(ModelError, match="halved' runs the code in"):
+        Scorer(found, model)
+
+
+@pytest.fixture
+def moved(run, bundle, tmp_path) -> Path:
+    """The bundle with the code of its model and views, moved together."""
+    top = run.path.parent.parent
+    for path in (bundle, user_code(run.config.features.views[1]), run.path.parent / "net.py"):
+        place = tmp_path / path.relative_to(top)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    return tmp_path / bundle.relative_to(top)
+
+
+def user_code(view: str) -> Path:
+    return Path(view.removeprefix("python:").rpartition(":")[0])
+
+
+def test_a_bundle_moves_with_the_code_of_its_views(moved, tmp_path):
+    assert user_code(read_bundle(moved).features.views[1]).is_relative_to(tmp_path)
+    Scorer.load(moved, trust_code=True)
+
+
+def test_a_view_that_changed_is_found_out(moved):
+    user_code(read_bundle(moved).features.views[1]).write_text(CODE.replace("/ 2", "/ 3"))
+    with pytest.raises(BundleError, match=r"self-test: logits of view 'python:views\.py:halved' differ"):
+        Scorer.load(moved, trust_code=True)
+
+
+def test_notes_name_what_a_bank_shares_with_other_splits(make_run):
+    run = RunFolder(make_run(bank={"start": 140, "stop": 155}, evaluate=False))
+    found = [line for line in evaluate_run(run).notices if "in_dist.bank" in line]
+    assert [line.partition(";")[0] for line in found] == [
+        "duplicates: 10 images are both in in_dist.fit and in in_dist.bank",
+        "duplicates: 5 images are both in in_dist.test and in in_dist.bank",
+    ]
