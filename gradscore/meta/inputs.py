@@ -1,31 +1,181 @@
-"""The inputs of meta models: what they make of the columns of a feature table."""
+"""The inputs of meta models: what they make of the columns of a feature table, and on which scale."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from ..columns import COSINE, RATE, feature_columns, logit_columns
-from ..errors import EvaluationError
-from ..scores import SCORES, Ordinary, Samples, score_names
+from ..columns import (
+    COSINE,
+    META_COLUMNS,
+    NORM,
+    RATE,
+    feature_columns,
+    logit_columns,
+    penultimate_columns,
+    views_of,
+)
+from ..errors import EvaluationError, StoreError
+from ..scores import OVER_VIEWS, SCORES, FittedScores, Samples, plain_name
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray
-from .scaling import NOISE, check_finite
+from .files import read_model, write_model
+from .scaling import LIMIT, NOISE, RobustLogScaler, check_finite
 
 SCORE_PREFIX = "score/"
-"""Start of the names of inputs that are scores of the logits."""
+"""Start of the names of inputs that are scores."""
 
 SIGNED_SUFFIX = "mean:l1"
+
+Group = Literal["gradients", "columns", "logits", "penultimate", "neighbours", "views"]
+"""Where an input comes from: statistics of gradients, `features.columns`, or a score of what else is known."""
+
+BLOCK = 8192
+"""Rows that are worked on at a time: ten thousand features of them take 0.6 GB."""
 
 _BOUNDED = (f"/{COSINE}", f"/{RATE}")
 _DECIMALS = 5
 """Decimals of cosines and rates that count: cosines of the digits model move by 1.5e-6 with the batch size."""
 
 
-def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The inputs of a meta model: features, shape features of each gradient, and baseline scores of the logits.
+def samples_of(frame: pd.DataFrame) -> Samples:
+    """What a feature table says of its samples beside their gradients."""
+    content = frame["content_hash"].to_numpy(dtype=np.str_) if "content_hash" in frame else None
+    views = {view: _look(frame, view) for view in views_of(frame.columns)}
+    plain = _look(frame, None)
+    return Samples(logits=plain.logits, penultimate=plain.penultimate, views=views, content=content)
+
+
+def _look(frame: pd.DataFrame, view: str | None) -> Samples:
+    penultimate = penultimate_columns(frame.columns, view=view)
+    return Samples(
+        logits=frame[logit_columns(frame.columns, view=view)].to_numpy(dtype=np.float64),
+        penultimate=frame[penultimate].to_numpy(dtype=np.float64) if penultimate else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Makes the inputs of meta models, all of one run, and scales them by what is usual.
+
+    Attributes:
+        columns: the columns of a feature table that it looks at.
+        names: of the inputs, D of them.
+        scaling: `floor`, `centre` and `spread` (D,) of `RobustLogScaler`, those of ordinary samples.
+        scores: the scores among them.
+    """
+
+    columns: list[str]
+    names: list[str]
+    scaling: Mapping[str, FloatArray]
+    scores: FittedScores
+
+    @classmethod
+    def fit(cls, ordinary: pd.DataFrame, scores: FittedScores) -> Self:
+        """Learns the scale from ordinary samples.
+
+        Args:
+            ordinary: the feature table of in-distribution samples, with their content hashes if a bank holds some.
+            scores: the scores that are inputs too.
+
+        Raises:
+            EvaluationError: no samples, no feature and no logit column, nothing but constants, or a value not finite.
+        """
+        table = _raw_inputs(ordinary, scores)
+        scaler = RobustLogScaler(logarithmic(list(table.columns))).fit(table)
+        if not scaler.spread_.any():
+            raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
+        return cls(
+            columns=_columns(ordinary),
+            names=list(table.columns),
+            scaling={"floor": scaler.floor_, "centre": scaler.centre_, "spread": scaler.spread_},
+            scores=scores,
+        )
+
+    @property
+    def groups(self) -> list[Group]:
+        """The group of each input."""
+        return [group_of(name) for name in self.names]
+
+    def scaled(self, frame: pd.DataFrame) -> FloatArray:
+        """The inputs (N, D) of a feature table in spreads from the centre of ordinary samples, within +-`LIMIT`.
+
+        Raises:
+            EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
+        """
+        self._check_columns(frame)
+        scaler = self._scaler()
+        scaled = np.empty((len(frame), len(self.names)))
+        for start in range(0, len(frame), BLOCK):
+            rows = slice(start, start + BLOCK)
+            scaled[rows] = scaler.transform(_raw_inputs(frame.iloc[rows], self.scores)[self.names])
+        return scaled
+
+    def save(self, folder: str | Path) -> None:
+        """Writes it to a folder, as arrays and JSON."""
+        description = {"columns": self.columns, "names": self.names, **self.scores.description()}
+        write_model(Path(folder), {**self.scaling, **self.scores.arrays()}, description)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Reads what `save` wrote; every sample gets the same inputs to the bit.
+
+        Raises:
+            StoreError: a file is missing or damaged.
+        """
+        arrays, description = read_model(Path(folder))
+        columns, names = description.get("columns"), description.get("names")
+        scaling: dict[str, NDArray[Any]] = {
+            name: arrays[name] for name in ("floor", "centre", "spread") if name in arrays
+        }
+        fits = isinstance(names, list) and len(scaling) == 3
+        if not isinstance(columns, list) or not fits or {v.shape for v in scaling.values()} != {(len(names),)}:
+            raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
+        scores = FittedScores.restored(arrays, description)
+        return cls(columns=columns, names=names, scaling=scaling, scores=scores)
+
+    def _scaler(self) -> RobustLogScaler:
+        scaler = RobustLogScaler(logarithmic(self.names), LIMIT)
+        scaler.n_features_in_ = len(self.names)
+        scaler.floor_, scaler.centre_, scaler.spread_ = (self.scaling[name] for name in ("floor", "centre", "spread"))
+        return scaler
+
+    def _check_columns(self, frame: pd.DataFrame) -> None:
+        got = _columns(frame)
+        missing = [name for name in self.columns if name not in set(got)]
+        unexpected = [name for name in got if name not in set(self.columns)]
+        if missing or unexpected:
+            raise EvaluationError(
+                f"features differ from those the meta model was fitted on: missing {_listed(missing)}, "
+                f"unexpected {_listed(unexpected)}; extract with the same settings, or run fit-meta again"
+            )
+
+
+def group_of(name: str) -> Group:
+    """The group of the input called `name`."""
+    if not name.startswith(SCORE_PREFIX):
+        return "columns" if name.endswith((*_BOUNDED, f"/{NORM}")) else "gradients"
+    score = name.removeprefix(SCORE_PREFIX)
+    return "views" if score.endswith(OVER_VIEWS) else SCORES[plain_name(score)].needs
+
+
+def _raw_inputs(frame: pd.DataFrame, scores: FittedScores) -> pd.DataFrame:
+    """`gradient_inputs`, and the scores that are inputs."""
+    parts = [gradient_inputs(frame)]
+    if len(logit_columns(frame.columns)) > 1:
+        table = scores.table(samples_of(frame))[scores.inputs]
+        parts.append(table.add_prefix(SCORE_PREFIX).set_axis(frame.index))
+    return pd.concat(parts, axis=1)
+
+
+def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
+    """The inputs that come from gradients: features, and shape features of each gradient.
 
     The shape features of a loss and parameter group are ratios of its statistics to L1 (those with a `ratio` in
     `STATISTICS`: L2, max, -min, mean) and its L1 over that of the last group of the loss, wherever they are there. A
@@ -37,22 +187,20 @@ def meta_inputs(frame: pd.DataFrame) -> pd.DataFrame:
         frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
 
     Returns:
-        One float64 column per input; the names of ratios end in `<statistic>:l1` or `l1:last`, those of the scores
-        start with `score/`.
+        One float64 column per input; the names of ratios end in `<statistic>:l1` or `l1:last`.
 
     Raises:
         EvaluationError: no feature and no logit column, or a value that is not finite.
     """
     names = feature_columns(frame.columns)
-    logits = frame[logit_columns(frame.columns)].to_numpy(dtype=np.float64)
-    if not names and not logits.size:
+    if not names and not logit_columns(frame.columns):
         raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
     check_finite(frame[names].to_numpy(dtype=np.float64), names)
     raw = {name: _without_rounding(name, frame[name].to_numpy(dtype=np.float64)) for name in names}
     noise = {name: _noise_of_mean(name, raw) for name in names}
     columns = {name: np.copysign(np.maximum(np.abs(values), noise[name]), values) for name, values in raw.items()}
     above = {name: np.copysign(np.maximum(np.abs(values) - noise[name], 0), values) for name, values in raw.items()}
-    return pd.DataFrame({**columns, **_shapes(above), **_scores(logits)}, index=frame.index)
+    return pd.DataFrame({**columns, **_shapes(above)}, index=frame.index)
 
 
 def logarithmic(names: Sequence[str]) -> BoolArray:
@@ -61,16 +209,6 @@ def logarithmic(names: Sequence[str]) -> BoolArray:
     Signed ratios, cosines, rates and scores (logarithms already) are not.
     """
     return np.array([_is_magnitude(name) for name in names], dtype=bool)
-
-
-def _scores(logits: FloatArray) -> dict[str, FloatArray]:
-    """The scores of logits (N, K) that meta models look at; none for fewer than two classes."""
-    if logits.shape[1] < 2:
-        return {}
-    samples = Samples(logits=logits)
-    nobody = Ordinary(samples=samples, classes=np.zeros(len(logits), dtype=np.int64))
-    names = [name for name in score_names("logits") if SCORES[name].is_input]
-    return {f"{SCORE_PREFIX}{name}": SCORES[name].fit(nobody)(samples) for name in names}
 
 
 def _is_magnitude(name: str) -> bool:
@@ -111,3 +249,13 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):
         ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
     return np.clip(ratio, -np.finfo(np.float64).max, np.finfo(np.float64).max)
+
+
+def _columns(frame: pd.DataFrame) -> list[str]:
+    return [name for name in frame.columns if name not in META_COLUMNS and name != "content_hash"]
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "none"
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

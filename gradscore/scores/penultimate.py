@@ -1,4 +1,4 @@
-"""Published OOD detectors on penultimate features, as pytorch-ood has them, with the settings of their papers.
+"""Published OOD scores of penultimate features, the inputs of the last layer, with the settings of their papers.
 
 The features are those before the last layer, so that ReAct, ASH and SCALE act on the pooled features, as their papers
 and OpenOOD do for residual networks; ASH and SCALE presume features that are not negative.
@@ -7,122 +7,138 @@ and OpenOOD do for residual networks; ASH and SCALE presume features that are no
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from scipy.special import softmax
 
-from ..errors import EvaluationError, MissingExtraError
+from ..errors import EvaluationError
 from ..models import Head
-from ..system import FloatArray, import_torchvision
-from .score import Fitted, Ordinary, Samples, Score, penultimate_of
+from ..system import FloatArray
+from .logits import energy
+from .score import Arrays, Ordinary, Samples, Score, penultimate_of
 
-NEIGHBOURS = 50
-"""The k of KNN, as the paper has it for CIFAR-10; fewer where fewer samples are fitted on."""
+CLIPPED_ABOVE = 0.9
+"""Quantile of the features at which ReAct clips."""
+
+PRUNED = 0.65
+"""Share of the features that ASH prunes, and that SCALE leaves out of its second sum."""
+
+Fit = Callable[[FloatArray, Ordinary, Head], Arrays]
+"""From features (M, D), the ordinary samples they are of and the last layer to what is learned."""
+
+Of = Callable[[FloatArray, Samples, Arrays], FloatArray]
+"""From features (N, D), the samples they are of and what was learned to scores (N,)."""
 
 
-def of_penultimate(fit: Callable[[Tensor, Tensor, Head], Any], *, summary: str, source: str) -> Score:
-    """A score of the package pytorch-ood.
+def of_penultimate(fit: Fit, of: Of, *, summary: str, source: str, is_input: bool = False) -> Score:
+    """A score of penultimate features.
 
     Args:
-        fit: from features (N, D), classes (N,) from 0 and the last layer to what scores features.
+        fit: learns from ordinary samples.
+        of: scores others.
         summary: see `Score`.
         source: see `Score`.
+        is_input: see `Score`.
     """
 
-    def fitted(ordinary: Ordinary) -> Fitted:
-        if find_spec("pytorch_ood") is None:
-            raise MissingExtraError(
-                "no scores of penultimate features: they need pytorch-ood; run `pip install 'gradscore[baselines]'` "
-                "and evaluate again"
-            )
-        import_torchvision()  # which pytorch-ood imports
+    def fitted(ordinary: Ordinary) -> Arrays:
         if ordinary.head is None:
             raise EvaluationError("scores: penultimate features without the last layer that takes them")
-        width = ordinary.head.weight.shape[1]
-        features = penultimate_of(ordinary.samples, width=width)
+        features = penultimate_of(ordinary.samples, width=ordinary.head.weight.shape[1])
         if len(features) < 2:
             raise EvaluationError(f"scores: wanted at least 2 in-distribution samples to fit on, got {len(features)}")
-        numbered = torch.from_numpy(np.unique(ordinary.classes, return_inverse=True)[1])
-        predict = fit(_single(features), numbered, ordinary.head)
+        return {name: np.asarray(values, dtype=np.float64) for name, values in fit(features, ordinary, ordinary.head).items()}
 
-        def score(samples: Samples) -> FloatArray:
-            found = predict(_single(penultimate_of(samples, width=width)))
-            return np.asarray(found.numpy(), dtype=np.float64)
+    def score(samples: Samples, learned: Arrays) -> FloatArray:
+        return np.asarray(of(penultimate_of(samples), samples, learned), dtype=np.float64)
 
-        return score
-
-    return Score(fit=fitted, needs="penultimate", summary=summary, source=source)
+    return Score(fit=fitted, of=score, needs="penultimate", summary=summary, source=source, is_input=is_input)
 
 
-def _single(values: FloatArray) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))
+def last_layer(_features: FloatArray, _ordinary: Ordinary, head: Head) -> Arrays:
+    """What scores that ask only for the last layer learn: its weight (K, D) and bias (K,)."""
+    return {"weight": head.weight, "bias": head.bias}
 
 
-def knn(features: Tensor, classes: Tensor, _head: Head) -> Any:
-    """Distance to the k-th nearest neighbour of unit length. Source: Sun, Ming, Zhu, Li 2022."""
-    from pytorch_ood.detector import KNN
+def class_means(features: FloatArray, ordinary: Ordinary, _head: Head) -> Arrays:
+    """Means of the classes (C, D) and the inverse (D, D) of the covariance that they share."""
+    _, numbered = np.unique(ordinary.classes, return_inverse=True)
+    counts = np.bincount(numbered)
+    means = np.stack([features[numbered == place].mean(axis=0) for place in range(len(counts))])
+    return {"means": means, "precision": _precision(features - means[numbered])}
 
-    return KNN(None, k=min(NEIGHBOURS, len(features))).fit_features(features, classes).predict_features
+
+def relative_means(features: FloatArray, ordinary: Ordinary, head: Head) -> Arrays:
+    """As `class_means`, with the mean (D,) and the inverse covariance (D, D) of all."""
+    mean = features.mean(axis=0)
+    return {
+        **class_means(features, ordinary, head),
+        "mean_of_all": mean,
+        "precision_of_all": _precision(features - mean),
+    }
 
 
-def mahalanobis(features: Tensor, classes: Tensor, _head: Head) -> Any:
+def mahalanobis(features: FloatArray, _samples: Samples, learned: Arrays) -> FloatArray:
     """Squared distance to the nearest class mean, shared covariance. Source: Lee, Lee, Lee, Shin 2018."""
-    from pytorch_ood.detector import Mahalanobis
+    distances = [_squared(features - mean, learned["precision"]) for mean in learned["means"]]
+    return np.asarray(np.min(distances, axis=0))
 
-    return Mahalanobis(None).fit_features(features, classes).predict_features
 
-
-def relative_mahalanobis(features: Tensor, classes: Tensor, _head: Head) -> Any:
+def relative_mahalanobis(features: FloatArray, samples: Samples, learned: Arrays) -> FloatArray:
     """The same less the distance to the mean of all. Source: Ren, Fort, Liu and others 2021."""
-    from pytorch_ood.detector import RMD
+    of_all = _squared(features - learned["mean_of_all"], learned["precision_of_all"])
+    return mahalanobis(features, samples, learned) - of_all
 
-    return RMD(None).fit_features(features, classes).predict_features
+
+def residual_space(features: FloatArray, _ordinary: Ordinary, head: Head) -> Arrays:
+    """Origin (D,), axes (D, D - d) outside the principal subspace, and the scale of norms against the largest logit."""
+    origin = -np.linalg.pinv(head.weight) @ head.bias
+    offsets = features - origin
+    _, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))  # in ascending order
+    axes = axes[:, : features.shape[1] - principal_dimensions(features.shape[1])]
+    norms = np.linalg.norm(offsets @ axes, axis=1)
+    largest = (features @ head.weight.T + head.bias).max(axis=1)
+    scale = largest.mean() / norms.mean() if norms.any() else 0.0
+    return {"origin": origin, "axes": axes, "scale": np.array([scale])}
 
 
-def vim(features: Tensor, classes: Tensor, head: Head) -> Any:
+def vim(features: FloatArray, samples: Samples, learned: Arrays) -> FloatArray:
     """Norm outside the principal subspace against energy. Source: Wang, Li, Feng, Zhang 2022."""
-    from pytorch_ood.detector import ViM
-
-    weight, bias = _parameters(head)
-    return (
-        ViM(None, d=principal_dimensions(features.shape[1]), w=weight, b=bias)
-        .fit_features(features, classes)
-        .predict_features
-    )
+    norms = np.linalg.norm((features - learned["origin"]) @ learned["axes"], axis=1)
+    return np.asarray(learned["scale"][0] * norms + energy(samples.logits))
 
 
-def react(features: Tensor, classes: Tensor, head: Head) -> Any:
+def clip(features: FloatArray, ordinary: Ordinary, head: Head) -> Arrays:
+    """The last layer, and the value (1,) at which features are clipped."""
+    return {**last_layer(features, ordinary, head), "limit": np.array([np.quantile(features, CLIPPED_ABOVE)])}
+
+
+def react(features: FloatArray, _samples: Samples, learned: Arrays) -> FloatArray:
     """Energy after clipping features at their 90th percentile. Source: Sun, Guo, Li 2021."""
-    from pytorch_ood.detector import ReAct
-
-    return ReAct(None, _linear(head)).fit_feature_maps(features, classes).predict_feature_maps
+    return _energy_of(np.minimum(features, learned["limit"][0]), learned)
 
 
-def ash(_features: Tensor, _classes: Tensor, head: Head) -> Any:
+def ash(features: FloatArray, _samples: Samples, learned: Arrays) -> FloatArray:
     """Energy with 65 % of the features pruned and the rest sharpened (ASH-S). Source: Djurisic and others 2023."""
-    from pytorch_ood.detector import ASH
+    kept = _largest(features)
+    return _energy_of(kept * _sharpening(features, kept), learned)
 
-    return _of_maps(ASH(None, _of_vectors(_linear(head))))
 
-
-def scale(_features: Tensor, _classes: Tensor, head: Head) -> Any:
+def scale(features: FloatArray, _samples: Samples, learned: Arrays) -> FloatArray:
     """Energy with features scaled by how much of them the largest 35 % make up. Source: Xu, Chen, Franchi, Yao 2024."""
-    from pytorch_ood.detector import SCALE
-
-    return _of_maps(SCALE(None, _of_vectors(_linear(head))))
+    return _energy_of(features * _sharpening(features, _largest(features)), learned)
 
 
-def gradnorm(_features: Tensor, _classes: Tensor, head: Head) -> Any:
+def gradnorm(features: FloatArray, samples: Samples, _learned: Arrays) -> FloatArray:
     """Minus the L1 norm of the last weight's gradient with a uniform label. Source: Huang, Geng, Li 2021."""
-    from pytorch_ood.detector import GradNorm
+    # The gradient is the outer product of p - 1/K and the features.
+    p = softmax(samples.logits, axis=1)
+    return np.asarray(-np.abs(p - 1 / p.shape[1]).sum(axis=1) * np.abs(features).sum(axis=1))
 
-    weight, bias = _parameters(head)
-    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")  # draws no random weights
-    layer.load_state_dict({"weight": weight, "bias": bias}, assign=True)
-    return GradNorm(layer, param_filter=lambda name: name == "weight").predict
+
+def norm(features: FloatArray, _samples: Samples, _learned: Arrays) -> FloatArray:
+    """Minus the logarithm of the L2 norm of the features. Source: Yu and others 2023 (feature norms)."""
+    return np.asarray(-np.log(np.maximum(np.linalg.norm(features, axis=1), np.finfo(np.float64).tiny)))
 
 
 def principal_dimensions(width: int) -> int:
@@ -130,18 +146,34 @@ def principal_dimensions(width: int) -> int:
     return 1000 if width >= 2048 else 512 if width >= 768 else max(1, width // 2)
 
 
-def _parameters(head: Head) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(head.weight).float(), torch.from_numpy(head.bias).float()
+def _precision(offsets: FloatArray) -> FloatArray:
+    return np.linalg.pinv(offsets.T @ offsets / len(offsets), hermitian=True)
 
 
-def _linear(head: Head) -> Callable[[Tensor], Tensor]:
-    weight, bias = _parameters(head)
-    return lambda features: features @ weight.T + bias
+def _squared(offsets: FloatArray, precision: FloatArray) -> FloatArray:
+    return np.asarray(((offsets @ precision) * offsets).sum(axis=1))
 
 
-def _of_vectors(layer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda maps: layer(maps.flatten(1))
+def _energy_of(features: FloatArray, learned: Arrays) -> FloatArray:
+    return energy(features @ learned["weight"].T + learned["bias"])
 
 
-def _of_maps(detector: Any) -> Callable[[Tensor], Tensor]:
-    return lambda features: detector.predict_feature_maps(features[:, :, None, None])
+def _largest(features: FloatArray) -> FloatArray:
+    """The largest 35 % of the features of each sample, zeros in the place of the others."""
+    width = features.shape[1]
+    kept = width - round(width * PRUNED)
+    places = np.argpartition(features, width - kept, axis=1)[:, width - kept :]
+    largest = np.zeros_like(features)
+    np.put_along_axis(largest, places, np.take_along_axis(features, places, axis=1), axis=1)
+    return largest
+
+
+def _sharpening(features: FloatArray, kept: FloatArray) -> FloatArray:
+    """exp(sum of all / sum of those kept), (N, 1)."""
+    whole, part = features.sum(axis=1, keepdims=True), kept.sum(axis=1, keepdims=True)
+    ratio = np.divide(whole, part, out=np.ones_like(whole), where=part != 0)
+    return np.asarray(np.exp(np.clip(ratio, -_STEEPEST, _STEEPEST)))
+
+
+_STEEPEST = 30.0
+"""Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import EvaluationError
 from ..models import Head
 from ..system import FloatArray, IntArray
+from .neighbours import Neighbours
 
-Needs = Literal["logits", "penultimate"]
-"""What a score looks at: every sample has logits, features before the last layer are there where a run stores them."""
+Needs = Literal["logits", "penultimate", "neighbours", "views"]
+"""What a score looks at. Every sample has logits; features before the last layer, and with them neighbours in a bank,
+are there where a run stores them, views where it makes them."""
+
+Arrays = Mapping[str, NDArray[Any]]
+"""What a score has learned from ordinary samples, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +29,25 @@ class Samples:
     Attributes:
         logits: (N, K) float64.
         penultimate: (N, D) float64, or None.
+        views: the same of every view of them, by name.
+        content: (N,) hashes of their content, by which they are told from themselves in a bank; None if unknown.
+        neighbours: their neighbours in the bank, where they have been looked for.
     """
 
     logits: FloatArray
     penultimate: FloatArray | None = None
+    views: Mapping[str, Samples] = field(default_factory=dict)
+    content: NDArray[np.str_] | None = None
+    neighbours: Neighbours | None = None
 
     def __len__(self) -> int:
         """N."""
         return len(self.logits)
+
+    @property
+    def predictions(self) -> IntArray:
+        """(N,) the class of the largest logit."""
+        return np.asarray(self.logits.argmax(axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,38 +65,46 @@ class Ordinary:
     head: Head | None = None
 
 
-Fitted = Callable[[Samples], FloatArray]
-"""From samples to scores (N,) float64, higher = more likely wrong or out of distribution."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """A score by name: reported beside the meta model, which has to beat it.
+    """A score by name: an input of meta models, or reported beside them, which have to beat it.
 
     Attributes:
-        fit: from ordinary samples to the score; raises `MissingExtraError` where a package is missing.
+        fit: from ordinary samples to what it has learned; raises `MissingExtraError` where a package is missing.
+        of: from samples and what was learned to scores (N,) float64, higher = more likely wrong or out of distribution.
         needs: what it looks at.
         summary: what it is, on one line.
         source: where it comes from.
         is_input: meta models look at it, so that adding or changing it changes every fit.
+        is_rival: meta models are compared with it.
     """
 
-    fit: Callable[[Ordinary], Fitted]
+    fit: Callable[[Ordinary], Arrays]
+    of: Callable[[Samples, Arrays], FloatArray]
     needs: Needs
     summary: str
     source: str = ""
     is_input: bool = False
+    is_rival: bool = True
+
+
+def learns_nothing(_ordinary: Ordinary) -> Arrays:
+    """What a score that is the same for every model learns."""
+    return {}
 
 
 def of_logits(
     function: Callable[[ArrayLike], FloatArray], *, summary: str, source: str = "", is_input: bool = False
 ) -> Score:
     """A score that is a function of the logits (N, K) alone."""
-
-    def fit(_ordinary: Ordinary) -> Fitted:
-        return lambda samples: function(samples.logits)
-
-    return Score(fit=fit, needs="logits", summary=summary, source=source, is_input=is_input)
+    return Score(
+        fit=learns_nothing,
+        of=lambda samples, _learned: function(samples.logits),
+        needs="logits",
+        summary=summary,
+        source=source,
+        is_input=is_input,
+    )
 
 
 def penultimate_of(samples: Samples, *, width: int | None = None) -> FloatArray:

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from ..system import Registry
-from . import logits, penultimate
+from collections.abc import Callable
+
+import numpy as np
+
+from ..system import FloatArray, Registry
+from . import logits, penultimate, views
+from .neighbours import Neighbours
 from .penultimate import of_penultimate
-from .score import Needs, Score, of_logits
+from .score import Arrays, Needs, Samples, Score, learns_nothing, of_logits
+
+OVER_VIEWS = "@views"
+"""End of the name of a score that is averaged over a sample and its views."""
 
 TAKEN = (
     *("task", "protocol", "dataset", "split", "sample_id", "content_hash", "label", "prediction", "positive"),
-    *("probability", "meta", "logit_lr", "meta_wrong", "classifier"),
+    *("probability", "meta", "logit_lr", "score_lr", "meta_wrong", "classifier"),
 )
 """What scores stand beside in the tables of an evaluation."""
+
+
+def _of_views(of: Callable[[Samples, Arrays], FloatArray], summary: str, *, is_rival: bool = False) -> Score:
+    return Score(fit=learns_nothing, of=of, needs="views", summary=summary, is_input=True, is_rival=is_rival)
+
+
+def _of_neighbours(
+    distance: Callable[[Neighbours], FloatArray], summary: str, *, source: str = "", is_rival: bool = False
+) -> Score:
+    def of(samples: Samples, _learned: Arrays) -> FloatArray:
+        if samples.neighbours is None:
+            raise ValueError("neighbours have not been looked for")
+        return np.asarray(distance(samples.neighbours))
+
+    return Score(
+        fit=learns_nothing,
+        of=of,
+        needs="neighbours",
+        summary=summary,
+        source=source,
+        is_input=True,
+        is_rival=is_rival,
+    )
+
 
 SCORES: Registry[Score] = Registry(
     "score",
@@ -33,45 +65,83 @@ SCORES: Registry[Score] = Registry(
             source="Liu, Lochman and Zach 2023",
             is_input=True,
         ),
-        "knn": of_penultimate(
-            penultimate.knn,
-            summary="distance to the 50th neighbour among features of unit length",
+        "knn": _of_neighbours(
+            lambda found: found.distances[:, -1],
+            "distance to the 50th neighbour among features of unit length",
             source="Sun, Ming, Zhu, Li 2022",
+            is_rival=True,
         ),
+        "knn_10": _of_neighbours(lambda found: found.distances[:, :10][:, -1], "the same, 10th neighbour"),
+        "knn_1": _of_neighbours(lambda found: found.distances[:, 0], "the same, nearest neighbour"),
+        "class_knn": _of_neighbours(
+            lambda found: found.of_class[:, -1],
+            "distance to the 10th neighbour of the predicted class among features of unit length",
+            is_rival=True,
+        ),
+        "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
         "mahalanobis": of_penultimate(
+            penultimate.class_means,
             penultimate.mahalanobis,
-            summary="half the squared distance to the nearest class mean, shared covariance",
+            summary="squared distance to the nearest class mean, shared covariance",
             source="Lee, Lee, Lee, Shin 2018",
         ),
         "relative_mahalanobis": of_penultimate(
+            penultimate.relative_means,
             penultimate.relative_mahalanobis,
             summary="squared distance to the nearest class mean, less that to the mean of all",
             source="Ren, Fort, Liu et al. 2021",
         ),
         "vim": of_penultimate(
+            penultimate.residual_space,
             penultimate.vim,
             summary="scaled norm outside the principal subspace of 1000, 512 or half the dimensions, plus energy",
             source="Wang, Li, Feng, Zhang 2022",
         ),
         "react": of_penultimate(
+            penultimate.clip,
             penultimate.react,
             summary="energy after features are clipped at their 90th percentile",
             source="Sun, Guo, Li 2021",
+            is_input=True,
         ),
         "ash": of_penultimate(
+            penultimate.last_layer,
             penultimate.ash,
             summary="energy after ASH-S with 65 % pruned",
             source="Djurisic et al. 2023",
+            is_input=True,
         ),
         "scale": of_penultimate(
+            penultimate.last_layer,
             penultimate.scale,
             summary="energy after SCALE with 65 %",
             source="Xu, Chen, Franchi, Yao 2024",
+            is_input=True,
         ),
         "gradnorm": of_penultimate(
+            penultimate.last_layer,
             penultimate.gradnorm,
             summary="minus the L1 norm of the last weight's gradient with a uniform label",
             source="Huang, Geng, Li 2021",
+            is_input=True,
+        ),
+        "feature_norm": of_penultimate(
+            penultimate.last_layer,
+            penultimate.norm,
+            summary="minus the logarithm of the L2 norm of the features",
+            source="Yu et al. 2023",
+            is_input=True,
+        ),
+        "views_probability": _of_views(
+            views.mean_probability, "log(1 - mean over views of p of the predicted class)", is_rival=True
+        ),
+        "views_log_probability": _of_views(
+            views.mean_log_probability, "minus the mean over views of log p of the predicted class"
+        ),
+        "views_entropy": _of_views(views.mean_entropy, "entropy of the mean over views of p"),
+        "views_logits": _of_views(views.logit_variance, "log of the variance of z over views, summed over classes"),
+        "views_features": _of_views(
+            views.feature_disagreement, "1 - mean cosine of the features of a sample and of its views"
         ),
     },
     wanted=Score,
@@ -81,5 +151,5 @@ SCORES: Registry[Score] = Registry(
 
 
 def score_names(needs: Needs) -> list[str]:
-    """The names of the scores that look at logits, or at penultimate features."""
+    """The names of the scores that look at logits, at penultimate features, at neighbours in a bank, or at views."""
     return [name for name in SCORES if SCORES[name].needs == needs]

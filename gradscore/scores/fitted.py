@@ -1,0 +1,171 @@
+"""All scores of a run: fitted once on ordinary samples, then tables of them for any samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import MissingExtraError, StoreError
+from ..system import FloatArray
+from .neighbours import Bank
+from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
+from .table import OVER_VIEWS, SCORES
+
+_BANK = "bank/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedScores:
+    """Scores and what they have learned.
+
+    Attributes:
+        learned: by score, in the order of `SCORES`.
+        bank: ordinary samples to compare with; None where penultimate features are not stored.
+        views: the views that count.
+        notices: sentences for the reader.
+    """
+
+    learned: Mapping[str, Arrays]
+    bank: Bank | None = None
+    views: Sequence[str] = ()
+    notices: list[str] = field(default_factory=list)
+
+    @classmethod
+    def fit(cls, ordinary: Ordinary, *, views: Sequence[str] = ()) -> Self:
+        """Fits every score that the samples allow.
+
+        Args:
+            ordinary: what to fit on; its samples become the bank, where they have penultimate features.
+            views: the views that count.
+
+        Raises:
+            EvaluationError: too few samples, or values that are not finite.
+        """
+        penultimate = ordinary.samples.penultimate
+        there: set[Needs] = {"logits"}
+        if penultimate is not None:
+            there |= {"penultimate", "neighbours"}
+        if views:
+            there.add("views")
+        learned, notices = {}, []
+        for name in SCORES:
+            if SCORES[name].needs not in there or (penultimate is None and name == "views_features"):
+                continue
+            try:
+                learned[name] = SCORES[name].fit(ordinary)
+            except MissingExtraError as error:
+                notices.append(str(error))
+        bank = None
+        if penultimate is not None:
+            bank = Bank.of(penultimate_of(ordinary.samples), ordinary.classes, ordinary.samples.content)
+        return cls(learned=learned, bank=bank, views=tuple(views), notices=list(dict.fromkeys(notices)))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of `table`."""
+        averaged = [name for name in self.learned if SCORES[name].needs != "views"] if self.views else []
+        return [*self.learned, *(name + OVER_VIEWS for name in averaged)]
+
+    @property
+    def rivals(self) -> list[str]:
+        """Those of `names` that meta models are compared with."""
+        return [name for name in self.names if SCORES[plain_name(name)].is_rival]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Those of `names` that meta models look at."""
+        return [name for name in self.names if SCORES[plain_name(name)].is_input]
+
+    def table(self, samples: Samples) -> pd.DataFrame:
+        """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.
+
+        Raises:
+            EvaluationError: features or views that were there when the scores were fitted are missing, or a value is
+                not finite.
+        """
+        if not len(samples):
+            return pd.DataFrame(np.empty((0, len(self.names))), columns=self.names)
+        whole = replace(self._with_neighbours(samples, samples), views={name: samples.views[name] for name in self.views})
+        columns = {name: self._of(name, whole) for name in self.learned}
+        looks = [whole, *(self._with_neighbours(view, samples) for view in whole.views.values())]
+        for name in self.names[len(columns) :]:
+            plain = plain_name(name)
+            columns[name] = np.mean([columns[plain], *(self._of(plain, view) for view in looks[1:])], axis=0)
+        return pd.DataFrame(columns)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that was learned, by name, to be stored."""
+        found: dict[str, NDArray[Any]] = {
+            f"{name}/{array}": values for name, learned in self.learned.items() for array, values in learned.items()
+        }
+        if self.bank is not None:
+            found |= {f"{_BANK}features": self.bank.features, f"{_BANK}classes": self.bank.classes}
+            if self.bank.content is not None:
+                found[f"{_BANK}content"] = _as_bytes(self.bank.content)
+        return found
+
+    def description(self) -> dict[str, Any]:
+        """The rest of it, as plain values."""
+        return {"scores": list(self.learned), "views": list(self.views)}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> Self:
+        """The scores of which `arrays` and `description` were stored.
+
+        Raises:
+            StoreError: they do not fit together, or name scores that are not known here.
+        """
+        names, views = description.get("scores"), description.get("views")
+        if not isinstance(names, list) or not isinstance(views, list):
+            raise StoreError("scores: the description is incomplete")
+        unknown = [name for name in names if name not in SCORES]
+        if unknown:
+            raise StoreError(f"scores: {', '.join(map(repr, unknown))} unknown here; install the package that brings it")
+        learned = {name: dict(_below(f"{name}/", arrays)) for name in names}
+        stored = dict(_below(_BANK, arrays))
+        bank = None
+        if stored:
+            content = stored.get("content")
+            bank = Bank(
+                features=np.asarray(stored["features"], dtype=np.float32),
+                classes=np.asarray(stored["classes"], dtype=np.int64),
+                content=None if content is None else _as_text(content),
+            )
+        return cls(learned=learned, bank=bank, views=tuple(views))
+
+    def _of(self, name: str, samples: Samples) -> FloatArray:
+        return np.asarray(SCORES[name].of(samples, self.learned[name]), dtype=np.float64)
+
+    def _with_neighbours(self, look: Samples, samples: Samples) -> Samples:
+        """A look at samples with its neighbours, among those of the class that is predicted of the samples."""
+        if self.bank is None:
+            return look
+        found = self.bank.neighbours(penultimate_of(look), samples.predictions, samples.content)
+        return replace(look, neighbours=found)
+
+
+def plain_name(name: str) -> str:
+    """The name of a score without what says that it is averaged over views."""
+    return name.removesuffix(OVER_VIEWS)
+
+
+def _below(start: str, arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
+    return ((name.removeprefix(start), values) for name, values in arrays.items() if name.startswith(start))
+
+
+def _as_bytes(texts: NDArray[np.str_]) -> NDArray[np.uint8]:
+    """Texts of ASCII as (N, width) bytes, ended by zeros."""
+    fixed = np.char.encode(np.asarray(texts, dtype=np.str_), "ascii")
+    return np.frombuffer(fixed.tobytes(), dtype=np.uint8).reshape(len(fixed), fixed.itemsize)
+
+
+def _as_text(values: NDArray[Any]) -> NDArray[np.str_]:
+    rows = np.ascontiguousarray(values, dtype=np.uint8)
+    return np.char.decode(rows.view(f"S{rows.shape[1]}")[:, 0], "ascii") if rows.size else np.empty(0, dtype=np.str_)
+
+
