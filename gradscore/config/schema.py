@@ -21,7 +21,7 @@ from ..system import AnchoredPath, Device, Names, NotNegative, Positive, Section
 from .presets import with_preset
 from .yaml_source import explain, parse_settings, read_settings
 
-Protocol = Literal["known", "leave_one_out", "in_dist_only"]
+Protocol = Literal["known", "leave_one_out", "auxiliary", "in_dist_only"]
 
 
 def _known_column(name: str) -> str:
@@ -78,22 +78,19 @@ class ExtractConfig(Section):
 
 
 class MetaConfig(Section):
-    """How the meta models are fitted; cross-validation tries each of the inverse regularisation `strengths`.
+    """How the meta models are fitted.
 
-    `ood: combined` adds a one-class distance and the energy to the log-odds of models fitted on OOD samples.
+    Cross-validation tries each of the inverse regularisation `strengths` of the gradients' coefficients, and each of the
+    `boosts` that scores are multiplied by before they meet the same penalty. `ood` says what OOD models are: `logistic`
+    log-odds, a `sum` of these with scores that do not extrapolate, or `auto`, whichever finds auxiliary sets better that
+    it was not fitted on.
     """
 
-    ood: Literal["logistic", "combined"] = "logistic"
+    ood: Literal["auto", "logistic", "sum"] = "auto"
     cv_folds: Annotated[int, Field(ge=2)] = 5
     seed: int = 0
-    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [
-        0.00001,
-        0.0001,
-        0.001,
-        0.01,
-        0.1,
-        1.0,
-    ]
+    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
+    boosts: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [3.0, 10.0, 30.0]
 
 
 class EvaluateConfig(Section):
@@ -102,7 +99,12 @@ class EvaluateConfig(Section):
     `duplicates: remove` leaves them out of the fits and says so; `error` refuses.
     """
 
-    protocols: Annotated[list[Protocol], Field(min_length=1)] = ["known", "leave_one_out", "in_dist_only"]
+    protocols: Annotated[list[Protocol], Field(min_length=1)] = [
+        "known",
+        "leave_one_out",
+        "auxiliary",
+        "in_dist_only",
+    ]
     seed: int = 0
     duplicates: Literal["remove", "error"] = "remove"
 

@@ -5,6 +5,7 @@ Task `ood`, always with `in_dist.test` as the ordinary samples:
 
 - `known`: every OOD set is split in halves by content hash; one half fits, the other is reported.
 - `leave_one_out`: for every OOD set a model of its own that was fitted on the others.
+- `auxiliary`: fitted on auxiliary sets alone, as one has to who has no OOD samples; every OOD set is reported.
 - `in_dist_only`: no OOD sample is fitted on, only correctly classified ones of `in_dist.fit`.
 
 Auxiliary sets join the fits of the first two and are never reported; a bank neither fits nor is reported. Covariate-
@@ -148,6 +149,8 @@ class _SpecMaker:
             yield self._known()
         if "leave_one_out" in protocols:
             yield from (self._leave_one_out(split) for split in self._targets)
+        if "auxiliary" in protocols:
+            yield self._of_auxiliary()
         if "in_dist_only" in protocols:
             yield self._in_dist_only()
 
@@ -165,6 +168,13 @@ class _SpecMaker:
             return f"ood/leave_one_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
         fit = {split: self._all(split) for split in [FIT, *others]}
         return self._with_both_classes(self._spec("ood", "leave_one_out", name, fit, {name: self._whole(target)}))
+
+    def _of_auxiliary(self) -> MetaModelSpec | str:
+        if not self._auxiliary:
+            return "ood/auxiliary/all: no auxiliary OOD set to fit on; add one to data.ood, such as synthetic:mixup"
+        fit = {split: self._all(split) for split in [FIT, *(each.info.name for each in self._auxiliary)]}
+        reported = {each.info.dataset_name: self._whole(each) for each in self._targets}
+        return self._with_both_classes(self._spec("ood", "auxiliary", "all", fit, reported))
 
     def _in_dist_only(self) -> MetaModelSpec | str:
         reported = {each.info.dataset_name: self._whole(each) for each in self._targets}

@@ -1,28 +1,58 @@
 """Meta models: from feature tables to how likely a prediction is wrong, or a sample out of distribution.
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` and
-`scaling` prepare the columns, `models` and `combined` fit, `cross_validation` chooses the regularisation,
-`explanation` says what moved a score, `files` reads and writes models without pickle.
+`scaling` prepare the columns, gradients and scores in groups; `fitting` fits, along the axes of `rotation`, with
+penalties that `selection` chooses; `models` are what is fitted, `explanation` says what moved a score, `files` reads and
+writes them without pickle.
 """
 
 from __future__ import annotations
 
-from .combined import fit_combined_model
-from .explanation import Driver, contributions, drivers
+from .explanation import Driver, GroupShare, contributions, drivers, group_shares
 from .files import ARRAYS, DESCRIPTION
-from .models import MetaModel, balanced_weights, fit_distance_model, fit_meta_model
+from .fitting import (
+    OF_GRADIENTS,
+    Penalty,
+    Rows,
+    add_stable_scores,
+    balanced_weights,
+    fit_logistic,
+    fit_on_scores,
+    fit_one_class,
+    has_stable_scores,
+)
+from .inputs import SCORE_PREFIX, Inputs, group_of, samples_of
+from .models import MetaModel
 from .probability import at_prevalence
+from .rotation import leading_axes
+from .selection import LEAST_SETS, Choice, choose_penalty, sum_pays
 
 __all__ = [
     "ARRAYS",
     "DESCRIPTION",
+    "LEAST_SETS",
+    "OF_GRADIENTS",
+    "SCORE_PREFIX",
+    "Choice",
     "Driver",
+    "GroupShare",
+    "Inputs",
     "MetaModel",
+    "Penalty",
+    "Rows",
+    "add_stable_scores",
     "at_prevalence",
     "balanced_weights",
+    "choose_penalty",
     "contributions",
     "drivers",
-    "fit_combined_model",
-    "fit_distance_model",
-    "fit_meta_model",
+    "fit_logistic",
+    "fit_on_scores",
+    "fit_one_class",
+    "group_of",
+    "group_shares",
+    "has_stable_scores",
+    "leading_axes",
+    "samples_of",
+    "sum_pays",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +10,20 @@ import pandas as pd
 
 from ..columns import FORWARD
 from ..system import FloatArray
-from .inputs import SCORE_PREFIX
-from .models import ENERGY, MetaModel
+from .inputs import SCORE_PREFIX, Group, group_of
+from .models import MetaModel
 
 LOGITS = "logits"
 """The layer that scores of the logits alone are filed under."""
+
+_MEANING: dict[Group, str] = {
+    "gradients": "the gradients of these layers are unusual",
+    "columns": "the extra columns are unusual",
+    "logits": "the logits are unusual",
+    "penultimate": "the features before the last layer are unusual",
+    "neighbours": "no sample of the bank is near",
+    "views": "views of the sample are unusual, or change the prediction",
+}
 
 
 class Driver(NamedTuple):
@@ -30,35 +40,42 @@ class Driver(NamedTuple):
         return f"{self.layer} {self.statistic}{of} {self.contribution:+.3g}"
 
 
+class GroupShare(NamedTuple):
+    """What a group of inputs adds to the score of a sample, and what that means."""
+
+    group: Group
+    contribution: float
+    meaning: str
+
+
 def contributions(model: MetaModel, frame: pd.DataFrame) -> FloatArray:
     """What each input adds to the score of each sample.
 
-    For log-odds that is coefficient x scaled value, so a row sums to `model.decision` less the intercept; a scaled
-    value of zero is that of the median ordinary sample. For a distance d = z P z it is z_i (P z)_i, and a row sums to
-    the distance. A combined model has the first, the excess of the distance shared out by the second, and the excess of
-    the energy at the input of that name; a row sums to `model.decision` less the intercept.
+    For a linear function that is coefficient x scaled value, so a row sums to `model.decision` less the intercept; a
+    scaled value of zero is that of the median ordinary sample. The standardised logarithm of a distance d = z P z is
+    shared out by z_i (P z)_i, z being the inputs along the axes of the distance.
 
     Args:
         model: the meta model.
         frame: a feature table with its columns, N rows.
 
     Returns:
-        (N, inputs) float64, in the order of `model.inputs`.
+        (N, inputs) float64, in the order of `model.inputs.names`.
 
     Raises:
         EvaluationError: a value that is not finite.
     """
-    scaled, energy = model.scaled(frame)
-    if model.kind == "logistic":
-        return np.asarray(scaled * model.arrays["coefficients"])
-    offsets = scaled - model.arrays["location"]
-    terms = np.asarray((offsets @ model.arrays["precision"]) * offsets)
-    if model.kind == "distance":
-        return terms
-    excess = model.excess(scaled, energy)
-    found = scaled * model.arrays["coefficients"] + terms * (excess[:, 0] / terms.sum(axis=1))[:, None]
-    found[:, model.inputs.index(ENERGY)] += excess[:, 1]
-    return np.asarray(found)
+    scaled = model.inputs.scaled(frame)
+    linear = np.asarray(scaled * model.arrays["coefficients"])
+    if model.kind != "one_class":
+        return linear
+    axes = model.arrays["axes"]
+    offsets = scaled @ axes.T - model.arrays["location"]
+    centred = scaled - model.arrays["location"] @ axes
+    terms = ((offsets @ model.arrays["precision"]) @ axes) * centred
+    whole = terms.sum(axis=1, keepdims=True)
+    shares = np.divide(terms, whole, out=np.zeros_like(terms), where=whole != 0)
+    return np.asarray(linear + shares * model.distance(scaled)[:, None])
 
 
 def drivers(model: MetaModel, frame: pd.DataFrame, *, k: int) -> list[list[Driver]]:
@@ -77,15 +94,31 @@ def drivers(model: MetaModel, frame: pd.DataFrame, *, k: int) -> list[list[Drive
     """
     table = contributions(model, frame)
     order = np.argsort(-np.abs(table), axis=1, kind="stable")[:, :k]
+    names = model.inputs.names
     return [
-        [_driver(model.inputs[place], float(row[place])) for place in places if row[place]]
+        [_driver(names[place], float(row[place])) for place in places if row[place]]
         for row, places in zip(table, order, strict=True)
     ]
 
 
+def group_shares(names: Sequence[str], row: FloatArray) -> list[GroupShare]:
+    """What groups of inputs add to the score of one sample, the strongest first.
+
+    Args:
+        names: of the inputs.
+        row: (inputs,) a row of `contributions`.
+    """
+    totals: dict[Group, float] = {}
+    for name, value in zip(names, row, strict=True):
+        totals[group_of(name)] = totals.get(group_of(name), 0.0) + float(value)
+    ordered = sorted(totals.items(), key=lambda item: -abs(item[1]))
+    return [GroupShare(group, total, _MEANING[group]) for group, total in ordered if total]
+
+
 def _driver(name: str, contribution: float) -> Driver:
     if name.startswith(SCORE_PREFIX):
-        return Driver(LOGITS, name.removeprefix(SCORE_PREFIX), None, contribution)
+        layer = LOGITS if group_of(name) == "logits" else group_of(name)
+        return Driver(layer, name.removeprefix(SCORE_PREFIX), None, contribution)
     loss, _, rest = name.partition("/")
     layer, _, statistic = rest.rpartition("/")
     return Driver(layer, statistic, None if loss == FORWARD else loss, contribution)

@@ -16,14 +16,14 @@ from safetensors.numpy import load, save
 from ..errors import StoreError
 from ..system import write_bytes, write_text
 
-SCHEMA = 2
+SCHEMA = 3
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
-Arrays = dict[str, NDArray[np.float64]]
+Arrays = dict[str, NDArray[Any]]
 
 
-def write_model(folder: Path, arrays: Mapping[str, NDArray[np.float64]], description: Mapping[str, Any]) -> None:
+def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
     """Writes the two files of a model; the description comes last and holds a checksum of the arrays."""
     content = save({name: np.ascontiguousarray(values) for name, values in arrays.items()})
     write_bytes(folder / ARRAYS, content)

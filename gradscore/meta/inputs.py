@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -102,6 +104,14 @@ class Inputs:
     def groups(self) -> list[Group]:
         """The group of each input."""
         return [group_of(name) for name in self.names]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that was learned."""
+        digest = hashlib.sha256("\n".join([*self.columns, *self.names, str(self.scores.description())]).encode())
+        for name, values in sorted({**self.scaling, **self.scores.arrays()}.items()):
+            digest.update(f"{name} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
 
     def scaled(self, frame: pd.DataFrame) -> FloatArray:
         """The inputs (N, D) of a feature table in spreads from the centre of ordinary samples, within +-`LIMIT`.

@@ -1,0 +1,148 @@
+"""The meta models of a run, fitted: what they have in common is found once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..config import MetaConfig
+from ..meta import (
+    LEAST_SETS,
+    OF_GRADIENTS,
+    SCORE_PREFIX,
+    Choice,
+    Inputs,
+    MetaModel,
+    Rows,
+    add_stable_scores,
+    choose_penalty,
+    fit_logistic,
+    fit_on_scores,
+    fit_one_class,
+    has_stable_scores,
+    leading_axes,
+    sum_pays,
+)
+from ..system import FloatArray
+from .preparation import Prepared
+from .protocols import MetaModelSpec, RowMasks
+from .scoring import LOGIT_LR, SCORE_LR, fits_two_classes
+
+
+@dataclass(frozen=True)
+class ModelFit:
+    """A meta model, and models that see less, by the name of their score: what it has to beat."""
+
+    model: MetaModel
+    rivals: dict[str, MetaModel]
+
+
+def rows_of(spec: MetaModelSpec, masks: RowMasks, prepared: Prepared) -> Rows:
+    """The chosen samples of a spec."""
+    splits = [split for split, mask in masks.items() if mask.any()]
+    width = len(prepared.inputs.names)
+    parts = [prepared.scaled(split)[masks[split]] for split in splits]
+    return Rows(
+        scaled=np.concatenate(parts) if parts else np.empty((0, width)),
+        target=np.concatenate([np.zeros(0, dtype=bool), *(spec.positive[split][masks[split]] for split in splits)]),
+        sets=np.concatenate([np.zeros(0, dtype="<U1"), *([split] * int(masks[split].sum()) for split in splits)]),
+    )
+
+
+class ModelFits:
+    """Fits the meta models of a run.
+
+    Axes of the gradient inputs are found, and penalties of OOD models chosen, on `in_dist.fit` and auxiliary sets, where
+    there are at least three of these: nothing of it has seen what any model reports.
+
+    Args:
+        specs: all meta models of the run.
+        prepared: the inputs of its samples.
+        config: the settings.
+    """
+
+    def __init__(self, specs: Sequence[MetaModelSpec], prepared: Prepared, config: MetaConfig) -> None:
+        self._prepared, self._config = prepared, config
+        auxiliary = next((spec for spec in specs if (spec.task, spec.protocol) == ("ood", "auxiliary")), None)
+        self._common: Rows | None = None
+        if auxiliary is not None:
+            common = rows_of(auxiliary, auxiliary.fit, prepared)
+            if len(np.unique(common.sets[common.target])) >= LEAST_SETS:
+                self._common = common
+        self._axes: FloatArray | None = None
+        self._choices: dict[str, Choice] = {}
+        self._sum_pays: bool | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        """What makes the inputs."""
+        return self._prepared.inputs
+
+    def fit(self, spec: MetaModelSpec) -> ModelFit:
+        """Fits the model of a spec and those it has to beat.
+
+        Raises:
+            EvaluationError: samples of one class only, or too few of them.
+        """
+        rows = rows_of(spec, spec.fit, self._prepared)
+        if not fits_two_classes(spec):
+            return ModelFit(fit_one_class(self.inputs, rows.scaled), {})
+        axes = self._axes_of(rows)
+        chosen = self._choice(spec, rows, axes, None)
+        model = fit_logistic(self.inputs, rows, chosen.penalty, axes=axes)
+        if spec.task == "ood" and self._wants_sum(rows, chosen, axes):
+            model = add_stable_scores(model, rows.scaled[~rows.target])
+        return ModelFit(_with_notes(model, chosen.notes()), self._rivals(spec, rows))
+
+    def _rivals(self, spec: MetaModelSpec, rows: Rows) -> dict[str, MetaModel]:
+        found = {}
+        for name, inputs in {LOGIT_LR: self._scores(of_logits=True), SCORE_LR: self._scores(of_logits=False)}.items():
+            if inputs and (name == LOGIT_LR or inputs != self._scores(of_logits=True)):
+                penalty = self._choice(spec, rows, np.eye(0), inputs).penalty
+                found[name] = fit_on_scores(self.inputs, rows, penalty, names=inputs)
+        return found
+
+    def _scores(self, *, of_logits: bool) -> list[str]:
+        groups = dict(zip(self.inputs.names, self.inputs.groups, strict=True))
+        wanted = [name for name, group in groups.items() if group not in OF_GRADIENTS]
+        return [name for name in wanted if groups[name] == "logits"] if of_logits else wanted
+
+    def _axes_of(self, rows: Rows) -> FloatArray:
+        places = np.flatnonzero([group in OF_GRADIENTS for group in self.inputs.groups])
+        if self._common is None:
+            return leading_axes(rows.scaled[:, places])
+        if self._axes is None:
+            self._axes = leading_axes(self._common.scaled[:, places])
+        return self._axes
+
+    def _choice(self, spec: MetaModelSpec, rows: Rows, axes: FloatArray, names: list[str] | None) -> Choice:
+        """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
+        common = self._common if spec.task == "ood" else None
+        if common is None:
+            return self._chosen(rows, axes, names)
+        key = ",".join(names or ["all"])
+        if key not in self._choices:
+            self._choices[key] = self._chosen(common, axes, names)
+        return self._choices[key]
+
+    def _chosen(self, rows: Rows, axes: FloatArray, names: list[str] | None) -> Choice:
+        gradients = np.flatnonzero([group in OF_GRADIENTS for group in self.inputs.groups])
+        along = axes if names is None else np.zeros((0, len(gradients)))
+        return choose_penalty(self.inputs, rows, self._config, axes=along, names=names)
+
+    def _wants_sum(self, rows: Rows, chosen: Choice, axes: FloatArray) -> bool:
+        if self._config.ood != "auto" or not has_stable_scores(self.inputs):
+            return self._config.ood == "sum"
+        common = self._common
+        if common is None:
+            return sum_pays(self.inputs, rows, chosen.penalty, self._config, axes=axes)
+        if self._sum_pays is None:
+            self._sum_pays = sum_pays(self.inputs, common, chosen.penalty, self._config, axes=axes)
+        return self._sum_pays
+
+
+def _with_notes(model: MetaModel, notes: dict[str, Any]) -> MetaModel:
+    return replace(model, notes={**model.notes, **notes})

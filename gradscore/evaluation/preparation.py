@@ -1,0 +1,120 @@
+"""What all meta models of a run share: scores fitted on ordinary samples, and inputs on the scale of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..columns import logit_columns, views_of
+from ..data import BANK, FIT
+from ..meta import Inputs, samples_of
+from ..scores import FittedScores, Ordinary
+from ..store import RunFolder, read_head
+from ..system import FloatArray
+
+MOST_LOST = 0.02
+"""Accuracy that a view may cost the classifier: one that costs more shows it other classes, as mirrored digits do."""
+
+Read = Callable[[str], pd.DataFrame]
+
+
+def frame_reader(run: RunFolder) -> Read:
+    """Reads the feature table of each split once."""
+    frames: dict[str, pd.DataFrame] = {}
+
+    def read(split: str) -> pd.DataFrame:
+        if split not in frames:
+            frames[split] = run.read(split)
+        return frames[split]
+
+    return read
+
+
+class Prepared:
+    """The scaled inputs of the samples of a run, each split computed once.
+
+    Args:
+        inputs: what makes them.
+        read: reads the feature table of a split.
+    """
+
+    def __init__(self, inputs: Inputs, read: Read) -> None:
+        self.inputs, self._read = inputs, read
+        self._scaled: dict[str, FloatArray] = {}
+
+    def scaled(self, split: str) -> FloatArray:
+        """The scaled inputs (N, D) of a split."""
+        if split not in self._scaled:
+            self._scaled[split] = self.inputs.scaled(self._read(split))
+        return self._scaled[split]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The inputs of the meta models of a run, and what a reader should know of them."""
+
+    inputs: Inputs
+    notices: list[str]
+
+
+def prepare(run: RunFolder, read: Read) -> Preparation:
+    """Fits the scores of a run, and the scale of its inputs, on in-distribution samples that nothing else is done with.
+
+    The scale is that of `in_dist.fit`. Scores are fitted on the bank, if there is one, else on `in_dist.fit` as well;
+    samples whose content is in a split that is reported or calibrates are left out of both, and no sample is its own
+    neighbour. Classes are the labels, or predictions where there is none. Views that cost more than `MOST_LOST` of the
+    accuracy on `in_dist.fit` do not count.
+
+    Args:
+        run: a finished run folder.
+        read: reads the feature table of a split.
+
+    Raises:
+        EvaluationError: too few samples, or values that are not finite.
+        StoreError: a damaged file.
+    """
+    splits = {info.name: info for info in run.splits()}
+    used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
+    elsewhere = {value for name in used for value in read(name)["content_hash"]}
+    fit = _without(read(FIT), elsewhere)
+    notices: list[str] = []
+    views = _views(fit, notices)
+    reference = _without(read(BANK), elsewhere) if BANK in splits else fit
+    samples = samples_of(reference)
+    ordinary = Ordinary(
+        samples=samples,
+        classes=reference["label"].where(reference["label"] >= 0, reference["prediction"]).to_numpy(dtype=np.int64),
+        head=None if samples.penultimate is None else read_head(run.path),
+    )
+    if BANK not in splits and samples.penultimate is not None:
+        notices.append(
+            f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples that "
+            "trained the classifier are better ones"
+        )
+    scores = FittedScores.fit(ordinary, views=views)
+    return Preparation(Inputs.fit(fit, scores), [*notices, *scores.notices])
+
+
+def _without(frame: pd.DataFrame, contents: set[str]) -> pd.DataFrame:
+    return frame[~frame["content_hash"].isin(contents)]
+
+
+def _views(fit: pd.DataFrame, notices: list[str]) -> list[str]:
+    """The views that leave the classifier as good as it is, or its predictions as they are where labels are missing."""
+    truth = fit["label"].where(fit["label"] >= 0, fit["prediction"])
+    accuracy = float((fit["prediction"] == truth).mean())
+    kept = []
+    for view in views_of(fit.columns):
+        predictions = fit[logit_columns(fit.columns, view=view)].to_numpy().argmax(axis=1)
+        seen = float((predictions == truth).mean())
+        if seen >= accuracy - MOST_LOST:
+            kept.append(view)
+        else:
+            notices.append(
+                f"view {view!r} does not count: the classifier is right on {seen:.3f} of {FIT} seen so, on "
+                f"{accuracy:.3f} as they are; remove it from features.views"
+            )
+    return kept

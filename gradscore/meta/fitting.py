@@ -1,0 +1,310 @@
+"""Fitting meta models: a logistic regression over groups of inputs, each with a penalty of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.covariance import LedoitWolf
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from ..errors import EvaluationError
+from ..scores import OVER_VIEWS
+from ..system import BoolArray, FloatArray
+from .inputs import SCORE_PREFIX, Inputs
+from .models import MetaModel
+from .rotation import leading_axes
+
+MAX_ITERATIONS = 100
+"""Newton steps of a fit at most; it takes 2 to 8 of them, more for weaker regularisation."""
+
+TOLERANCE = 1e-4
+"""Largest component of the gradient of the mean loss at which a fit ends."""
+
+OF_GRADIENTS = ("gradients", "columns")
+"""The groups of inputs that share the penalty of gradients; those of the others, all scores, share another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The samples that a meta model is fitted on.
+
+    Attributes:
+        scaled: (N, D) their inputs, scaled.
+        target: (N,) bool, True for wrong predictions or OOD samples.
+        sets: (N,) names of the data sets they come from.
+    """
+
+    scaled: FloatArray
+    target: BoolArray
+    sets: NDArray[np.str_]
+
+    def __post_init__(self) -> None:
+        """Checks the shapes."""
+        if not len(self.scaled) == len(self.target) == len(self.sets):
+            raise EvaluationError(
+                f"fit: {len(self.scaled)} rows with a target of {len(self.target)} and sets of {len(self.sets)}"
+            )
+
+    @property
+    def weights(self) -> FloatArray:
+        """(N,) see `balanced_weights`."""
+        return balanced_weights(self.target, self.sets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalty:
+    """How strongly coefficients are held back.
+
+    Attributes:
+        strength: inverse regularisation of the gradients' coefficients (the C of scikit-learn).
+        boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square.
+        gradients: whether gradients take part.
+    """
+
+    strength: float
+    boost: float
+    gradients: bool = True
+
+
+def fit_logistic(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArray | None = None) -> MetaModel:
+    """Fits log-odds that are linear in the scaled inputs.
+
+    Args:
+        inputs: what made the inputs.
+        rows: the samples, of both classes.
+        penalty: how strongly coefficients are held back.
+        axes: (A, G) axes of the G gradient inputs to fit along; found in these rows if None.
+
+    Returns:
+        The model; its notes say the penalty, whether the fit converged, and how many samples there were.
+
+    Raises:
+        EvaluationError: samples of one class only.
+    """
+    return _Frame.of(inputs, rows, axes).fitted(rows, penalty).model(inputs, rows)
+
+
+def fit_on_scores(inputs: Inputs, rows: Rows, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
+    """Fits log-odds that see nothing but some scores: what meta models gain over it, they gain by the rest.
+
+    Args:
+        inputs: what made the inputs.
+        rows: the samples, of both classes.
+        penalty: `strength` and `boost`.
+        names: of the inputs that count.
+    """
+    frame = _Frame.of(inputs, rows, np.eye(0, len(_places(inputs, gradients=True))))
+    frame = replace(frame, scores=np.flatnonzero(np.isin(inputs.names, list(names))))
+    return frame.fitted(rows, penalty).model(inputs, rows)
+
+
+def add_stable_scores(model: MetaModel, ordinary: FloatArray) -> MetaModel:
+    """Adds to standardised log-odds what does not extrapolate: the distance to neighbours, and ASH.
+
+    A linear model trusts its coefficients far from all it has seen; these scores are bounded or grow with distance.
+
+    Args:
+        model: `logistic`.
+        ordinary: (N, D) scaled inputs of ordinary samples, by which all parts are standardised.
+
+    Returns:
+        The sum; its inputs must have those scores (`has_stable_scores`).
+
+    Raises:
+        EvaluationError: ordinary samples do not differ in a part.
+    """
+    coefficients, intercept = _standardised(model.arrays["coefficients"], ordinary)
+    for name in _stable(model.inputs):
+        more, shift = _standardised(np.isin(model.inputs.names, [name]).astype(np.float64), ordinary)
+        coefficients, intercept = coefficients + more, intercept + shift
+    arrays = {"coefficients": coefficients, "intercept": np.array([intercept])}
+    return replace(model, kind="sum", arrays=arrays)
+
+
+def has_stable_scores(inputs: Inputs) -> bool:
+    """Whether `add_stable_scores` has anything to add."""
+    return bool(_stable(inputs))
+
+
+def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
+    """Fits a model that has seen ordinary samples alone: energy, neighbours, and a distance of gradients.
+
+    Each part is standardised on ordinary samples and all count the same. The distance is a logarithmic Mahalanobis
+    distance along the leading axes of the gradient inputs; to standardise it, every sample is measured with a distance
+    fitted on the other half of them.
+
+    Source: Ledoit and Wolf 2004, for the shrinkage of the covariance.
+
+    Args:
+        inputs: what made the inputs.
+        ordinary: (N, D) scaled inputs of ordinary samples, N >= 4.
+
+    Raises:
+        EvaluationError: fewer samples, or samples that do not differ.
+    """
+    if len(ordinary) < 4:
+        raise EvaluationError(f"fit: a distance needs at least 4 ordinary samples, got {len(ordinary)}")
+    places = _places(inputs, gradients=True)
+    gradients = ordinary[:, places]
+    if not gradients.any():
+        raise EvaluationError("fit: every feature of the ordinary samples is constant; nothing to measure a distance by")
+    axes = leading_axes(gradients)
+    along = gradients @ axes.T
+    logarithms = _held_out(along)
+    spread = logarithms.std()
+    if not spread > 0:
+        raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
+    estimate = LedoitWolf().fit(along)
+    coefficients, intercept = np.zeros(len(inputs.names)), 0.0
+    for name in _one_class(inputs):
+        more, shift = _standardised(np.isin(inputs.names, [name]).astype(np.float64), ordinary)
+        coefficients, intercept = coefficients + more, intercept + shift
+    whole = np.zeros((len(axes), len(inputs.names)))
+    whole[:, places] = axes
+    return MetaModel(
+        kind="one_class",
+        inputs=inputs,
+        arrays={
+            "coefficients": coefficients,
+            "intercept": np.array([intercept]),
+            "axes": whole,
+            "location": np.asarray(estimate.location_),
+            "precision": np.asarray(estimate.precision_),
+            "logarithm": np.array([logarithms.mean(), spread]),
+        },
+        notes={"shrinkage": float(estimate.shrinkage_), "n": len(ordinary), "n_positive": 0},
+    )
+
+
+def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
+    """Weights by which both classes count the same, and within each class every one of its `sets` the same.
+
+    Args:
+        target: (N,) bool.
+        sets: (N,) names of the data sets the samples come from.
+
+    Returns:
+        (N,) float64 with sum N.
+    """
+    pairs = pd.DataFrame({"target": np.asarray(target).astype(bool), "set": np.asarray(sets)})
+    members = pairs.groupby(["target", "set"])["set"].transform("size")
+    sets_of_class = pairs.groupby("target")["set"].transform("nunique")
+    classes = pairs["target"].nunique()
+    return np.asarray(len(pairs) / (members * sets_of_class * classes), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """The axes that regressions see: leading ones of gradients, and scores as they are."""
+
+    gradients: NDArray[np.intp]
+    scores: NDArray[np.intp]
+    axes: FloatArray
+
+    @classmethod
+    def of(cls, inputs: Inputs, rows: Rows, axes: FloatArray | None) -> _Frame:
+        places = _places(inputs, gradients=True)
+        found = leading_axes(rows.scaled[:, places]) if axes is None else axes
+        return cls(gradients=places, scores=_places(inputs, gradients=False), axes=found)
+
+    def along(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Scaled inputs along the axes of gradients (N, A), and scores (N, S)."""
+        return scaled[:, self.gradients] @ self.axes.T, scaled[:, self.scores]
+
+    def fitted(self, rows: Rows, penalty: Penalty) -> _Regression:
+        if rows.target.all() or not rows.target.any():
+            raise EvaluationError(
+                f"fit: wanted samples of two classes, got {int(rows.target.sum())} positive of {len(rows.target)}"
+            )
+        x = joined(*self.along(rows.scaled), penalty)
+        return _Regression(self, penalty, regress(x, rows.target, rows.weights, penalty.strength))
+
+
+@dataclass(frozen=True)
+class _Regression:
+    frame: _Frame
+    penalty: Penalty
+    solver: LogisticRegression
+
+    def model(self, inputs: Inputs, rows: Rows) -> MetaModel:
+        """The same function of the scaled inputs: every step is linear, so one vector of coefficients says it."""
+        found = self.solver.coef_[0]
+        count = len(self.frame.axes) if self.penalty.gradients else 0
+        coefficients = np.zeros(len(inputs.names))
+        if count:
+            coefficients[self.frame.gradients] = found[:count] @ self.frame.axes
+        coefficients[self.frame.scores] = found[count:] * self.penalty.boost
+        return MetaModel(
+            kind="logistic",
+            inputs=inputs,
+            arrays={"coefficients": coefficients, "intercept": np.asarray(self.solver.intercept_, dtype=np.float64)},
+            notes={
+                "strength": self.penalty.strength,
+                "boost": self.penalty.boost,
+                "gradients": self.penalty.gradients,
+                "converged": int(np.max(self.solver.n_iter_)) < MAX_ITERATIONS,
+                "n": len(rows.target),
+                "n_positive": int(rows.target.sum()),
+            },
+        )
+
+
+def joined(gradients: FloatArray, scores: FloatArray, penalty: Penalty) -> FloatArray:
+    """What a regression with a penalty sees: (N, A + S)."""
+    return np.hstack([gradients, scores * penalty.boost] if penalty.gradients else [scores * penalty.boost])
+
+
+def regress(
+    x: FloatArray, target: BoolArray, weights: FloatArray, strength: float, *, start: LogisticRegression | None = None
+) -> LogisticRegression:
+    """A logistic regression with this inverse regularisation; `start` is one to go on from."""
+    solver = start or LogisticRegression(
+        max_iter=MAX_ITERATIONS, solver="newton-cholesky", tol=TOLERANCE, warm_start=True
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say it
+        return solver.set_params(C=strength).fit(x, target, sample_weight=weights)
+
+
+def _places(inputs: Inputs, *, gradients: bool) -> NDArray[np.intp]:
+    return np.flatnonzero([(group in OF_GRADIENTS) == gradients for group in inputs.groups])
+
+
+def _stable(inputs: Inputs) -> list[str]:
+    return [name for name in (_best_look(inputs, "knn"), _best_look(inputs, "ash")) if name is not None]
+
+
+def _one_class(inputs: Inputs) -> list[str]:
+    return [name for name in (_best_look(inputs, "energy"), _best_look(inputs, "knn")) if name is not None]
+
+
+def _best_look(inputs: Inputs, score: str) -> str | None:
+    """The input that is a score, over views where there are some."""
+    wanted = (f"{SCORE_PREFIX}{score}{OVER_VIEWS}", f"{SCORE_PREFIX}{score}")
+    return next((name for name in wanted if name in inputs.names), None)
+
+
+def _standardised(coefficients: FloatArray, ordinary: FloatArray) -> tuple[FloatArray, float]:
+    """Coefficients and intercept of a linear function, standardised on ordinary samples."""
+    values = (ordinary * coefficients).sum(axis=1)
+    spread = values.std()
+    if not spread > 0:
+        raise EvaluationError("fit: ordinary samples do not differ in what is summed up; use meta.ood=logistic")
+    return coefficients / spread, float(-values.mean() / spread)
+
+
+def _held_out(along: FloatArray) -> FloatArray:
+    """Logarithm of every sample's squared distance (N,) from the other half of the samples, every second one."""
+    found = np.empty(len(along))
+    for start in (0, 1):
+        estimate = LedoitWolf().fit(along[1 - start :: 2])
+        offsets = along[start::2] - estimate.location_
+        squared = ((offsets @ estimate.precision_) * offsets).sum(axis=1)
+        found[start::2] = np.log(np.maximum(squared, np.finfo(np.float64).tiny))
+    return found
