@@ -13,8 +13,8 @@ from torch import nn
 
 from ..columns import feature_columns, logit_columns
 from ..config import Config
-from ..data import CALIBRATION, FIT, TEST, BadSample
-from ..errors import BundleError, EvaluationError
+from ..data import TEST, BadSample
+from ..errors import BundleError
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import MetaModel, contributions
@@ -22,7 +22,7 @@ from ..models import build_model, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
-from .conformal import threshold
+from .calibration import calibrated, calibration_frame
 
 SELF_TEST_IMAGES = 8
 """Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -45,8 +45,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
     Args:
         run: a finished run folder; its data and its checkpoint must be there.
-        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected, shared equally
-            by the detectors.
+        alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
+            over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle.
         trust_code: allow a `python:` model, whose code is run.
 
@@ -55,7 +55,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
     Raises:
         BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
-        EvaluationError: too few calibration samples; the message says how many are needed.
+        EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
+            or none with a label.
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
@@ -63,7 +64,7 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     if config.model.checkpoint is None and not with_weights:
         raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
     model = _model_of(run, trust_code=trust_code)
-    frame, notices = _calibration_frame(run)
+    frame, notices = calibration_frame(run)
     columns = [*logit_columns(frame.columns), *feature_columns(frame.columns)]
     fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
     wanted = {name: found for name, found in fitted.items() if found is not None}
@@ -72,9 +73,7 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     notices += [
         f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in fitted if name not in wanted
     ]
-    detectors = {
-        name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
-    }
+    detectors = calibrated(wanted, frame, alpha=alpha)
     means = run_means(run)
     test, in_pairs = _self_test(config, model, columns, means)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
@@ -128,35 +127,9 @@ def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
     return model
 
 
-def _calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
-    if CALIBRATION not in {info.name for info in run.splits()}:
-        frame = run.read(TEST)
-        return frame, [
-            f"calibrated on the {len(frame)} samples of {TEST}, since data.in_dist.calibration is not set: use other "
-            "samples to measure how often it rejects"
-        ]
-    frame = run.read(CALIBRATION)
-    copies = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
-    kept = frame[~copies].reset_index(drop=True)
-    lost = int(copies.sum())
-    return kept, [f"{lost} calibration samples were left out as copies of samples of {FIT}"] if lost else []
-
-
 def _meta_model(run: RunFolder, places: list[str]) -> tuple[MetaModel, str] | None:
     found = next((place for place in places if (run.meta_path / place).is_dir()), None)
     return None if found is None else (MetaModel.load(run.meta_path / found), found.split("/")[1])
-
-
-def _calibrated(name: str, model: MetaModel, protocol: str, *, frame: pd.DataFrame, alpha: float) -> Detector:
-    """A detector calibrated on the samples for which firing is a false alarm."""
-    ordinary = frame if name == "ood" else frame[frame["correct"].fillna(False).to_numpy(dtype=bool)]
-    scores = np.sort(model.decision(ordinary))
-    try:
-        limit = threshold(scores, alpha)
-    except EvaluationError as error:
-        what = "in-distribution" if name == "ood" else "correctly predicted in-distribution"
-        raise EvaluationError(f"detector '{name}', calibrated on {what} samples: {error}") from None
-    return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
 
 
 def batch_notices(
@@ -222,6 +195,6 @@ def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
     return {
         "run": Path(run.path).absolute().name,
         "data": {name: entry["fingerprint"] for name, entry in data.items()},
-        "calibration": {"split": str(frame["split"].iloc[0]) if len(frame) else CALIBRATION, "samples": len(frame)},
+        "calibration": {"split": str(frame["split"].iloc[0]), "samples": len(frame)},
         "accuracy": {name: entry["accuracy"] for name, entry in run.manifest["splits"].items() if entry["accuracy"]},
     }
