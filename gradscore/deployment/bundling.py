@@ -15,6 +15,7 @@ from ..columns import feature_columns, logit_columns
 from ..config import Config
 from ..data import TEST, BadSample
 from ..errors import BundleError
+from ..evaluation import FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import MetaModel, contributions
@@ -56,7 +57,7 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     Raises:
         BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
         EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
-            or none with a label.
+            or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
@@ -66,7 +67,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     model = _model_of(run, trust_code=trust_code)
     frame, notices = calibration_frame(run)
     columns = [*logit_columns(frame.columns), *feature_columns(frame.columns)]
-    fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
+    identities = FitIdentities(run, specs_of(run))
+    fitted = {name: _meta_model(run, places, identities) for name, places in _CANDIDATES.items()}
     wanted = {name: found for name, found in fitted.items() if found is not None}
     if not wanted:
         raise BundleError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
@@ -127,9 +129,10 @@ def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
     return model
 
 
-def _meta_model(run: RunFolder, places: list[str]) -> tuple[MetaModel, str] | None:
-    found = next((place for place in places if (run.meta_path / place).is_dir()), None)
-    return None if found is None else (MetaModel.load(run.meta_path / found), found.split("/")[1])
+def _meta_model(run: RunFolder, places: list[str], identities: FitIdentities) -> tuple[MetaModel, str] | None:
+    wanted = filter(identities.asks_for, places)
+    found = next((place for place in wanted if (run.meta_path / place).is_dir()), None)
+    return None if found is None else (identities.load(found), found.split("/")[1])
 
 
 def batch_notices(
