@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import EvaluationError
 from ..meta import MetaModel, balanced_weights
 from ..store import RunFolder, differences
-from ..system import sha256
+from ..system import Influence, settings_of, sha256
 from .protocols import MetaModelSpec, MetaModelSpecs
 from .scoring import fits_two_classes
 
@@ -52,9 +52,8 @@ class FitIdentities:
         if fits_two_classes(spec):
             sets = np.concatenate([[split] * int(spec.fit[split].sum()) for split in splits])
             identity["weights"] = sha256(balanced_weights(target, sets).tobytes())
-            identity["meta"] = self._run.config.meta.model_dump(
-                mode="json", exclude=set() if spec.task == "ood" else {"ood"}
-            )
+            settings = settings_of(self._run.config.meta, Influence.MODELS)
+            identity["meta"] = settings if spec.task == "ood" else {**settings, "ood": None}
         return identity
 
     def noted(self, model: MetaModel, spec: MetaModelSpec) -> MetaModel:

@@ -123,7 +123,7 @@ def check_target(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None
     """
     if (path / MANIFEST).exists():
         manifest = read_manifest(path)
-        check_same_inputs(path, manifest, inputs)
+        check_same_inputs(path, manifest, inputs, complete=is_complete(path, manifest))
         return manifest
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")

@@ -1,5 +1,6 @@
 """Extraction end to end on a small model: values against autograd, interruption, refusal, bad input."""
 
+import json
 import os
 import shutil
 import signal
@@ -245,10 +246,19 @@ def test_a_part_that_went_missing_is_made_again(whole: Path, tmp_path: Path) -> 
     assert part_bytes(whole) == before
 
 
+def test_a_part_that_went_missing_is_not_made_again_by_other_versions(whole: Path, tmp_path: Path) -> None:
+    (whole / "features/in_dist.test/part-00001.parquet").unlink()
+    manifest = json.loads((whole / "manifest.json").read_text())
+    (whole / "manifest.json").write_text(json.dumps({**manifest, "versions": {**manifest["versions"], "torch": "1.0"}}))
+    with pytest.raises(StoreError, match=r"versions\.torch was .1\.0., is now"):
+        run(make_config(tmp_path), out=whole)
+
+
 OTHER_INPUTS = {
     "weights": ({"extract": {"seed": 1}}, r"model\.weights_sha256"),
     "statistics": ({"features": {"statistics": ["max"]}}, r"features\.statistics"),
     "parameters": ({"features": {"parameters": ["3.*"]}}, r"features\.groups\.0\.weight"),
+    "precision": ({"features": {"autocast": "bf16"}}, r"features\.autocast was null, is now .bf16"),
     "preprocessing": ({"preprocessing": {"mean": [0.5], "std": [0.5]}}, r"preprocessing\.mean was null"),
     "part size": ({"extract": {"part_size": 7}}, r"extract\.part_size was 6, is now 7"),
     "batch size": ({"extract": {"batch_size": 5}}, r"extract\.batch_size was 4, is now 5"),
