@@ -17,7 +17,19 @@ from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig
 from ..errors import ConfigError
 from ..models import CodeSource, ModelConfig
-from ..system import AnchoredPath, Device, Names, NotNegative, Positive, Section, closest, without_repeats
+from ..system import (
+    AnchoredPath,
+    Device,
+    Elsewhere,
+    InFeatures,
+    InModels,
+    Names,
+    NotNegative,
+    Positive,
+    Section,
+    closest,
+    without_repeats,
+)
 from .presets import with_preset
 from .yaml_source import explain, parse_settings, read_settings
 
@@ -47,15 +59,15 @@ class FeaturesConfig(Section):
     where there are views, or a bank (`data.in_dist.bank`).
     """
 
-    preset: str | None = None
-    losses: Names = ["pseudo_label", "uniform"]
-    statistics: Names = ["max", "min", "mean", "std", "l1", "l2"]
-    parameters: Names = ["*"]
-    granularity: Literal["parameter", "module", "model"] = "parameter"
-    columns: Columns = []
-    penultimate: bool | str = False
-    views: Views = []
-    autocast: Literal["bf16", "fp16"] | None = None
+    preset: Elsewhere[str | None] = None
+    losses: InFeatures[Names] = ["pseudo_label", "uniform"]
+    statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
+    parameters: InFeatures[Names] = ["*"]
+    granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
+    columns: InFeatures[Columns] = []
+    penultimate: InFeatures[bool | str] = False
+    views: InFeatures[Views] = []
+    autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -69,12 +81,12 @@ class FeaturesConfig(Section):
 class ExtractConfig(Section):
     """How features are computed; only `batch_size` and `device` may move their last bits."""
 
-    batch_size: Positive = 64
-    workers: NotNegative = 0
-    device: Device = "auto"
-    on_error: Literal["fail", "skip"] = "fail"
-    part_size: Positive = 1024
-    seed: int = 0
+    batch_size: InFeatures[Positive] = 64
+    workers: Elsewhere[NotNegative] = 0
+    device: InFeatures[Device] = "auto"
+    on_error: InFeatures[Literal["fail", "skip"]] = "fail"
+    part_size: InFeatures[Positive] = 1024
+    seed: InFeatures[int] = 0
 
 
 class MetaConfig(Section):
@@ -83,10 +95,10 @@ class MetaConfig(Section):
     `ood: combined` adds a one-class distance and the energy to the log-odds of models fitted on OOD samples.
     """
 
-    ood: Literal["logistic", "combined"] = "logistic"
-    cv_folds: Annotated[int, Field(ge=2)] = 5
-    seed: int = 0
-    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [
+    ood: InModels[Literal["logistic", "combined"]] = "logistic"
+    cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
+    seed: InModels[int] = 0
+    strengths: InModels[Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]] = [
         0.00001,
         0.0001,
         0.001,
@@ -102,9 +114,9 @@ class EvaluateConfig(Section):
     `duplicates: remove` leaves them out of the fits and says so; `error` refuses.
     """
 
-    protocols: Annotated[list[Protocol], Field(min_length=1)] = ["known", "leave_one_out", "in_dist_only"]
-    seed: int = 0
-    duplicates: Literal["remove", "error"] = "remove"
+    protocols: Elsewhere[Annotated[list[Protocol], Field(min_length=1)]] = ["known", "leave_one_out", "in_dist_only"]
+    seed: Elsewhere[int] = 0
+    duplicates: Elsewhere[Literal["remove", "error"]] = "remove"
 
 
 class Config(Section):
@@ -117,7 +129,7 @@ class Config(Section):
     extract: ExtractConfig = ExtractConfig()
     meta: MetaConfig = MetaConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
-    run: AnchoredPath
+    run: Elsewhere[AnchoredPath]
 
     @model_validator(mode="before")
     @classmethod

@@ -50,7 +50,7 @@ class Detector:
     Attributes:
         model: the meta model.
         protocol: what it was fitted on, see `gradscore.evaluation.protocols`.
-        calibration: (n,) its scores of the calibration samples, ascending.
+        calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
         threshold: a score above it fires.
     """
 
@@ -93,7 +93,8 @@ class Bundle:
         preprocessing: from raw pixels to model inputs.
         features: what is computed of a sample.
         columns: names of the values of a sample, in order: logits, penultimate features, views, features.
-        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected.
+        alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average over
+            calibrations.
         detectors: by name, in the order of `DETECTORS`.
         self_test: known answers.
         weights: the weights, if they are inside.

@@ -13,8 +13,9 @@ from torch import nn
 
 from ..columns import META_COLUMNS
 from ..config import Config
-from ..data import CALIBRATION, FIT, TEST, BadSample, open_views
-from ..errors import BundleError, EvaluationError
+from ..data import TEST, BadSample, open_views
+from ..errors import BundleError
+from ..evaluation import FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import MetaModel, contributions
@@ -22,7 +23,7 @@ from ..models import build_model, find_last_layer, group_parameters, weights_sha
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
-from .conformal import threshold
+from .calibration import calibrated, calibration_frame
 
 SELF_TEST_IMAGES = 8
 """Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -45,8 +46,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
     Args:
         run: a finished run folder; its data and its checkpoint must be there.
-        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected, shared equally
-            by the detectors.
+        alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
+            over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle.
         trust_code: allow a `python:` model and views, whose code is run.
 
@@ -55,7 +56,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
     Raises:
         BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
-        EvaluationError: too few calibration samples; the message says how many are needed.
+        EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
+            or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
@@ -63,18 +65,17 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     if config.model.checkpoint is None and not with_weights:
         raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
     model = _model_of(run, trust_code=trust_code)
-    frame, notices = _calibration_frame(run)
+    frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
-    fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
+    identities = FitIdentities(run, specs_of(run))
+    fitted = {name: _meta_model(run, places, identities) for name, places in _CANDIDATES.items()}
     wanted = {name: found for name, found in fitted.items() if found is not None}
     if not wanted:
         raise BundleError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     notices += [
         f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in fitted if name not in wanted
     ]
-    detectors = {
-        name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
-    }
+    detectors = calibrated(wanted, frame, alpha=alpha)
     means = run_means(run)
     extractor = feature_extractor(model, config, means, trust_code=trust_code)
     test, in_pairs = _self_test(config, extractor, columns)
@@ -142,35 +143,10 @@ def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
     return model
 
 
-def _calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
-    if CALIBRATION not in {info.name for info in run.splits()}:
-        frame = run.read(TEST)
-        return frame, [
-            f"calibrated on the {len(frame)} samples of {TEST}, since data.in_dist.calibration is not set: use other "
-            "samples to measure how often it rejects"
-        ]
-    frame = run.read(CALIBRATION)
-    copies = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
-    kept = frame[~copies].reset_index(drop=True)
-    lost = int(copies.sum())
-    return kept, [f"{lost} calibration samples were left out as copies of samples of {FIT}"] if lost else []
-
-
-def _meta_model(run: RunFolder, places: list[str]) -> tuple[MetaModel, str] | None:
-    found = next((place for place in places if (run.meta_path / place).is_dir()), None)
-    return None if found is None else (MetaModel.load(run.meta_path / found), found.split("/")[1])
-
-
-def _calibrated(name: str, model: MetaModel, protocol: str, *, frame: pd.DataFrame, alpha: float) -> Detector:
-    """A detector calibrated on the samples for which firing is a false alarm."""
-    ordinary = frame if name == "ood" else frame[frame["correct"].fillna(False).to_numpy(dtype=bool)]
-    scores = np.sort(model.decision(ordinary))
-    try:
-        limit = threshold(scores, alpha)
-    except EvaluationError as error:
-        what = "in-distribution" if name == "ood" else "correctly predicted in-distribution"
-        raise EvaluationError(f"detector '{name}', calibrated on {what} samples: {error}") from None
-    return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
+def _meta_model(run: RunFolder, places: list[str], identities: FitIdentities) -> tuple[MetaModel, str] | None:
+    wanted = filter(identities.asks_for, places)
+    found = next((place for place in wanted if (run.meta_path / place).is_dir()), None)
+    return None if found is None else (identities.load(found), found.split("/")[1])
 
 
 def batch_notices(
@@ -233,6 +209,6 @@ def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
     return {
         "run": Path(run.path).absolute().name,
         "data": {name: entry["fingerprint"] for name, entry in data.items()},
-        "calibration": {"split": str(frame["split"].iloc[0]) if len(frame) else CALIBRATION, "samples": len(frame)},
+        "calibration": {"split": str(frame["split"].iloc[0]), "samples": len(frame)},
         "accuracy": {name: entry["accuracy"] for name, entry in run.manifest["splits"].items() if entry["accuracy"]},
     }

@@ -1,8 +1,8 @@
 """How good the scores are: protocols, figures of merit and their intervals.
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
-`protocols` says which samples fit and which are reported, `scoring` scores them, beside `free_scores`, and `records`
-turns scores into figures;
+`protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
+them, beside `free_scores`, and `records` turns scores into figures;
 `metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls` and `duplicates` look for mistakes,
 `run_comparison` compares runs.
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 from .calibration import reliability
 from .controls import in_words, permuted_labels
 from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
+from .fit_identity import FitIdentities
 from .metrics import auroc
 from .records import CLASSIFIER, FEW, GAIN, Record, is_group
-from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run
+from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
 from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import positive_of, read_scores
 from .scoring import LOGIT_LR
@@ -28,6 +29,7 @@ __all__ = [
     "Compared",
     "Comparison",
     "EvaluationReport",
+    "FitIdentities",
     "FitReport",
     "Fitted",
     "Record",
@@ -44,5 +46,6 @@ __all__ = [
     "read_scores",
     "reliability",
     "risk_coverage",
+    "specs_of",
     "unpaired_delong",
 ]

@@ -18,6 +18,7 @@ from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance
 from ..store import RunFolder
 from ..system import BoolArray, only_writer, write_text
 from . import duplicates
+from .fit_identity import FitIdentities
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
@@ -50,12 +51,14 @@ class EvaluationReport:
         records: those of `metrics.json`.
         notices: what a reader should know.
         path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
+        models: the meta models that scored, as `<task>/<protocol>/<name>`.
         scores: the table of `scores.parquet`, see `score_table`.
     """
 
     records: list[Record]
     notices: list[str]
     path: Path
+    models: list[str]
     scores: pd.DataFrame
 
 
@@ -63,6 +66,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
     """Fits every meta model of a run and writes them to `meta/<task>/<protocol>/<name>/`.
 
     Those fitted on two classes have a logistic regression on the logit baselines alone beside them, in `logit_lr/`.
+    Each says in its notes what it was fitted on (see `fit_identity`); models that the configuration no longer asks for
+    are removed.
 
     Args:
         run: a finished run folder.
@@ -77,9 +82,11 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
     """
     found = specs_of(run)
     read = frame_reader(run)
+    identities = FitIdentities(run, found)
     models: list[Fitted] = []
     skipped = list(found.skipped)
     with only_writer(run.path):
+        _remove_unwanted(run.meta_path, identities)
         for spec in found.specs:
             if progress is not None:
                 progress(spec.label)
@@ -91,6 +98,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
             shutil.rmtree(folder, ignore_errors=True)
+            model = identities.noted(model, spec)
             model.save(folder)
             if fits_two_classes(spec):
                 _fitted_on_logits(spec, read=read, run=run).save(folder / LOGIT_LR)
@@ -110,13 +118,18 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         Its records are those of `score_records`, then those of `group_records`.
 
     Raises:
-        EvaluationError: the run holds nothing to report on, or a value that is not finite.
+        EvaluationError: the run holds nothing to report on, a value is not finite, or a meta model was fitted with
+            other samples or settings than the run has now.
         StoreError: no meta models, or a damaged file.
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     found = specs_of(run)
     scorer = ScoreTables(run, frame_reader(run))
+    identities = FitIdentities(run, found)
+    fitted = [spec for spec in found.specs if scorer.has_model(spec)]
+    for spec in fitted:
+        identities.load(spec.label)
     wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
     notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *found.skipped]
     notices += [
@@ -124,7 +137,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         for spec in found.specs
         if not scorer.has_model(spec)
     ]
-    tables = [scorer.table(spec, wrong=wrong) for spec in found.specs if scorer.has_model(spec)]
+    tables = [scorer.table(spec, wrong=wrong) for spec in fitted]
     if not tables:
         raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
     table = pd.concat(tables, ignore_index=True)
@@ -135,7 +148,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     entries = [record.entry() for record in records]
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
-    return EvaluationReport(records, notices, path, table)
+    return EvaluationReport(records, notices, path, [spec.label for spec in fitted], table)
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:
@@ -147,6 +160,13 @@ def ood_groups(run: RunFolder) -> dict[str, list[str]]:
             groups.setdefault(info.group, []).append(info.dataset_name)
     everything = [info.dataset_name for info in sets]
     return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
+
+
+def _remove_unwanted(meta: Path, identities: FitIdentities) -> None:
+    """Removes models that an earlier configuration asked for."""
+    for folder in meta.glob("*/*/*"):
+        if folder.is_dir() and not identities.asks_for(folder.relative_to(meta).as_posix()):
+            shutil.rmtree(folder)
 
 
 def _model_notices(scorer: ScoreTables, run: RunFolder) -> list[str]:

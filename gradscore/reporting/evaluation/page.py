@@ -64,7 +64,8 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> li
     heat_maps: list[Plot] = []
     remarks = []
     for name, (task, protocol, title) in sources.items():
-        models = _models(run.meta_path / task / protocol)
+        labels = [label for label in evaluation.models if label.startswith(f"{task}/{protocol}/")]
+        models = [MetaModel.load(run.meta_path / label) for label in sorted(labels)]
         heat_maps += weight_plots(models, name=name, title=title)
         share = share_of_logits(models)
         if share is not None:
@@ -76,10 +77,6 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> li
         Part(title="What the meta model uses", remark=" ".join(remarks), plots=heat_maps),
     ]
     return [part for part in found if part.plots]
-
-
-def _models(folder: Path) -> list[MetaModel]:
-    return [MetaModel.load(path) for path in sorted(folder.glob("*")) if path.is_dir()]
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
