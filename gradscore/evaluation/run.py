@@ -17,7 +17,8 @@ from ..errors import EvaluationError, StoreError
 from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance_model, fit_meta_model
 from ..store import RunFolder
 from ..system import BoolArray, only_writer, write_text
-from . import duplicates
+from . import duplicates, near_duplicates
+from .near_duplicates import NearDuplicates
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
@@ -51,12 +52,14 @@ class EvaluationReport:
         notices: what a reader should know.
         path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
         scores: the table of `scores.parquet`, see `score_table`.
+        near_duplicates: reported images that are nearly images of `in_dist.fit`.
     """
 
     records: list[Record]
     notices: list[str]
     path: Path
     scores: pd.DataFrame
+    near_duplicates: NearDuplicates
 
 
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
@@ -75,7 +78,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         EvaluationError: not a single model can be fitted.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
-    found = specs_of(run)
+    near = near_duplicates_to_leave_out(run)
+    found = specs_of(run, near=near)
     read = frame_reader(run)
     models: list[Fitted] = []
     skipped = list(found.skipped)
@@ -97,7 +101,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    return FitReport(models, skipped, [*_class_notices(run), *duplicates.in_words(found.overlaps)], run.meta_path)
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words()]
+    return FitReport(models, skipped, notices, run.meta_path)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -115,10 +120,11 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
-    found = specs_of(run)
+    near = near_duplicates.search(run)
+    found = specs_of(run, near=near)
     scorer = ScoreTables(run, frame_reader(run))
     wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *found.skipped]
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
     notices += [
         f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run since"
         for spec in found.specs
@@ -130,12 +136,14 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     table = pd.concat(tables, ignore_index=True)
     records = [*score_records(table, seed=run.config.evaluate.seed), *group_records(table, ood_groups(run))]
     notices += [*_model_notices(scorer, run), *remarks(table, records)]
+    records += near.records()
     path = run.evaluation_path / "metrics.json"
     write_scores(run.evaluation_path, table)
+    near_duplicates.write_pairs(run, near)
     entries = [record.entry() for record in records]
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
-    return EvaluationReport(records, notices, path, table)
+    return EvaluationReport(records, notices, path, table, near)
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:
@@ -164,8 +172,22 @@ def _model_notices(scorer: ScoreTables, run: RunFolder) -> list[str]:
     return lines
 
 
-def specs_of(run: RunFolder) -> MetaModelSpecs:
+def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
+    """The near-duplicates whose fit images a run leaves out; none are looked for where it leaves none out.
+
+    Raises:
+        EvaluationError: the images cannot be had.
+        StoreError: the run is not finished or damaged.
+    """
+    return near_duplicates.search(run) if run.config.evaluate.near_duplicates == "leave_out" else NearDuplicates()
+
+
+def specs_of(run: RunFolder, *, near: NearDuplicates) -> MetaModelSpecs:
     """The meta models that a run's configuration asks for.
+
+    Args:
+        run: a finished run folder.
+        near: what `near_duplicates.search` found, if these are to be left out.
 
     Raises:
         EvaluationError: images in two splits, where the configuration makes that an error.
@@ -175,7 +197,9 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
-    found = make_specs(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+    settings = run.config.evaluate
+    left_out = near.contents() if settings.near_duplicates == "leave_out" else {}
+    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=left_out)
     if run.config.evaluate.duplicates == "error":
         duplicates.refuse(found.overlaps, where=str(run.path))
     return found
