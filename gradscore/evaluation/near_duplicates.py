@@ -55,10 +55,10 @@ class NearDuplicates:
     left_out: bool = False
     notices: list[str] = field(default_factory=list)
 
-    def contents(self) -> dict[str, set[str]]:
-        """Content hash of a reported image -> those of the fit images it is nearly."""
+    def excluded(self) -> dict[str, set[str]]:
+        """Content hash of a reported image -> those of the fit images left out for it; empty where none are."""
         found: dict[str, set[str]] = {}
-        for pair in self.pairs:
+        for pair in self.pairs if self.left_out else []:
             found.setdefault(pair.content_hash, set()).add(pair.fit_content_hash)
         return found
 

@@ -122,7 +122,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     near = near_duplicates.search(run)
     found = specs_of(run, near=near)
-    scorer = ScoreTables(run, frame_reader(run))
+    scorer = ScoreTables(run, frame_reader(run), left_out=set().union(*near.excluded().values()))
     wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
     notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
     notices += [
@@ -187,7 +187,7 @@ def specs_of(run: RunFolder, *, near: NearDuplicates) -> MetaModelSpecs:
 
     Args:
         run: a finished run folder.
-        near: what `near_duplicates.search` found, if these are to be left out.
+        near: what `near_duplicates.search` found.
 
     Raises:
         EvaluationError: images in two splits, where the configuration makes that an error.
@@ -198,8 +198,7 @@ def specs_of(run: RunFolder, *, near: NearDuplicates) -> MetaModelSpecs:
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
     settings = run.config.evaluate
-    left_out = near.contents() if settings.near_duplicates == "leave_out" else {}
-    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=left_out)
+    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=near.excluded())
     if run.config.evaluate.duplicates == "error":
         duplicates.refuse(found.overlaps, where=str(run.path))
     return found

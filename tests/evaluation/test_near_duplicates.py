@@ -139,6 +139,16 @@ def test_on_request_their_fit_images_do_not_fit(tmp_path, setting, left_out):
     assert any("left out of the fits" in line for line in report.notices) == (setting == "leave_out")
 
 
+def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkeypatch):
+    run = write_run(tmp_path, planted=PLANTED, setting="leave_out")
+    fit_run(run)
+    fitted = []
+    monkeypatch.setattr("gradscore.evaluation.free_scores.Ordinary", lambda **given: fitted.append(given["classes"]))
+    monkeypatch.setattr("gradscore.evaluation.free_scores.SCORES", {})
+    evaluate_run(run)
+    assert [len(classes) for classes in fitted] == [FITTED - 1 - PLANTED]
+
+
 def test_images_that_are_gone_are_said(tmp_path):
     run = write_run(tmp_path, planted=PLANTED)
     (tmp_path / "test.npz").unlink()
