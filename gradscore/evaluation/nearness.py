@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -80,6 +81,8 @@ def near_pairs(reported: Signatures, fit: Signatures) -> Iterator[tuple[int, int
         without a near-duplicate; below `FALSE_ALARMS`. In the order of the reported images, the nearest pair first.
     """
     suspects, first = _nearer_than_usual(reported, fit, number=len(reported))
+    if not len(suspects):
+        return
     rows, second = _nearer_than_usual(_standardised(reported[suspects]), _standardised(fit), number=len(reported))
     suspects, first = suspects[rows], first.of(rows)
     expected = np.maximum(first.expected[:, :, None], second.expected[:, None, :])
@@ -126,7 +129,7 @@ def nearest(shown: Signatures, known: Signatures, *, own: IntArray | None = None
         squared = squares - 2 * (block @ known.T)  # less the square of the block's own, which orders nothing
         if own is not None:
             squared[np.arange(len(block)), own[start : start + _BLOCK]] = np.inf
-        chosen = np.argpartition(squared, NEIGHBOURS - 1, axis=1)[:, :NEIGHBOURS]
+        chosen = torch.from_numpy(squared).topk(NEIGHBOURS, largest=False).indices.numpy()
         # Differences of squares lose digits where images are near.
         exact = np.sqrt(np.square(block[:, None].astype(np.float64) - known[chosen]).sum(axis=2))
         order = np.argsort(exact, axis=1, kind="stable")
