@@ -169,7 +169,7 @@ class Extractor:
             ModelError: as `values`.
         """
         parts: list[npt.NDArray[np.float64]] = []
-        self._in_parts(images, lambda part: parts.append(self._pass.values(part).cpu().numpy()))
+        self._in_parts(images, lambda part: parts.append(self._pass.values(images[part]).cpu().numpy()))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:
