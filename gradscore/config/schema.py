@@ -111,12 +111,15 @@ class MetaConfig(Section):
 class EvaluateConfig(Section):
     """Which protocols are reported, and what to do about images that are in two splits.
 
-    `duplicates: remove` leaves them out of the fits and says so; `error` refuses.
+    `duplicates: remove` leaves them out of the fits and says so; `error` refuses. `near_duplicates: report` counts and
+    names reported images that are nearly images of `in_dist.fit`, `leave_out` leaves those out of the fits as well, and
+    `ignore` does not look.
     """
 
     protocols: Elsewhere[Annotated[list[Protocol], Field(min_length=1)]] = ["known", "leave_one_out", "in_dist_only"]
     seed: Elsewhere[int] = 0
     duplicates: Elsewhere[Literal["remove", "error"]] = "remove"
+    near_duplicates: Elsewhere[Literal["report", "leave_out", "ignore"]] = "report"
 
 
 class Config(Section):

@@ -3,7 +3,8 @@
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
 them, beside `free_scores`, and `records` turns scores into figures;
-`metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls` and `duplicates` look for mistakes,
+`metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls`, `duplicates` and
+`near_duplicates` (whose rule is in `nearness`) look for mistakes,
 `run_comparison` compares runs.
 """
 

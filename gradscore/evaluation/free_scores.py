@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +42,9 @@ def samples_of(frame: pd.DataFrame) -> Samples:
     )
 
 
-def fit_free_scores(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> FreeScores:
+def fit_free_scores(
+    run: RunFolder, read: Callable[[str], pd.DataFrame], *, left_out: Collection[str] = ()
+) -> FreeScores:
     """Fits them on `in_dist.fit` without samples whose content is in any other split that is not auxiliary.
 
     Copies of samples of the bank stay. Classes are the labels, or predictions where there is none.
@@ -50,6 +52,7 @@ def fit_free_scores(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> Free
     Args:
         run: the run folder.
         read: reads the feature table of a split.
+        left_out: content hashes of other samples that do not fit.
 
     Returns:
         The scores; those of penultimate features only for a run that has these, and a notice without their package.
@@ -60,7 +63,7 @@ def fit_free_scores(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> Free
     """
     frame = read(FIT)
     others = [info.name for info in run.splits() if info.name not in (FIT, BANK) and not info.auxiliary]
-    elsewhere = {value for name in others for value in read(name)["content_hash"]}
+    elsewhere = {value for name in others for value in read(name)["content_hash"]} | set(left_out)
     frame = frame[~frame["content_hash"].isin(elsewhere)]
     samples = samples_of(frame)
     ordinary = Ordinary(

@@ -54,7 +54,7 @@ class Record:
     """A figure of a score on a data set: an entry of `metrics.json`, with its fields in their order.
 
     Attributes:
-        task: `misclassification`, `ood` or `shifted`.
+        task: `misclassification`, `ood` or `shifted`; `control` for the number of near-duplicates.
         dataset: the data set or group of data sets.
         protocol: what the meta model was fitted on.
         score: whose figure it is.
@@ -64,7 +64,7 @@ class Record:
         high: upper bound.
         p_value: of a gain, two-sided, for a true gain of zero; None for other figures.
         n: samples.
-        n_positive: wrong or OOD ones among them.
+        n_positive: wrong or OOD ones among them; of the control, near-duplicates.
     """
 
     task: str

@@ -17,8 +17,9 @@ from ..errors import EvaluationError, StoreError
 from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance_model, fit_meta_model
 from ..store import RunFolder
 from ..system import BoolArray, only_writer, write_text
-from . import duplicates
+from . import duplicates, near_duplicates
 from .fit_identity import FitIdentities
+from .near_duplicates import NearDuplicates
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
@@ -53,6 +54,7 @@ class EvaluationReport:
         path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
         models: the meta models that scored, as `<task>/<protocol>/<name>`.
         scores: the table of `scores.parquet`, see `score_table`.
+        near_duplicates: reported images that are nearly images of `in_dist.fit`.
     """
 
     records: list[Record]
@@ -60,6 +62,7 @@ class EvaluationReport:
     path: Path
     models: list[str]
     scores: pd.DataFrame
+    near_duplicates: NearDuplicates
 
 
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
@@ -80,7 +83,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         EvaluationError: not a single model can be fitted.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
-    found = specs_of(run)
+    near = near_duplicates_to_leave_out(run)
+    found = specs_of(run, near=near)
     read = frame_reader(run)
     identities = FitIdentities(run, found)
     models: list[Fitted] = []
@@ -105,7 +109,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    return FitReport(models, skipped, [*_class_notices(run), *duplicates.in_words(found.overlaps)], run.meta_path)
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words()]
+    return FitReport(models, skipped, notices, run.meta_path)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -124,14 +129,15 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
-    found = specs_of(run)
-    scorer = ScoreTables(run, frame_reader(run))
+    near = near_duplicates.search(run)
+    found = specs_of(run, near=near)
+    scorer = ScoreTables(run, frame_reader(run), left_out=set().union(*near.excluded().values()))
     identities = FitIdentities(run, found)
     fitted = [spec for spec in found.specs if scorer.has_model(spec)]
     for spec in fitted:
         identities.load(spec.label)
     wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *found.skipped]
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
     notices += [
         f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run since"
         for spec in found.specs
@@ -143,12 +149,14 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     table = pd.concat(tables, ignore_index=True)
     records = [*score_records(table, seed=run.config.evaluate.seed), *group_records(table, ood_groups(run))]
     notices += [*_model_notices(scorer, run), *remarks(table, records)]
+    records += near.records()
     path = run.evaluation_path / "metrics.json"
     write_scores(run.evaluation_path, table)
+    near_duplicates.write_pairs(run, near)
     entries = [record.entry() for record in records]
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
-    return EvaluationReport(records, notices, path, [spec.label for spec in fitted], table)
+    return EvaluationReport(records, notices, path, [spec.label for spec in fitted], table, near)
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:
@@ -184,18 +192,34 @@ def _model_notices(scorer: ScoreTables, run: RunFolder) -> list[str]:
     return lines
 
 
-def specs_of(run: RunFolder) -> MetaModelSpecs:
+def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
+    """The near-duplicates whose fit images a run leaves out; none are looked for where it leaves none out.
+
+    Raises:
+        EvaluationError: the images cannot be had.
+        StoreError: the run is not finished or damaged.
+    """
+    return near_duplicates.search(run) if run.config.evaluate.near_duplicates == "leave_out" else NearDuplicates()
+
+
+def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModelSpecs:
     """The meta models that a run's configuration asks for.
+
+    Args:
+        run: a finished run folder.
+        near: what `near_duplicates.search` found; by default what the configuration leaves out is looked for.
 
     Raises:
         EvaluationError: images in two splits, where the configuration makes that an error.
         StoreError: the run is not finished or damaged.
     """
+    near = near_duplicates_to_leave_out(run) if near is None else near
     rows = []
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
-    found = make_specs(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+    settings = run.config.evaluate
+    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=near.excluded())
     if run.config.evaluate.duplicates == "error":
         duplicates.refuse(found.overlaps, where=str(run.path))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -62,10 +62,12 @@ class ScoreTables:
     Args:
         run: a run folder with meta models.
         read: reads the feature table of a split.
+        left_out: content hashes of samples of `in_dist.fit` that fit no score without gradients either.
     """
 
-    def __init__(self, run: RunFolder, read: Read) -> None:
+    def __init__(self, run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> None:
         self._run = run
+        self._left_out = left_out
         self._read = read
         self._cache: dict[tuple[str, str], FloatArray] = {}
         self._models: dict[Path, MetaModel | None] = {}
@@ -77,7 +79,7 @@ class ScoreTables:
     @cached_property
     def free_scores(self) -> FreeScores:
         """The scores without gradients."""
-        return fit_free_scores(self._run, self._read)
+        return fit_free_scores(self._run, self._read, left_out=self._left_out)
 
     def has_model(self, spec: MetaModelSpec) -> bool:
         """Whether there is a meta model for the spec."""

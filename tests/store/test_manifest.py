@@ -55,6 +55,7 @@ def settings() -> dict[str, Any]:
                 "fit": {"source": "sklearn:digits"},
                 "test": {"source": "sklearn:digits"},
                 "calibration": {"source": "sklearn:digits"},
+                "bank": {"source": "sklearn:digits"},
             },
             "ood": [{"name": "noise", "source": "synthetic:uniform_noise"}],
             "shifted": [{"name": "blurred", "source": "corrupted:blur"}],
@@ -87,6 +88,7 @@ OTHER: dict[str, Any] = {
     **{f"data.in_dist.fit.{name}": value for name, value in SET.items()},
     **{f"data.in_dist.test.{name}": value for name, value in SET.items()},
     **{f"data.in_dist.calibration.{name}": value for name, value in SET.items()},
+    **{f"data.in_dist.bank.{name}": value for name, value in SET.items()},
     **{f"data.ood.{name}": value for name, value in SET.items()},
     **{f"data.shifted.{name}": value for name, value in SET.items()},
     "features.losses": ["entropy"],
@@ -94,7 +96,8 @@ OTHER: dict[str, Any] = {
     "features.parameters": ["*.weight"],
     "features.granularity": "model",
     "features.columns": ["output_gradient_norm"],
-    "features.penultimate": True,
+    "features.penultimate": "fc",
+    "features.views": ["mirror"],
     "features.autocast": "bf16",
     "extract.batch_size": 2,
     "extract.device": "cuda",
@@ -117,6 +120,7 @@ HARMLESS: dict[str, Any] = {
     "evaluate.protocols": ["known"],
     "evaluate.seed": 1,
     "evaluate.duplicates": "error",
+    "evaluate.near_duplicates": "ignore",
     "run": "elsewhere",
 }
 NAMES_OF_SETS = {"data.ood.name", "data.shifted.name"}
@@ -157,9 +161,10 @@ def identity(settings: dict[str, Any]) -> dict[str, Any]:
         device="cpu" if config.extract.device == "auto" else config.extract.device,
         groups=group_parameters(model, features.parameters, granularity=features.granularity),
         fingerprints=dict.fromkeys(
-            ["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood.noise", "shifted.blurred"], "same"
+            ["in_dist.fit", "in_dist.test", "in_dist.calibration", "in_dist.bank", "ood.noise", "shifted.blurred"],
+            "same",
         ),
-        penultimate="0" if features.penultimate else None,
+        penultimate={True: "0", False: None}.get(features.penultimate, features.penultimate),
     )
 
 

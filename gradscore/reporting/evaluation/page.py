@@ -19,6 +19,9 @@ from .gallery import make_galleries
 from .sentences import gains, headlines
 from .tables import area_tables, detail_tables
 
+MOST_PAIRS = 50
+"""Near-duplicates listed; all of them are in a file beside the page."""
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -44,6 +47,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
         "headlines": headlines(figures),
         "gains": gains(figures),
         "notices": evaluation.notices,
+        "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],
         "area_tables": area_tables(figures),
         "detail_tables": detail_tables(figures),
         "parts": parts,
