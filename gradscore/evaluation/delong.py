@@ -178,7 +178,7 @@ def paired_mean_delong(
     """Compare the weighted mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
     mean = _WeightedMean.of([a - b for a, b in zip(first, second, strict=True)], weights)
     variance = mean.variance
-    if mean.carrying < FEW:
+    if mean.carrying < FEW or not variance > 0:
         variance += _one_changed(mean.positives, mean.negatives)
     return _tested(mean.value, variance, level=level)
 
@@ -212,7 +212,7 @@ def paired_delong_of_truths(
         raise EvaluationError(f"paired test: wanted the same samples, got {len(truths[0])} and {len(truths[1])}")
     moved = _influence(one, truths[0]) - _influence(other, truths[1])
     variance = float(moved.var(ddof=1) / len(moved))
-    if _effective_count(moved) < FEW:
+    if _effective_count(moved) < FEW or not variance > 0:
         variance += _one_changed(*(min(int((truth == kind).sum()) for truth in truths) for kind in (True, False)))
     return _tested(float(one.of_positives.mean() - other.of_positives.mean()), variance, level=level)
 
@@ -242,7 +242,7 @@ def unpaired_delong(
     variance = 0.0
     for mean, placed in zip(means, (one, other), strict=True):
         variance += mean.variance
-        if _far_from_its_end([placed], [1]) < FEW:
+        if _far_from_its_end([placed], [1]) < FEW or not mean.variance > 0:
             variance += _one_changed(mean.positives, mean.negatives)
     return _tested(means[0].value - means[1].value, variance, level=level)
 

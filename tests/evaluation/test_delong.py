@@ -239,3 +239,10 @@ def test_two_truths_that_do_not_differ_are_called_different_as_rarely_as_promise
 def test_two_truths_of_other_samples_are_refused():
     with pytest.raises(EvaluationError, match="wanted the same samples, got 4 and 5"):
         paired_delong_of_truths(np.arange(4.0), np.arange(5.0), np.arange(4) > 1, np.arange(5) > 1)
+
+
+def test_a_constant_score_against_a_perfect_one_has_an_error():
+    """Every sample's placement then differs by the same half, so that DeLong's variance is zero."""
+    truth = np.arange(60) < 30
+    test = paired_delong(truth.astype(float), np.zeros(60), truth)
+    assert (test.difference, test.error > 0, test.p_value < 0.001) == (0.5, True, True)
