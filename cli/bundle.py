@@ -21,7 +21,10 @@ def bundle(
     run: RunArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The bundle to write.")] = Path("scorer.gradscore"),
     alpha: Annotated[
-        float, typer.Option("--alpha", help="Bound of the share of ordinary samples that are rejected.")
+        float,
+        typer.Option(
+            "--alpha", help="Bound of the share rejected of in-distribution samples that are predicted right."
+        ),
     ] = 0.05,
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Put the weights inside, instead of naming their file.")
@@ -50,7 +53,8 @@ def _print(console: Console, made: Bundle, *, out: Path, sha256: str) -> None:
     console.print(table)
     say(
         console,
-        f"at most {made.alpha:.4g} of in-distribution samples are predicted right and yet rejected",
+        f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
+        "over calibrations",
         *notes(made.notices),
         f"weights: {'inside' if made.weights is not None else made.model.checkpoint}",
         f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",

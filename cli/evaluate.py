@@ -34,7 +34,8 @@ PermutedOption = Annotated[
     bool,
     typer.Option(
         "--permuted-labels",
-        help="Also fit the meta models anew on permuted labels, and say where that is not near an AUROC of 0.5.",
+        help="Also fit the meta models anew on labels that mean nothing but stay with a sample and its copies: exit "
+        "code 1 if they are found among reported samples.",
     ),
 ]
 
@@ -53,9 +54,11 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
 
     folder = RunFolder(run)
     evaluation = evaluate_run(folder)
+    passed = True
     if permuted:
         with Console(stderr=True).status("permuting labels") as status:
             controls = permuted_labels(folder, progress=lambda label: status.update(f"permuting {label}"))
+        passed = all(control.passed for control in controls)
         evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
     console = Console()
     _print(console, evaluation)
@@ -64,6 +67,8 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
     except MissingExtraError as error:
         line = f"note: {error}"
     say(console, line)
+    if not passed:
+        raise typer.Exit(1)
 
 
 def _print(console: Console, report: EvaluationReport) -> None:

@@ -35,7 +35,7 @@ def _print(console: Console, report: FitReport) -> None:
     console.print(table)
     say(
         console,
-        "left out: samples whose content is also among the reported ones",
+        "left out: samples whose content is also (on request: or nearly) among the reported ones",
         "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
         *(line for fitted in report.models for line in _strongest(fitted)),
         *(f"skipped: {line}" for line in report.skipped),

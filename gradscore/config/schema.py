@@ -17,7 +17,19 @@ from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig
 from ..errors import ConfigError
 from ..models import CodeSource, ModelConfig
-from ..system import AnchoredPath, Device, Names, NotNegative, Positive, Section, closest, without_repeats
+from ..system import (
+    AnchoredPath,
+    Device,
+    Elsewhere,
+    InFeatures,
+    InModels,
+    Names,
+    NotNegative,
+    Positive,
+    Section,
+    closest,
+    without_repeats,
+)
 from .presets import with_preset
 from .yaml_source import explain, parse_settings, read_settings
 
@@ -47,15 +59,15 @@ class FeaturesConfig(Section):
     where there are views, or a bank (`data.in_dist.bank`).
     """
 
-    preset: str | None = None
-    losses: Names = ["pseudo_label", "uniform"]
-    statistics: Names = ["max", "min", "mean", "std", "l1", "l2"]
-    parameters: Names = ["*"]
-    granularity: Literal["parameter", "module", "model"] = "parameter"
-    columns: Columns = []
-    penultimate: bool | str = False
-    views: Views = []
-    autocast: Literal["bf16", "fp16"] | None = None
+    preset: Elsewhere[str | None] = None
+    losses: InFeatures[Names] = ["pseudo_label", "uniform"]
+    statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
+    parameters: InFeatures[Names] = ["*"]
+    granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
+    columns: InFeatures[Columns] = []
+    penultimate: InFeatures[bool | str] = False
+    views: InFeatures[Views] = []
+    autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -69,44 +81,49 @@ class FeaturesConfig(Section):
 class ExtractConfig(Section):
     """How features are computed; only `batch_size` and `device` may move their last bits."""
 
-    batch_size: Positive = 64
-    workers: NotNegative = 0
-    device: Device = "auto"
-    on_error: Literal["fail", "skip"] = "fail"
-    part_size: Positive = 1024
-    seed: int = 0
+    batch_size: InFeatures[Positive] = 64
+    workers: Elsewhere[NotNegative] = 0
+    device: InFeatures[Device] = "auto"
+    on_error: InFeatures[Literal["fail", "skip"]] = "fail"
+    part_size: InFeatures[Positive] = 1024
+    seed: InFeatures[int] = 0
+
+
+PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class MetaConfig(Section):
     """How the meta models are fitted.
 
-    Cross-validation tries each of the inverse regularisation `strengths` of the gradients' coefficients, and each of the
-    `boosts` that scores are multiplied by before they meet the same penalty. `ood` says what OOD models are: `logistic`
-    log-odds, a `sum` of these with scores that do not extrapolate, or `auto`, whichever finds auxiliary sets better that
-    it was not fitted on.
+    Cross-validation tries inverse regularisation `strengths` of the coefficients of gradients, and `boosts` that scores
+    are multiplied by before they meet the same penalty. `ood` says what OOD models are: `logistic` log-odds, a `sum` of
+    these with scores that do not extrapolate, or `auto`: whichever finds auxiliary sets better that it has not seen.
     """
 
-    ood: Literal["auto", "logistic", "sum"] = "auto"
-    cv_folds: Annotated[int, Field(ge=2)] = 5
-    seed: int = 0
-    strengths: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
-    boosts: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [3.0, 10.0, 30.0]
+    ood: InModels[Literal["auto", "logistic", "sum"]] = "auto"
+    cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
+    seed: InModels[int] = 0
+    strengths: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
+    boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
 
 
 class EvaluateConfig(Section):
     """Which protocols are reported, and what to do about images that are in two splits.
 
-    `duplicates: remove` leaves them out of the fits and says so; `error` refuses.
+    `duplicates: remove` leaves them out of the fits and says so; `error` refuses. `near_duplicates: report` counts and
+    names reported images that are nearly images of `in_dist.fit`, `leave_out` leaves those out of the fits as well, and
+    `ignore` does not look.
     """
 
-    protocols: Annotated[list[Protocol], Field(min_length=1)] = [
+    protocols: Elsewhere[Annotated[list[Protocol], Field(min_length=1)]] = [
         "known",
         "leave_one_out",
         "auxiliary",
         "in_dist_only",
     ]
-    seed: int = 0
-    duplicates: Literal["remove", "error"] = "remove"
+    seed: Elsewhere[int] = 0
+    duplicates: Elsewhere[Literal["remove", "error"]] = "remove"
+    near_duplicates: Elsewhere[Literal["report", "leave_out", "ignore"]] = "report"
 
 
 class Config(Section):
@@ -119,7 +136,7 @@ class Config(Section):
     extract: ExtractConfig = ExtractConfig()
     meta: MetaConfig = MetaConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
-    run: AnchoredPath
+    run: Elsewhere[AnchoredPath]
 
     @model_validator(mode="before")
     @classmethod

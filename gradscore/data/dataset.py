@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..errors import DataError
+from ..system import sha256
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
@@ -120,9 +121,7 @@ def open_split(
     Raises:
         DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
     """
-    images = open_images(spec, made_of=made_of, seed=seed)
-    if labelled and images.labels is not None:
-        images = replace(images, labels=_mapped(images.labels, spec, images.ids, num_classes))
+    images = open_images(spec, num_classes=num_classes if labelled else None, made_of=made_of, seed=seed)
     return SampleDataset(images, Preprocessing(preprocessing), labelled=labelled)
 
 
@@ -164,11 +163,12 @@ def open_splits(
     return found
 
 
-def open_images(spec: DatasetConfig, *, made_of: ImageSource | None, seed: int) -> Selected:
-    """Opens the raw images of a split, with the labels of the source.
+def open_images(spec: DatasetConfig, *, num_classes: int | None, made_of: ImageSource | None, seed: int) -> Selected:
+    """Opens the raw images of a split.
 
     Args:
-        spec: source and selection.
+        spec: source, selection and label map.
+        num_classes: K, of the model whose classes the labels become; None for OOD sets, which keep those of the source.
         made_of: the raw in-distribution images that a set made of others is made of.
         seed: of random choices of the source.
 
@@ -176,18 +176,23 @@ def open_images(spec: DatasetConfig, *, made_of: ImageSource | None, seed: int) 
         The selected images.
 
     Raises:
-        DataError: a source that cannot be used, or nothing selected.
+        DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
     """
     source = open_source(spec.source, spec.arguments, base=made_of, seed=seed)
     places = select(source, spec.select)
     if not len(places):
         chosen = spec.select.model_dump(exclude_defaults=True)
         raise DataError(f"{spec.source} has no sample left of {len(source.ids)} with select {chosen or 'nothing'}")
-    return Selected(source, places, None if source.labels is None else source.labels[places])
+    images = Selected(source, places, None if source.labels is None else source.labels[places])
+    if num_classes is None or images.labels is None:
+        return images
+    return replace(images, labels=_mapped(images.labels, spec, images.ids, num_classes))
 
 
 def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
     """Positions of the selected samples: by class, then content hash, then start and stop, then count.
+
+    An image that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
 
     Args:
         source: the images.
@@ -206,12 +211,24 @@ def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
         places = places[np.isin(source.labels, spec.classes)]
     if spec.hash is not None:
         low, high = spec.hash
-        shares = np.array([int(content_hash(source.image(int(place))), 16) / 2**64 for place in places])
+        shares = _shares(source, places)
         places = places[(shares >= low) & (shares < high)]
     places = places[spec.start : spec.stop]
     if spec.count is not None and spec.count < len(places):
         places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
     return places
+
+
+def _shares(source: ImageSource, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Numbers in [0, 1) for images, by content alone (by id where there is no content to be had)."""
+    ids = source.ids
+    digests = []
+    for place in places.tolist():
+        try:
+            digests.append(content_hash(source.image(place)))
+        except UnreadableImageError:
+            digests.append(sha256(ids[place].encode())[:16])
+    return np.array([int(digest, 16) / 2**64 for digest in digests])
 
 
 def _mapped(labels: NDArray[np.int64], spec: DatasetConfig, ids: Sequence[str], num_classes: int) -> NDArray[np.int64]:

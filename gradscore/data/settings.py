@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from ..system import NotNegative, Positive, Section, Slug, anchored, without_repeats
+from ..system import Elsewhere, InFeatures, NotNegative, Positive, Section, Slug, anchored, without_repeats
 from .sources import SOURCES
 
 
@@ -44,12 +44,12 @@ class PreprocessingConfig(Section):
     `weights` names torchvision weights (`ResNet18_Weights.IMAGENET1K_V1`) whose own transforms are used instead.
     """
 
-    resize: Size = None
-    crop: Size = None
-    channels: Literal[1, 3] | None = None
-    mean: list[float] | None = None
-    std: list[Annotated[float, Field(gt=0)]] | None = None
-    weights: str | None = None
+    resize: InFeatures[Size] = None
+    crop: InFeatures[Size] = None
+    channels: InFeatures[Literal[1, 3] | None] = None
+    mean: InFeatures[list[float] | None] = None
+    std: InFeatures[list[Annotated[float, Field(gt=0)]] | None] = None
+    weights: InFeatures[str | None] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -66,12 +66,12 @@ class PreprocessingConfig(Section):
 class SelectConfig(Section):
     """Which samples of a source: by class, then by content hash, then `start` to `stop`, then `count` at random."""
 
-    classes: list[int] | None = None
-    count: Positive | None = None
-    start: NotNegative | None = None
-    stop: NotNegative | None = None
-    hash: tuple[float, float] | None = None
-    seed: int = 0
+    classes: InFeatures[list[int] | None] = None
+    count: InFeatures[Positive | None] = None
+    start: InFeatures[NotNegative | None] = None
+    stop: InFeatures[NotNegative | None] = None
+    hash: InFeatures[tuple[float, float] | None] = None
+    seed: InFeatures[int] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -85,10 +85,10 @@ class SelectConfig(Section):
 class DatasetConfig(Section):
     """A set of samples: where they come from, which of them, and how its labels map to the model's classes."""
 
-    source: DataSource
-    arguments: dict[str, Any] = {}
+    source: InFeatures[DataSource]
+    arguments: InFeatures[dict[str, Any]] = {}
     select: SelectConfig = SelectConfig()
-    label_map: dict[int, int] | None = None
+    label_map: InFeatures[dict[int, int] | None] = None
 
     @field_validator("arguments")
     @classmethod
@@ -100,9 +100,9 @@ class DatasetConfig(Section):
 class OodConfig(DatasetConfig):
     """A named set of out-of-distribution samples; an `auxiliary` one joins the fits and is left out of the headline."""
 
-    name: Slug
-    group: Slug | None = None
-    auxiliary: bool = False
+    name: Elsewhere[Slug]
+    group: Elsewhere[Slug | None] = None
+    auxiliary: Elsewhere[bool] = False
 
     @field_validator("source")
     @classmethod
@@ -119,7 +119,7 @@ class ShiftedConfig(DatasetConfig):
     `corrupted:<kind>` makes one of the in-distribution test samples (`arguments: {severity: 3}`).
     """
 
-    name: Slug
+    name: Elsewhere[Slug]
 
 
 class InDistConfig(Section):

@@ -1,8 +1,8 @@
 """Decisions on new samples, and a gate for saved models.
 
 In comes an evaluated run; out comes a bundle (`bundling`, `bundle`, in an `archive`), thresholds with a promise
-(`conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`). `guard` compares a run with a
-baseline.
+(`calibration`, by `conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`). `guard` compares a
+run with a baseline.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from ..columns import COSINE
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, EvaluationError, StoreError
 from ..features import MeanGradients
-from ..meta import ARRAYS, DESCRIPTION, MetaModel
+from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import is_file_source
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256
@@ -40,6 +41,7 @@ DETECTORS = ("wrong", "ood")
 
 _WEIGHTS = "weights.safetensors"
 _CALIBRATION = "calibration.safetensors"
+_INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"
 
 
@@ -50,7 +52,7 @@ class Detector:
     Attributes:
         model: the meta model.
         protocol: what it was fitted on, see `gradscore.evaluation.protocols`.
-        calibration: (n,) its scores of the calibration samples, ascending.
+        calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
         threshold: a score above it fires.
     """
 
@@ -93,7 +95,8 @@ class Bundle:
         preprocessing: from raw pixels to model inputs.
         features: what is computed of a sample.
         columns: names of the values of a sample, in order: logits, penultimate features, views, features.
-        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected.
+        alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average over
+            calibrations.
         detectors: by name, in the order of `DETECTORS`.
         self_test: known answers.
         weights: the weights, if they are inside.
@@ -171,7 +174,8 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         _SELF_TEST: save(asdict(bundle.self_test)),
     }
     for name, detector in bundle.detectors.items():
-        members |= _model_members(name, detector.model)
+        members |= _members(name, detector.model)
+    members |= _members(_INPUTS, next(iter(bundle.detectors.values())).model.inputs)
     if bundle.weights is not None:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
     if bundle.mean_gradients is not None:
@@ -205,6 +209,8 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
         )
     try:
         index = _Index.model_validate(raw, context={"base": path.absolute().parent})
+        with _unpacked(_INPUTS, members) as folder:
+            inputs = Inputs.load(folder)
         calibration, self_test = load(members[_CALIBRATION]), load(members[_SELF_TEST])
         bundle = Bundle(
             **{
@@ -213,7 +219,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
                 if name not in ("format", "version", "detectors")
             },
             detectors={
-                name: _read_detector(name, index.detectors[name], members, calibration[name])
+                name: _read_detector(name, index.detectors[name], members, calibration[name], inputs)
                 for name in DETECTORS
                 if name in index.detectors
             },
@@ -241,17 +247,26 @@ def _described(detector: Detector) -> dict[str, Any]:
     return {"protocol": detector.protocol, **entry}
 
 
-def _model_members(name: str, model: MetaModel) -> dict[str, bytes]:
+def _members(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        model.save(folder)
+        saved.save(folder)
         return {f"meta/{name}/{file}": (Path(folder) / file).read_bytes() for file in (ARRAYS, DESCRIPTION)}
 
 
-def _read_detector(name: str, index: _DetectorIndex, members: Mapping[str, bytes], calibration: FloatArray) -> Detector:
+@contextmanager
+def _unpacked(name: str, members: Mapping[str, bytes]) -> Iterator[Path]:
+    """A folder that holds, for the time being, what `_members` made."""
     with tempfile.TemporaryDirectory() as folder:
         for file in (ARRAYS, DESCRIPTION):
             (Path(folder) / file).write_bytes(members[f"meta/{name}/{file}"])
-        model = MetaModel.load(folder)
+        yield Path(folder)
+
+
+def _read_detector(
+    name: str, index: _DetectorIndex, members: Mapping[str, bytes], calibration: FloatArray, inputs: Inputs
+) -> Detector:
+    with _unpacked(name, members) as folder:
+        model = MetaModel.load(folder, inputs)
     found = threshold(calibration, index.alpha)
     if (found.value, found.n, found.rank) != (index.threshold, index.n, index.rank):
         raise EvaluationError(f"the threshold of '{name}' is not that of its calibration scores")
@@ -264,8 +279,7 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
     if (COSINE in bundle.features.columns) != (bundle.mean_gradients is not None):
         raise BundleError(f"{path}: its mean gradients do not fit its features; make the bundle anew")
     for name, detector in bundle.detectors.items():
-        wanted = set(detector.model.columns)
-        if [column for column in bundle.columns if column in wanted] != detector.model.columns:
+        if bundle.columns != detector.model.inputs.columns:
             raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
     if bundle.self_test.answers.shape != (len(bundle.self_test.images), len(bundle.columns)):
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,17 @@ from torch import nn
 
 from ..columns import META_COLUMNS
 from ..config import Config
-from ..data import CALIBRATION, FIT, TEST, BadSample, open_views
-from ..errors import BundleError, EvaluationError
+from ..data import TEST, BadSample, open_views
+from ..errors import BundleError
+from ..evaluation import FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
-from ..meta import MetaModel, contributions
+from ..meta import Inputs, MetaModel, contributions
 from ..models import build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
-from .conformal import threshold
+from .calibration import calibrated, calibration_frame
 
 SELF_TEST_IMAGES = 8
 """Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -36,7 +38,7 @@ were left out, moved log-odds by up to 1.2.
 
 _CANDIDATES = {
     "wrong": ["misclassification/in_dist_only/all"],
-    "ood": ["ood/known/all", "ood/in_dist_only/all"],
+    "ood": ["ood/known/all", "ood/auxiliary/all", "ood/in_dist_only/all"],
 }
 
 
@@ -45,8 +47,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
     Args:
         run: a finished run folder; its data and its checkpoint must be there.
-        alpha: bound of the share of in-distribution samples that are predicted right and yet rejected, shared equally
-            by the detectors.
+        alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
+            over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle.
         trust_code: allow a `python:` model and views, whose code is run.
 
@@ -55,7 +57,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
 
     Raises:
         BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
-        EvaluationError: too few calibration samples; the message says how many are needed.
+        EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
+            or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
@@ -63,18 +66,19 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     if config.model.checkpoint is None and not with_weights:
         raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
     model = _model_of(run, trust_code=trust_code)
-    frame, notices = _calibration_frame(run)
+    frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
-    fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
+    inputs = _without_content(Inputs.load(run.inputs_path))
+    identities = FitIdentities(run, specs_of(run))
+    fitted = {name: _meta_model(run, places, identities, inputs) for name, places in _CANDIDATES.items()}
     wanted = {name: found for name, found in fitted.items() if found is not None}
     if not wanted:
         raise BundleError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     notices += [
         f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in fitted if name not in wanted
     ]
-    detectors = {
-        name: _calibrated(name, *found, frame=frame, alpha=alpha / len(wanted)) for name, found in wanted.items()
-    }
+    notices += [f"detector '{name}': {_why(model, protocol)}" for name, (model, protocol) in wanted.items()]
+    detectors = calibrated(wanted, frame, alpha=alpha)
     means = run_means(run)
     extractor = feature_extractor(model, config, means, trust_code=trust_code)
     test, in_pairs = _self_test(config, extractor, columns)
@@ -142,35 +146,35 @@ def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
     return model
 
 
-def _calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
-    if CALIBRATION not in {info.name for info in run.splits()}:
-        frame = run.read(TEST)
-        return frame, [
-            f"calibrated on the {len(frame)} samples of {TEST}, since data.in_dist.calibration is not set: use other "
-            "samples to measure how often it rejects"
-        ]
-    frame = run.read(CALIBRATION)
-    copies = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
-    kept = frame[~copies].reset_index(drop=True)
-    lost = int(copies.sum())
-    return kept, [f"{lost} calibration samples were left out as copies of samples of {FIT}"] if lost else []
+def _meta_model(
+    run: RunFolder, places: list[str], identities: FitIdentities, inputs: Inputs
+) -> tuple[MetaModel, str] | None:
+    """The model that finds auxiliary sets best that it was not fitted on; the first there is where nobody knows."""
+    wanted = [place for place in filter(identities.asks_for, places) if (run.meta_path / place).is_dir()]
+    found = [(identities.load(place, inputs), place.split("/")[1]) for place in wanted]
+    return max(found, key=lambda each: _judged(each[0]), default=None)
 
 
-def _meta_model(run: RunFolder, places: list[str]) -> tuple[MetaModel, str] | None:
-    found = next((place for place in places if (run.meta_path / place).is_dir()), None)
-    return None if found is None else (MetaModel.load(run.meta_path / found), found.split("/")[1])
+def _judged(model: MetaModel) -> float:
+    judged = model.notes.get("judged")
+    return float(judged) if model.notes.get("judged_by") == "sets" and judged is not None else -np.inf
 
 
-def _calibrated(name: str, model: MetaModel, protocol: str, *, frame: pd.DataFrame, alpha: float) -> Detector:
-    """A detector calibrated on the samples for which firing is a false alarm."""
-    ordinary = frame if name == "ood" else frame[frame["correct"].fillna(False).to_numpy(dtype=bool)]
-    scores = np.sort(model.decision(ordinary))
-    try:
-        limit = threshold(scores, alpha)
-    except EvaluationError as error:
-        what = "in-distribution" if name == "ood" else "correctly predicted in-distribution"
-        raise EvaluationError(f"detector '{name}', calibrated on {what} samples: {error}") from None
-    return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
+def _why(model: MetaModel, protocol: str) -> str:
+    if not np.isfinite(_judged(model)):
+        return f"the {model.kind} model of protocol {protocol}"
+    return (
+        f"the {model.kind} model of protocol {protocol}: mean AUROC {_judged(model):.3f} on auxiliary sets that it was "
+        "not fitted on, the highest of the protocols"
+    )
+
+
+def _without_content(inputs: Inputs) -> Inputs:
+    """The inputs without the hashes by which samples of a run are told from themselves; new samples are others."""
+    bank = inputs.scores.bank
+    if bank is None:
+        return inputs
+    return replace(inputs, scores=replace(inputs.scores, bank=replace(bank, content=None)))
 
 
 def batch_notices(
@@ -194,7 +198,7 @@ def batch_notices(
         gap = np.abs(detector.model.decision(other) - detector.model.decision(one)).max(initial=0.0)
         if gap > BATCH_TOLERANCE:
             moved = np.abs(contributions(detector.model, other) - contributions(detector.model, one)).max(axis=0)
-            worst = [detector.model.inputs[place] for place in np.argsort(-moved, kind="stable")[:3]]
+            worst = [detector.model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
             notices.append(
                 f"scores of '{name}' change by up to {gap:.2g} with the batch a sample comes in, mostly through "
                 f"{', '.join(worst)}: they hold little but rounding"
@@ -233,6 +237,6 @@ def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
     return {
         "run": Path(run.path).absolute().name,
         "data": {name: entry["fingerprint"] for name, entry in data.items()},
-        "calibration": {"split": str(frame["split"].iloc[0]) if len(frame) else CALIBRATION, "samples": len(frame)},
+        "calibration": {"split": str(frame["split"].iloc[0]), "samples": len(frame)},
         "accuracy": {name: entry["accuracy"] for name, entry in run.manifest["splits"].items() if entry["accuracy"]},
     }

@@ -1,9 +1,10 @@
 """How good the scores are: protocols, figures of merit and their intervals.
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
-`protocols` says which samples fit and which are reported, `scoring` scores them, beside `free_scores`, and `records`
-turns scores into figures;
-`metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls` and `duplicates` look for mistakes,
+`protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
+them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` turns scores into figures;
+`metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls`, `duplicates` and
+`near_duplicates` (whose rule is in `nearness`) look for mistakes,
 `run_comparison` compares runs.
 """
 
@@ -12,12 +13,13 @@ from __future__ import annotations
 from .calibration import reliability
 from .controls import in_words, permuted_labels
 from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
+from .fit_identity import FitIdentities
 from .metrics import auroc
 from .records import CLASSIFIER, FEW, GAIN, Record, is_group
-from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run
+from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
 from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import positive_of, read_scores
-from .scoring import LOGIT_LR
+from .scoring import LOGIT_LR, SCORE_LR
 from .selective import risk_coverage
 
 __all__ = [
@@ -25,9 +27,11 @@ __all__ = [
     "FEW",
     "GAIN",
     "LOGIT_LR",
+    "SCORE_LR",
     "Compared",
     "Comparison",
     "EvaluationReport",
+    "FitIdentities",
     "FitReport",
     "Fitted",
     "Record",
@@ -44,5 +48,6 @@ __all__ = [
     "read_scores",
     "reliability",
     "risk_coverage",
+    "specs_of",
     "unpaired_delong",
 ]

@@ -1,17 +1,23 @@
-"""A control of the whole procedure: without anything to learn, it must find nothing."""
+"""A control of the whole procedure: what is learnt of labels that mean nothing must be of no use elsewhere."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import EvaluationError
+from ..meta import Penalty, fit_logistic
 from ..store import RunFolder
+from ..system import BoolArray, FloatArray
 from .delong import Interval, auroc_interval
-from .run import fit_two_classes, specs_of
-from .scoring import fits_two_classes, frame_reader, positive_rows, selected_rows
+from .model_fits import rows_of
+from .preparation import Prepared, Read, frame_reader, prepare
+from .protocols import RowMasks
+from .run import specs_of
+from .scoring import fits_two_classes
 
 LEVEL = 0.999
 """Coverage of the intervals: 0.5 lies outside one by chance once in a thousand times."""
@@ -25,23 +31,29 @@ class Control:
         model: `<task>/<protocol>/<name>`.
         dataset: the data set.
         area: its AUROC with an interval of coverage `LEVEL`.
+        n: distinct images reported.
+        copies: those of them whose content fits the model.
     """
 
     model: str
     dataset: str
     area: Interval
+    n: int
+    copies: int
 
     @property
     def passed(self) -> bool:
-        """Whether 0.5 lies in the interval."""
-        return self.area.low <= 0.5 <= self.area.high
+        """Whether no reported image fits the model, and 0.5 lies in the interval."""
+        return not self.copies and self.area.low <= 0.5 <= self.area.high
 
 
 def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> list[Control]:
     """Fits every meta model of two classes anew on permuted labels and looks for permuted labels in what is reported.
 
-    Labels are permuted among the samples that fit, and apart from them among those reported of each data set. An AUROC
-    other than 0.5 then means that samples or labels have got from one side to the other. Nothing is stored.
+    The permuted label of a sample is a function of its content and the seed alone, so a copy of it has the same one,
+    wherever it is: what a model remembers of a sample that fits helps on its copies among those reported, and on
+    nothing else. Models remember as much as they can: they are logistic regressions at the weakest of the penalties.
+    Nothing is stored.
 
     Args:
         run: a finished run folder; meta models need not be there.
@@ -51,39 +63,59 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
         One control for each model and data set with an interval.
 
     Raises:
-        EvaluationError: a value that is not finite.
+        EvaluationError: a value that is not finite, or too few samples everywhere.
         StoreError: the run is not finished or damaged.
     """
     read = frame_reader(run)
-    generator = np.random.default_rng(run.config.evaluate.seed)
+    seed = run.config.evaluate.seed
+    penalty = Penalty(strength=max(run.config.meta.strengths), boost=max(run.config.meta.boosts))
+    prepared = Prepared(prepare(run, read).inputs, read)
     controls = []
     for spec in filter(fits_two_classes, specs_of(run).specs):
         if progress is not None:
             progress(spec.label)
-        frame = selected_rows(spec.fit, read)
-        target = generator.permutation(positive_rows(spec, spec.fit))
-        model = fit_two_classes(spec, frame, target, config=run.config.meta)
-        for dataset, rows in spec.reported.items():
-            sought = generator.permutation(positive_rows(spec, rows))
-            area = auroc_interval(model.decision(selected_rows(rows, read)), sought, level=LEVEL)
+        fitted = _contents(spec.fit, read)
+        numbers = content_numbers(fitted, seed=seed)
+        rows = rows_of(spec, spec.fit, prepared)
+        highest = np.sort(numbers)[int(rows.target.sum()) - 1]
+        target: BoolArray = numbers <= highest
+        model = fit_logistic(prepared.inputs, replace(rows, target=target), penalty)
+        for dataset, masks in spec.reported.items():
+            contents, first = np.unique(_contents(masks, read), return_index=True)
+            scores = model.of_scaled(rows_of(spec, masks, prepared).scaled)[first]
+            area = auroc_interval(scores, content_numbers(contents.tolist(), seed=seed) <= highest, level=LEVEL)
             if area is not None:
-                controls.append(Control(model=spec.label, dataset=dataset, area=area))
+                copies = len(np.intersect1d(contents, fitted))
+                controls.append(Control(model=spec.label, dataset=dataset, area=area, n=len(contents), copies=copies))
     if not controls:
         raise EvaluationError(f"{run.path}: no control is possible: too few samples of either class everywhere")
     return controls
 
 
+def content_numbers(content_hashes: Sequence[str], *, seed: int) -> FloatArray:
+    """(N,) numbers in [0, 1) that content and seed alone decide, unrelated to the halves of `known`."""
+    digests = (hashlib.sha256(f"permuted labels {seed}:{each}".encode()).digest() for each in content_hashes)
+    return np.array([int.from_bytes(digest[:6]) / 2**48 for digest in digests])
+
+
 def in_words(controls: Sequence[Control]) -> list[str]:
-    """One sentence that all is well, or one for each control that found what it should not."""
+    """One sentence that the control passed, or one for each model and data set that failed: numbers, and what to do."""
     failed = [
-        f"permuted labels: {each.model} finds permuted labels of {each.dataset} with an AUROC of {each.area.value:.3f} "
-        f"({each.area.low:.3f} to {each.area.high:.3f}, {100 * LEVEL:.1f} % interval) instead of 0.5: the figures of "
-        "this model are not to be trusted; look for samples or labels on both sides"
+        f"permuted labels: FAILED, {each.model} finds labels that mean nothing in {each.dataset}: AUROC "
+        f"{each.area.value:.3f} ({each.area.low:.3f} to {each.area.high:.3f}, {100 * LEVEL:.1f} % interval) instead of "
+        f"0.5, and {each.copies} of {each.n} reported images are copies of images that fit. Its figures are not to be "
+        "trusted: take the copies out of one of the two data sets (data.*.select, other folders) and start again"
         for each in controls
         if not each.passed
     ]
     worst = max(controls, key=lambda each: abs(each.area.value - 0.5))
     return failed or [
-        f"permuted labels: as it should be, nothing is found in {len(controls)} controls; the AUROC farthest from 0.5 "
-        f"is {worst.area.value:.3f} ({worst.model}, {worst.dataset})"
+        f"permuted labels: passed, nothing is found in {len(controls)} controls and no reported image fits; the AUROC "
+        f"farthest from 0.5 is {worst.area.value:.3f} ({worst.area.low:.3f} to {worst.area.high:.3f}, "
+        f"{100 * LEVEL:.1f} % interval; {worst.model}, {worst.dataset})"
     ]
+
+
+def _contents(rows: RowMasks, read: Read) -> Sequence[str]:
+    """Content hashes of the chosen rows, in the order of `selected_rows`."""
+    return [str(value) for split, mask in rows.items() for value in read(split).loc[mask, "content_hash"]]

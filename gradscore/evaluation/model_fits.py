@@ -12,7 +12,6 @@ from ..config import MetaConfig
 from ..meta import (
     LEAST_SETS,
     OF_GRADIENTS,
-    SCORE_PREFIX,
     Choice,
     Inputs,
     MetaModel,
@@ -24,6 +23,7 @@ from ..meta import (
     fit_one_class,
     has_stable_scores,
     leading_axes,
+    mean_area,
     sum_pays,
 )
 from ..system import FloatArray
@@ -55,8 +55,8 @@ def rows_of(spec: MetaModelSpec, masks: RowMasks, prepared: Prepared) -> Rows:
 class ModelFits:
     """Fits the meta models of a run.
 
-    Axes of the gradient inputs are found, and penalties of OOD models chosen, on `in_dist.fit` and auxiliary sets, where
-    there are at least three of these: nothing of it has seen what any model reports.
+    Axes of the gradient inputs are found, and penalties of OOD models chosen, on `in_dist.fit` and auxiliary sets,
+    where there are at least three of these: nothing of it has seen what any model reports.
 
     Args:
         specs: all meta models of the run.
@@ -89,13 +89,22 @@ class ModelFits:
         """
         rows = rows_of(spec, spec.fit, self._prepared)
         if not fits_two_classes(spec):
-            return ModelFit(fit_one_class(self.inputs, rows.scaled), {})
+            model = fit_one_class(self.inputs, rows.scaled)
+            return ModelFit(_with_notes(model, self._judged(model)), {})
         axes = self._axes_of(rows)
         chosen = self._choice(spec, rows, axes, None)
         model = fit_logistic(self.inputs, rows, chosen.penalty, axes=axes)
         if spec.task == "ood" and self._wants_sum(rows, chosen, axes):
             model = add_stable_scores(model, rows.scaled[~rows.target])
         return ModelFit(_with_notes(model, chosen.notes()), self._rivals(spec, rows))
+
+    def _judged(self, model: MetaModel) -> dict[str, Any]:
+        """How well a model that has seen ordinary samples alone finds auxiliary sets."""
+        common = self._common
+        if common is None:
+            return {}
+        area = mean_area(model.of_scaled(common.scaled), common.target, common.sets)
+        return {"judged_by": "sets", "judged": area}
 
     def _rivals(self, spec: MetaModelSpec, rows: Rows) -> dict[str, MetaModel]:
         found = {}

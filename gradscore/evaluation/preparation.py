@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,11 +44,18 @@ class Prepared:
     def __init__(self, inputs: Inputs, read: Read) -> None:
         self.inputs, self._read = inputs, read
         self._scaled: dict[str, FloatArray] = {}
+        self._scores: dict[str, pd.DataFrame] = {}
+
+    def scores(self, split: str) -> pd.DataFrame:
+        """All scores of the samples of a split, inputs or not."""
+        if split not in self._scores:
+            self._scores[split] = self.inputs.score_table(self._read(split))
+        return self._scores[split]
 
     def scaled(self, split: str) -> FloatArray:
         """The scaled inputs (N, D) of a split."""
         if split not in self._scaled:
-            self._scaled[split] = self.inputs.scaled(self._read(split))
+            self._scaled[split] = self.inputs.scaled(self._read(split), self.scores(split))
         return self._scaled[split]
 
 
@@ -60,7 +67,7 @@ class Preparation:
     notices: list[str]
 
 
-def prepare(run: RunFolder, read: Read) -> Preparation:
+def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Preparation:
     """Fits the scores of a run, and the scale of its inputs, on in-distribution samples that nothing else is done with.
 
     The scale is that of `in_dist.fit`. Scores are fitted on the bank, if there is one, else on `in_dist.fit` as well;
@@ -71,6 +78,7 @@ def prepare(run: RunFolder, read: Read) -> Preparation:
     Args:
         run: a finished run folder.
         read: reads the feature table of a split.
+        left_out: content hashes of other samples that fit nothing.
 
     Raises:
         EvaluationError: too few samples, or values that are not finite.
@@ -78,7 +86,7 @@ def prepare(run: RunFolder, read: Read) -> Preparation:
     """
     splits = {info.name: info for info in run.splits()}
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
-    elsewhere = {value for name in used for value in read(name)["content_hash"]}
+    elsewhere = {value for name in used for value in read(name)["content_hash"]} | set(left_out)
     fit = _without(read(FIT), elsewhere)
     notices: list[str] = []
     views = _views(fit, notices)
@@ -91,8 +99,8 @@ def prepare(run: RunFolder, read: Read) -> Preparation:
     )
     if BANK not in splits and samples.penultimate is not None:
         notices.append(
-            f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples that "
-            "trained the classifier are better ones"
+            f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
+            "that trained the classifier are better ones"
         )
     scores = FittedScores.fit(ordinary, views=views)
     return Preparation(Inputs.fit(fit, scores), [*notices, *scores.notices])

@@ -59,7 +59,8 @@ class MetaModelSpec:
         fit: (N,) mask of the rows that fit, by split.
         positive: (N,) mask of the rows that are wrong or OOD, by split.
         reported: the data sets reported, and of each the rows by split.
-        duplicates: rows removed from the fit because their content is reported, calibrates, or is on both sides.
+        duplicates: rows removed from the fit because their content is reported, nearly so, calibrates, or is on both
+            sides.
         shifted: the covariate-shifted sets reported, as `reported`.
     """
 
@@ -87,18 +88,25 @@ class MetaModelSpecs:
     overlaps: list[Overlap] = field(default_factory=list)
 
 
-def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol], seed: int) -> MetaModelSpecs:
+def make_specs(
+    splits: Sequence[SplitContent],
+    *,
+    protocols: Collection[Protocol],
+    seed: int,
+    near: Mapping[str, Collection[str]] | None = None,
+) -> MetaModelSpecs:
     """MetaModelSpecs the meta models of a run.
 
     Args:
         splits: all splits of the run, `in_dist.fit` and `in_dist.test` among them.
         protocols: the protocols of the task `ood` wanted; misclassification is always planned.
         seed: of the halves of `known`.
+        near: content hash of an image -> those of images that are nearly the same, and do not fit where it is reported.
 
     Returns:
         The specs, and why others are missing.
     """
-    return _SpecMaker({split.info.name: split for split in splits}, seed=seed).specs(protocols)
+    return _SpecMaker({split.info.name: split for split in splits}, seed=seed, near=near or {}).specs(protocols)
 
 
 def first_half(content_hash: pd.Series[str], *, seed: int) -> NDArray[np.bool_]:
@@ -108,9 +116,10 @@ def first_half(content_hash: pd.Series[str], *, seed: int) -> NDArray[np.bool_]:
 
 
 class _SpecMaker:
-    def __init__(self, splits: Mapping[str, SplitContent], *, seed: int) -> None:
+    def __init__(self, splits: Mapping[str, SplitContent], *, seed: int, near: Mapping[str, Collection[str]]) -> None:
         self._splits = splits
         self._seed = seed
+        self._near = near
         self._targets = [split for split in splits.values() if split.info.is_reported_ood]
         self._auxiliary = [split for split in splits.values() if split.info.auxiliary]
         self._shifted = {name: split.info for name, split in splits.items() if split.info.kind == "shifted"}
@@ -201,6 +210,7 @@ class _SpecMaker:
             for value in self._splits[split].content_hash[mask]
         }
         contents |= self._never
+        contents.update(*(self._near[value] for value in contents & self._near.keys()))
         kinds = {split: rows.info.kind for split, rows in self._splits.items()}
         excluded = {split: contents | (self._in_dist if kinds[split] == "ood" else set()) for split in fit}
         copies = {

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from ..scores import SCORES
+from ..scores import SCORES, plain_name
 from ..system import BoolArray
 from .bootstrap import RANKING, SELECTIVE, Bounds, ranking_bounds
 from .calibration import brier, brier_interval, expected_calibration_error
@@ -26,7 +26,7 @@ from .delong import (
 )
 from .metrics import METRICS, one_class_reason
 from .score_table import BLOCK, positive_of, scores_of
-from .scoring import LOGIT_LR
+from .scoring import LOGIT_LR, SCORE_LR
 from .selective import augrc, aurc, eaurc
 
 FEW = 20
@@ -54,7 +54,7 @@ class Record:
     """A figure of a score on a data set: an entry of `metrics.json`, with its fields in their order.
 
     Attributes:
-        task: `misclassification`, `ood` or `shifted`.
+        task: `misclassification`, `ood` or `shifted`; `control` for the number of near-duplicates.
         dataset: the data set or group of data sets.
         protocol: what the meta model was fitted on.
         score: whose figure it is.
@@ -64,7 +64,7 @@ class Record:
         high: upper bound.
         p_value: of a gain, two-sided, for a true gain of zero; None for other figures.
         n: samples.
-        n_positive: wrong or OOD ones among them.
+        n_positive: wrong or OOD ones among them; of the control, near-duplicates.
     """
 
     task: str
@@ -175,7 +175,7 @@ def group_records(table: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> I
 
 def rivals(block: pd.DataFrame) -> list[str]:
     """The scores `meta` is compared with: what logits and penultimate features give without gradients."""
-    return [name for name in scores_of(block) if name == LOGIT_LR or name in SCORES]
+    return [name for name in scores_of(block) if name in (LOGIT_LR, SCORE_LR) or plain_name(name) in SCORES]
 
 
 def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:

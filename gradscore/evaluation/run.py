@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..columns import logit_columns
-from ..config import MetaConfig
 from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
-from ..meta import MetaModel, balanced_weights, fit_combined_model, fit_distance_model, fit_meta_model
+from ..meta import MetaModel
 from ..store import RunFolder
-from ..system import BoolArray, only_writer, write_text
-from . import duplicates
+from ..system import only_writer, write_text
+from . import duplicates, near_duplicates
+from .fit_identity import FitIdentities
+from .model_fits import ModelFits
+from .near_duplicates import NearDuplicates
+from .preparation import Prepared, frame_reader, prepare
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
-from .scoring import LOGIT_LR, Read, ScoreTables, fits_two_classes, frame_reader, positive_rows, selected_rows
+from .scoring import ScoreTables
 
 
 @dataclass(frozen=True)
@@ -50,19 +52,26 @@ class EvaluationReport:
         records: those of `metrics.json`.
         notices: what a reader should know.
         path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
+        models: the meta models that scored, as `<task>/<protocol>/<name>`.
         scores: the table of `scores.parquet`, see `score_table`.
+        near_duplicates: reported images that are nearly images of `in_dist.fit`.
     """
 
     records: list[Record]
     notices: list[str]
     path: Path
+    models: list[str]
     scores: pd.DataFrame
+    near_duplicates: NearDuplicates
 
 
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
     """Fits every meta model of a run and writes them to `meta/<task>/<protocol>/<name>/`.
 
-    Those fitted on two classes have a logistic regression on the logit baselines alone beside them, in `logit_lr/`.
+    What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have those beside them that see less: a
+    logistic regression on the scores of the logits alone, in `logit_lr/`, and on all scores, in `score_lr/`.
+    Each says in its notes what it was fitted on (see `fit_identity`); models that the configuration no longer asks for
+    are removed.
 
     Args:
         run: a finished run folder.
@@ -75,29 +84,38 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         EvaluationError: not a single model can be fitted.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
-    found = specs_of(run)
+    near = near_duplicates_to_leave_out(run)
+    found = specs_of(run, near=near)
     read = frame_reader(run)
+    identities = FitIdentities(run, found)
     models: list[Fitted] = []
     skipped = list(found.skipped)
     with only_writer(run.path):
+        _remove_unwanted(run.meta_path, identities)
+        if progress is not None:
+            progress("inputs")
+        preparation = prepare(run, read, left_out=set().union(*near.excluded().values()))
+        preparation.inputs.save(run.inputs_path)
+        fits = ModelFits(found.specs, Prepared(preparation.inputs, read), run.config.meta)
         for spec in found.specs:
             if progress is not None:
                 progress(spec.label)
             folder = run.meta_path / spec.label
+            shutil.rmtree(folder, ignore_errors=True)
             try:
-                model = _fitted(spec, read=read, run=run)
+                fit = fits.fit(spec)
             except EvaluationError as error:
                 skipped.append(f"{spec.label}: {error}")
-                shutil.rmtree(folder, ignore_errors=True)
                 continue
-            shutil.rmtree(folder, ignore_errors=True)
+            model = identities.noted(fit.model, spec)
             model.save(folder)
-            if fits_two_classes(spec):
-                _fitted_on_logits(spec, read=read, run=run).save(folder / LOGIT_LR)
+            for name, rival in fit.rivals.items():
+                rival.save(folder / name)
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    return FitReport(models, skipped, [*_class_notices(run), *duplicates.in_words(found.overlaps)], run.meta_path)
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
+    return FitReport(models, skipped, notices, run.meta_path)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -110,32 +128,40 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         Its records are those of `score_records`, then those of `group_records`.
 
     Raises:
-        EvaluationError: the run holds nothing to report on, or a value that is not finite.
+        EvaluationError: the run holds nothing to report on, a value is not finite, or a meta model was fitted with
+            other samples or settings than the run has now.
         StoreError: no meta models, or a damaged file.
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
-    found = specs_of(run)
+    near = near_duplicates.search(run)
+    found = specs_of(run, near=near)
     scorer = ScoreTables(run, frame_reader(run))
+    identities = FitIdentities(run, found)
+    fitted = [spec for spec in found.specs if scorer.has_model(spec)]
+    for spec in fitted:
+        identities.load(spec.label, scorer.inputs)
     wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *found.skipped]
+    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
     notices += [
         f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run since"
         for spec in found.specs
         if not scorer.has_model(spec)
     ]
-    tables = [scorer.table(spec, wrong=wrong) for spec in found.specs if scorer.has_model(spec)]
+    tables = [scorer.table(spec, wrong=wrong) for spec in fitted]
     if not tables:
         raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
     table = pd.concat(tables, ignore_index=True)
     records = [*score_records(table, seed=run.config.evaluate.seed), *group_records(table, ood_groups(run))]
-    notices += [*_model_notices(scorer, run), *remarks(table, records)]
+    notices += [*_model_notices(scorer), *remarks(table, records)]
+    records += near.records()
     path = run.evaluation_path / "metrics.json"
     write_scores(run.evaluation_path, table)
+    near_duplicates.write_pairs(run, near)
     entries = [record.entry() for record in records]
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
-    return EvaluationReport(records, notices, path, table)
+    return EvaluationReport(records, notices, path, [spec.label for spec in fitted], table, near)
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:
@@ -149,33 +175,50 @@ def ood_groups(run: RunFolder) -> dict[str, list[str]]:
     return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
 
 
-def _model_notices(scorer: ScoreTables, run: RunFolder) -> list[str]:
-    lines = list(scorer.free_scores.notices)
-    if scorer.without_logit_lr:
-        lines.append(
-            f"no score logit_lr (a logistic regression on the logit baselines alone) for "
-            f"{', '.join(scorer.without_logit_lr)}; run `gradscore fit-meta {run.path}` again to have it"
-        )
-    if scorer.seen_by_meta_wrong:
-        lines.append(
-            f"no score meta_wrong for {', '.join(scorer.seen_by_meta_wrong)}: the misclassification model was fitted "
-            "on copies of samples of the set"
-        )
-    return lines
+def _remove_unwanted(meta: Path, identities: FitIdentities) -> None:
+    """Removes models that an earlier configuration asked for."""
+    for folder in meta.glob("*/*/*"):
+        if folder.is_dir() and not identities.asks_for(folder.relative_to(meta).as_posix()):
+            shutil.rmtree(folder)
 
 
-def specs_of(run: RunFolder) -> MetaModelSpecs:
+def _model_notices(scorer: ScoreTables) -> list[str]:
+    if not scorer.seen_by_meta_wrong:
+        return []
+    return [
+        f"no score meta_wrong for {', '.join(scorer.seen_by_meta_wrong)}: the misclassification model was fitted "
+        "on copies of samples of the set"
+    ]
+
+
+def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
+    """The near-duplicates whose fit images a run leaves out; none are looked for where it leaves none out.
+
+    Raises:
+        EvaluationError: the images cannot be had.
+        StoreError: the run is not finished or damaged.
+    """
+    return near_duplicates.search(run) if run.config.evaluate.near_duplicates == "leave_out" else NearDuplicates()
+
+
+def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModelSpecs:
     """The meta models that a run's configuration asks for.
+
+    Args:
+        run: a finished run folder.
+        near: what `near_duplicates.search` found; by default what the configuration leaves out is looked for.
 
     Raises:
         EvaluationError: images in two splits, where the configuration makes that an error.
         StoreError: the run is not finished or damaged.
     """
+    near = near_duplicates_to_leave_out(run) if near is None else near
     rows = []
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
-    found = make_specs(rows, protocols=run.config.evaluate.protocols, seed=run.config.evaluate.seed)
+    settings = run.config.evaluate
+    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=near.excluded())
     if run.config.evaluate.duplicates == "error":
         duplicates.refuse(found.overlaps, where=str(run.path))
     return found
@@ -191,32 +234,3 @@ def _class_notices(run: RunFolder) -> list[str]:
         f"{lists}: the figures mix up the task with the change of classes. If the data are sorted by class, "
         "select by `hash` instead of `start` and `stop`"
     ]
-
-
-def _fitted(spec: MetaModelSpec, *, read: Read, run: RunFolder) -> MetaModel:
-    frame = selected_rows(spec.fit, read)
-    if not fits_two_classes(spec):
-        return fit_distance_model(frame)
-    return fit_two_classes(spec, frame, positive_rows(spec, spec.fit), config=run.config.meta)
-
-
-def fit_two_classes(spec: MetaModelSpec, frame: pd.DataFrame, target: BoolArray, *, config: MetaConfig) -> MetaModel:
-    """Fits the meta model of a spec of two classes.
-
-    Args:
-        spec: which model.
-        frame: the rows that fit, N of them, as `selected_rows` gives them.
-        target: (N,) bool, what the model shall tell from the rest.
-        config: the settings.
-    """
-    fit = fit_combined_model if spec.task == "ood" and config.ood == "combined" else fit_meta_model
-    return fit(frame, target, balanced_weights(target, frame["split"]), config)
-
-
-def _fitted_on_logits(spec: MetaModelSpec, *, read: Read, run: RunFolder) -> MetaModel:
-    """The logistic regression on the logit baselines alone, fitted on the same samples."""
-    frame = selected_rows(spec.fit, read)
-    target = positive_rows(spec, spec.fit)
-    return fit_meta_model(
-        frame[logit_columns(frame.columns)], target, balanced_weights(target, frame["split"]), run.config.meta
-    )

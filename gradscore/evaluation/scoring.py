@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ..columns import META_COLUMNS, logit_columns
 from ..data import FIT
-from ..meta import MetaModel, at_prevalence
+from ..meta import Inputs, MetaModel, at_prevalence
 from ..store import RunFolder
 from ..system import FloatArray
-from .free_scores import FreeScores, fit_free_scores
-from .protocols import MetaModelSpec, RowMasks
+from .preparation import Prepared, Read
+from .protocols import MetaModelSpec
 from .score_table import LEADING
 
 LOGIT_LR = "logit_lr"
-"""Score, and folder beside the meta model, of a logistic regression on the logit baselines alone."""
+"""Score, and folder beside the meta model, of a logistic regression on the scores of logits alone."""
+
+SCORE_LR = "score_lr"
+"""The same on all scores that the meta model sees: what it gains over this one, it gains by gradients."""
 
 META_WRONG = "meta_wrong"
 """Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
 
 MISCLASSIFICATION = "misclassification/in_dist_only/all"
 """Where the misclassification model lies, which also scores covariate-shifted sets."""
-
-Read = Callable[[str], pd.DataFrame]
-
-
-def frame_reader(run: RunFolder) -> Read:
-    """Reads the feature table of each split once."""
-    frames: dict[str, pd.DataFrame] = {}
-
-    def read(split: str) -> pd.DataFrame:
-        if split not in frames:
-            frames[split] = run.read(split)
-        return frames[split]
-
-    return read
-
-
-def selected_rows(rows: RowMasks, read: Read) -> pd.DataFrame:
-    """The chosen rows of all splits in one table: `split`, logits and features."""
-    frames = [read(split)[mask] for split, mask in rows.items()]
-    meta = set(META_COLUMNS) - {"split"}
-    return pd.concat([frame.drop(columns=[*meta & set(frame.columns)]) for frame in frames], ignore_index=True)
-
-
-def positive_rows(spec: MetaModelSpec, rows: RowMasks) -> NDArray[np.bool_]:
-    """Which of the chosen rows are wrong or OOD, in the order of `selected_rows`."""
-    return np.concatenate([spec.positive[split][mask] for split, mask in rows.items()])
 
 
 class ScoreTables:
@@ -62,22 +35,24 @@ class ScoreTables:
     Args:
         run: a run folder with meta models.
         read: reads the feature table of a split.
+
+    Raises:
+        StoreError: what makes the inputs of the models is missing or damaged.
     """
 
     def __init__(self, run: RunFolder, read: Read) -> None:
         self._run = run
         self._read = read
-        self._cache: dict[tuple[str, str], FloatArray] = {}
+        self._prepared = Prepared(Inputs.load(run.inputs_path), read)
+        self._cache: dict[tuple[Path, str], FloatArray] = {}
         self._models: dict[Path, MetaModel | None] = {}
-        self.without_logit_lr: list[str] = []
-        """Labels of the specs that could have a score `logit_lr` and have none."""
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
-    @cached_property
-    def free_scores(self) -> FreeScores:
-        """The scores without gradients."""
-        return fit_free_scores(self._run, self._read)
+    @property
+    def inputs(self) -> Inputs:
+        """What makes the inputs of the models."""
+        return self._prepared.inputs
 
     def has_model(self, spec: MetaModelSpec) -> bool:
         """Whether there is a meta model for the spec."""
@@ -97,48 +72,44 @@ class ScoreTables:
             EvaluationError: the features differ from those a model was fitted on, or a value is not finite.
             StoreError: a damaged file.
         """
-        if fits_two_classes(spec) and self._model(self._folder(spec) / LOGIT_LR) is None:
-            self.without_logit_lr.append(spec.label)
         shifted = replace(spec, task="shifted", reported=spec.shifted)
         blocks = [self._block(each, dataset, wrong) for each in (spec, shifted) for dataset in each.reported]
         return pd.concat(blocks, ignore_index=True)
 
     def _block(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> pd.DataFrame:
-        model = self._existing(self._folder(spec))
+        folder = self._folder(spec)
+        model = self._existing(folder)
         scores: dict[str, list[FloatArray]] = {}
         frames = []
-        columns = {"meta": model, LOGIT_LR: self._model(self._folder(spec) / LOGIT_LR)}
+        folders = {"meta": folder, **{name: folder / name for name in (LOGIT_LR, SCORE_LR)}}
         if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
             if self._seen(spec, dataset, wrong):
                 self.seen_by_meta_wrong.append(dataset)
             else:
-                columns[META_WRONG] = self._existing(self._folder(wrong))
+                folders[META_WRONG] = self._folder(wrong)
         for split, mask in spec.reported[dataset].items():
             frame = self._read(split).loc[mask, ["split", "sample_id", "content_hash", "label", "prediction"]]
             frames.append(frame.assign(positive=spec.positive[split][mask]))
-            for name, fitted in columns.items():
-                values = (
-                    np.full(len(frame), np.nan) if fitted is None else self._decision(fitted, name, spec, split)[mask]
-                )
-                scores.setdefault(name, []).append(values)
-            for name in self.free_scores.fitted:
-                scores.setdefault(name, []).append(self._free(name, split)[mask])
+            for name, place in folders.items():
+                scores.setdefault(name, []).append(self._decision(place, split)[mask])
+            free = self._prepared.scores(split)
+            for name in self.inputs.scores.rivals:
+                scores.setdefault(name, []).append(free[name].to_numpy()[mask])
         table = pd.concat(frames, ignore_index=True).assign(task=spec.task, protocol=spec.protocol, dataset=dataset)
         joined = {name: np.concatenate(parts) for name, parts in scores.items()}
         table["probability"] = _probability(model, joined["meta"])
         return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
 
-    def _decision(self, model: MetaModel, name: str, spec: MetaModelSpec, split: str) -> FloatArray:
-        frame = self._read(split)
-        key = (f"{spec.label}/{name}", split)
+    def _decision(self, folder: Path, split: str) -> FloatArray:
+        """The scores of a split by the model in a folder; not a number where there is none."""
+        key = (folder, split)
         if key not in self._cache:
-            self._cache[key] = model.decision(frame[logit_columns(frame.columns)] if name == LOGIT_LR else frame)
+            model = self._model(folder)
+            count = len(self._read(split))
+            self._cache[key] = (
+                np.full(count, np.nan) if model is None else model.of_scaled(self._prepared.scaled(split))
+            )
         return self._cache[key]
-
-    def _free(self, name: str, split: str) -> FloatArray:
-        if (name, split) not in self._cache:
-            self._cache[name, split] = self.free_scores.of(name, self._read(split))
-        return self._cache[name, split]
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
         fitted = set(self._read(FIT)["content_hash"][wrong.fit[FIT]])
@@ -151,11 +122,11 @@ class ScoreTables:
         return self._run.meta_path / (MISCLASSIFICATION if spec.task == "shifted" else spec.label)
 
     def _existing(self, folder: Path) -> MetaModel:
-        return self._model(folder) or MetaModel.load(folder)
+        return self._model(folder) or MetaModel.load(folder, self.inputs)
 
     def _model(self, folder: Path) -> MetaModel | None:
         if folder not in self._models:
-            self._models[folder] = MetaModel.load(folder) if folder.is_dir() else None
+            self._models[folder] = MetaModel.load(folder, self.inputs) if folder.is_dir() else None
         return self._models[folder]
 
 

@@ -30,6 +30,7 @@ BUDGET = 1 << 20
 """Elements of gradients written out at a time: 4 MiB of float32, which the cache holds."""
 
 _COUNTS = "counts"
+_CONTENTS = "contents"
 _EXPONENT = "exponent"
 
 
@@ -41,11 +42,13 @@ class MeanGradients:
         counts: (K,) int64, samples of each class.
         exponents: by loss (K,) int64; the sum of a class is `sums * 2**exponent`.
         sums: by loss and parameter (K, P) float64, largest magnitude of a class in [0.5, 1), or all zero.
+        contents: (M,) int64, in ascending order: the content hashes of the samples as numbers, less 2^63.
     """
 
     counts: Tensor
     exponents: Mapping[str, Tensor]
     sums: Mapping[str, Mapping[str, Tensor]]
+    contents: Tensor
 
     def to(self, device: torch.device) -> MeanGradients:
         """The same on another device."""
@@ -53,11 +56,17 @@ class MeanGradients:
             self.counts.to(device),
             {loss: exponents.to(device) for loss, exponents in self.exponents.items()},
             {loss: {name: each.to(device) for name, each in sums.items()} for loss, sums in self.sums.items()},
+            self.contents.to(device),
         )
+
+    def copies_of(self, content_hashes: Sequence[str]) -> Tensor:
+        """How many samples of the sums have the content of each of N samples: (N,) int64."""
+        wanted = _as_numbers(content_hashes).to(self.contents.device)
+        return torch.searchsorted(self.contents, wanted, right=True) - torch.searchsorted(self.contents, wanted)
 
     def to_bytes(self) -> bytes:
         """As safetensors; the same sums give the same bytes."""
-        tensors = {_COUNTS: self.counts.cpu()}
+        tensors = {_COUNTS: self.counts.cpu(), _CONTENTS: self.contents.cpu()}
         for loss, exponents in self.exponents.items():
             tensors[f"{loss}/{_EXPONENT}"] = exponents.cpu()
             tensors |= {f"{loss}/sum/{name}": each.cpu().contiguous() for name, each in self.sums[loss].items()}
@@ -72,7 +81,7 @@ class MeanGradients:
         """
         try:
             tensors = load(content)
-            counts = tensors.pop(_COUNTS)
+            counts, contents = tensors.pop(_COUNTS), tensors.pop(_CONTENTS)
         except (SafetensorError, KeyError) as error:
             raise StoreError(f"{where}: the mean gradients cannot be read ({error}); restore the file") from None
         exponents: dict[str, Tensor] = {}
@@ -83,7 +92,7 @@ class MeanGradients:
                 exponents[loss] = tensor
             else:
                 sums.setdefault(loss, {})[name] = tensor
-        return cls(counts, exponents, sums)
+        return cls(counts, exponents, sums, contents)
 
     def check(self, *, losses: Sequence[str], parameters: Mapping[str, Tensor], num_classes: int, where: str) -> None:
         """Makes sure that the sums are those of these losses, classes and parameters.
@@ -150,8 +159,8 @@ class ClassSums:
         """Forgets what is pending: of a batch that did not come to its end."""
         self._pending = {}
 
-    def finished(self) -> MeanGradients:
-        """The sums, which are used up."""
+    def finished(self, content_hashes: Sequence[str] = ()) -> MeanGradients:
+        """The sums, which are used up, of samples with these content hashes."""
         exponents = {}
         for loss, sums in self._sums.items():
             largest = torch.stack([each.abs().amax(1) for each in sums.values() if each.numel()]).amax(0)
@@ -160,7 +169,8 @@ class ClassSums:
                 # In two steps, since half of the exponent is always a number that float64 holds.
                 half = exponents[loss].div(2, rounding_mode="floor")
                 each.copy_(torch.ldexp(torch.ldexp(each, -half[:, None]), (half - exponents[loss])[:, None]))
-        return MeanGradients(self._counts, exponents, self._sums)
+        contents = _as_numbers(content_hashes).sort().values.to(self._counts.device)
+        return MeanGradients(self._counts, exponents, self._sums, contents)
 
 
 class Cosines:
@@ -172,7 +182,7 @@ class Cosines:
         gradient: at the logits; the gradients of the parameters that come are those of its direction.
         predictions: (N,) int64.
         groups: parameter names by group.
-        leave_out: take every sample itself out of the sum it is compared with, since it is part of it.
+        copies: (N,) int64, how often each sample is part of the sum it is compared with, and is taken out of it.
     """
 
     def __init__(
@@ -183,15 +193,15 @@ class Cosines:
         *,
         predictions: Tensor,
         groups: Mapping[str, Sequence[str]],
-        leave_out: bool,
+        copies: Tensor,
     ) -> None:
         self._sums, self._predictions, self._groups = means.sums[loss], predictions, groups
         self._share: Tensor | None = None
-        self._empty = means.counts[predictions] <= int(leave_out)
-        if leave_out:
+        self._empty = means.counts[predictions] <= copies
+        if copies.any():
             # scale * 2**-exponent, with the exponent of the scale apart so that nothing overflows on the way.
             mantissa, exponent = torch.frexp(gradient.scale)
-            self._share = torch.ldexp(mantissa, exponent - means.exponents[loss][predictions])
+            self._share = torch.ldexp(mantissa * copies, exponent - means.exponents[loss][predictions])
         # For each group the product, and the squares of the gradient and of the sum.
         self._found = {name: torch.zeros(3, len(predictions), dtype=torch.float64, device=predictions.device)
                        for name in groups}  # fmt: skip
@@ -275,6 +285,10 @@ def run_means(run: RunFolder) -> MeanGradients | None:
     """
     sha256 = run.manifest.get("mean_gradients_sha256")
     return None if sha256 is None else read_means(run.path, sha256=sha256)
+
+
+def _as_numbers(content_hashes: Sequence[str]) -> Tensor:
+    return torch.tensor([int(digits, 16) - (1 << 63) for digits in content_hashes], dtype=torch.int64)
 
 
 def _products(one: Tensor, other: Tensor) -> Tensor:

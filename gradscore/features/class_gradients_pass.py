@@ -51,11 +51,13 @@ def mean_gradients(
     )
     batches = load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda")
     sums = extractor.class_sums()
+    content_hashes: list[str] = []
     for plan, batch in zip(planned, batches, strict=True):
         check_samples(batch, split=FIT, on_error=options.on_error)
         extractor.add_to(sums, batch.images)
+        content_hashes += batch.content_hashes
         progress(plan.stop - plan.start)
-    means = sums.finished()
+    means = sums.finished(content_hashes)
     sha256 = write_means(writer.path, means)
     if known not in (None, sha256):
         raise StoreError(

@@ -93,13 +93,13 @@ class ExtraColumns:
         """Finds out where the samples lie in the outputs of layers; see `LayerWatch.locate`."""
         self._watch.locate(calls, outputs, direction.to(outputs.dtype))
 
-    def batch(self, outputs: Tensor, calls: Sequence[Call], *, leave_out: bool) -> BatchColumns:
+    def batch(self, outputs: Tensor, calls: Sequence[Call], *, copies: Tensor) -> BatchColumns:
         """What is found in one batch.
 
         Args:
             outputs: (N, K) with a graph.
             calls: of the forward pass.
-            leave_out: the samples are among those of the mean gradients, and are left out for themselves.
+            copies: (N,) int64, how many samples of the mean gradients each is a copy of; these are left out for it.
 
         Raises:
             ModelError: the mean gradients are missing.
@@ -107,7 +107,7 @@ class ExtraColumns:
         if COSINE in self.wanted and self.means is None:
             raise ModelError("features.columns: gradient_cosine needs mean gradients, and there are none")
         rates = self._watch.active_shares(calls, len(outputs)) if RATE in self.wanted else {}
-        return BatchColumns(self, outputs, rates, leave_out=leave_out)
+        return BatchColumns(self, outputs, rates, copies=copies)
 
     def blank_norms(self, samples: int, device: torch.device) -> dict[str, Tensor]:
         """(samples,) zeros for every layer."""
@@ -121,8 +121,8 @@ class ExtraColumns:
 class BatchColumns:
     """The columns of one batch; made by `ExtraColumns.batch`."""
 
-    def __init__(self, columns: ExtraColumns, outputs: Tensor, rates: Mapping[str, Tensor], *, leave_out: bool) -> None:
-        self._columns, self._rates, self._leave_out = columns, rates, leave_out
+    def __init__(self, columns: ExtraColumns, outputs: Tensor, rates: Mapping[str, Tensor], *, copies: Tensor) -> None:
+        self._columns, self._rates, self._copies = columns, rates, copies
         self._predictions = outputs.detach().double().argmax(1)
         self._norms = {loss: columns.blank_norms(len(outputs), outputs.device) for loss in columns.losses}
         self._now = self._norms[columns.losses[0]]
@@ -141,7 +141,7 @@ class BatchColumns:
                 gradient,
                 predictions=self._predictions,
                 groups=self._columns.groups,
-                leave_out=self._leave_out,
+                copies=self._copies,
             )
             sinks.append(self._cosines[loss].take)
         return sinks, self._columns.norm_taps(calls, self._now)

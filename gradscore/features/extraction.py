@@ -267,7 +267,7 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
         values = (
             extractor.forward_values(batch.images)
             if forward_only
-            else extractor.values(batch.images, leave_out=split == FIT)
+            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
         )
         rows.append(Computed(batch, values))
         task.counter.add(split, plan.stop - plan.start)

@@ -131,12 +131,17 @@ class Extractor:
             self._pass.view_values(images)
             prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
 
-    def values(self, images: Tensor, *, leave_out: bool = False) -> npt.NDArray[np.float64]:
+    def copies_of(self, content_hashes: Sequence[str]) -> Tensor | None:
+        """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
+        return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
+
+    def values(self, images: Tensor, *, copies: Tensor | None = None) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
 
         Args:
             images: (N, C, H, W), preprocessed.
-            leave_out: they are among the samples of the mean gradients: each is compared with the mean of the others.
+            copies: (N,) int64, how many samples of the mean gradients each is a copy of: it is compared with the mean
+                of the others. None: of none.
 
         Returns:
             (N, len(names)) float64.
@@ -147,7 +152,8 @@ class Extractor:
             EngineError: gradients that cannot be computed.
         """
         parts: list[npt.NDArray[np.float64]] = []
-        self._in_parts(images, lambda part: parts.append(self._values_at_once(part, leave_out=leave_out)))
+        known = torch.zeros(len(images), dtype=torch.int64) if copies is None else copies
+        self._in_parts(images, lambda part: parts.append(self._values_at_once(images[part], copies=known[part])))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def forward_values(self, images: Tensor) -> npt.NDArray[np.float64]:
@@ -163,7 +169,7 @@ class Extractor:
             ModelError: as `values`.
         """
         parts: list[npt.NDArray[np.float64]] = []
-        self._in_parts(images, lambda part: parts.append(self._pass.values(part).cpu().numpy()))
+        self._in_parts(images, lambda part: parts.append(self._pass.values(images[part]).cpu().numpy()))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:
@@ -177,24 +183,24 @@ class Extractor:
 
     def add_to(self, sums: ClassSums, images: Tensor) -> None:
         """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
-        self._in_parts(images, lambda part: self._add_at_once(sums, part))
+        self._in_parts(images, lambda part: self._add_at_once(sums, images[part]))
 
-    def _in_parts(self, images: Tensor, compute: Callable[[Tensor], None]) -> None:
-        """Calls `compute` with all images in order, as many at a time as memory allows."""
+    def _in_parts(self, images: Tensor, compute: Callable[[slice], None]) -> None:
+        """Calls `compute` with the places of all images in order, as many at a time as memory allows."""
         start = 0
         with full_precision():
             while start < len(images):
-                part = images[start : start + (self._fitting or len(images))]
+                part = slice(start, min(start + (self._fitting or len(images)), len(images)))
                 if self._if_memory_allows(part, compute):
-                    start += len(part)
+                    start = part.stop
                 else:
-                    self._halve(len(part))
+                    self._halve(part.stop - start)
 
-    def _if_memory_allows(self, images: Tensor, compute: Callable[[Tensor], None]) -> bool:
+    def _if_memory_allows(self, part: slice, compute: Callable[[slice], None]) -> bool:
         try:
-            compute(images)
+            compute(part)
         except torch.OutOfMemoryError as error:
-            if len(images) == 1:
+            if part.stop - part.start == 1:
                 raise ModelError(f"the device has too little memory for a single sample: {error}") from None
             return False
         return True
@@ -208,10 +214,10 @@ class Extractor:
             f"(--batch-size {self._fitting} does so from the start)"
         )
 
-    def _values_at_once(self, images: Tensor, *, leave_out: bool) -> npt.NDArray[np.float64]:
+    def _values_at_once(self, images: Tensor, *, copies: Tensor) -> npt.NDArray[np.float64]:
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
-        extra = self._columns.batch(outputs, calls, leave_out=leave_out)
+        extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
         blocks = [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
         more = [extra.values()] if self._features.columns else []
         found = [logits, *penultimate, *self._pass.view_values(images), *blocks, *more]

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import CheckpointError
 from ..errors import EngineError
 from . import exact
 from .collect import Collection, Sink, Tap
-from .factored import Dense
+from .factored import Dense, PerSample
 from .graph import Graph, read_graph, refuse_opaque
 from .passes import backward_through, backward_to
 from .plan import Blueprint, Plan, is_outdated, is_parameter_side, make_plan
@@ -34,7 +34,8 @@ class Engine:
     `backward` touches `.grad`. Sample layouts are probed on the first batch of every new graph and remembered.
 
     Args:
-        parameters: the parameters by name, in the order in which they should be reported.
+        parameters: the parameters by name, in the order in which they should be reported. A tensor may have several
+            names; its gradient, which adds up all uses, is that of each of them.
         self_check: compare the first and the last sample of the first batch of every new graph with the exact twin, and
             leave parameters that differ to it.
 
@@ -46,6 +47,8 @@ class Engine:
 
     def __init__(self, parameters: Mapping[str, Tensor], *, self_check: bool = True) -> None:
         self.parameters = dict(parameters)
+        self._names = _names_by_tensor(self.parameters)
+        self._distinct = {names[0]: self.parameters[names[0]] for names in self._names.values()}
         self.self_check = self_check
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
@@ -145,9 +148,14 @@ class Engine:
         if found is None:
             return
         graph, plan = found
+
+        def of_all_names(first: str, rows: slice, gradient: PerSample) -> None:
+            for name in self._names[id(self.parameters[first])]:
+                sink(name, rows, gradient)
+
         with _readable(outputs):
-            self._twins(outputs, grad_outputs, plan.twins, sink)
-            collection = Collection(self.parameters, graph, plan, sink, len(outputs), taps)
+            self._twins(outputs, grad_outputs, plan.twins, of_all_names)
+            collection = Collection(self._distinct, graph, plan, of_all_names, len(outputs), taps)
             collection.run(walk)
         if collection.not_covered:
             why = "; ".join(f"{name}: {reason}" for name, reason in collection.not_covered.items())
@@ -164,7 +172,7 @@ class Engine:
             return None
         if outputs.grad_fn is None:
             raise EngineError("the outputs have no graph; compute them with gradients enabled")
-        graph = read_graph(outputs, self.parameters)
+        graph = read_graph(outputs, self._distinct)
         refuse_opaque(graph)
         with _readable(outputs):
             blueprint = self._blueprints.get(graph.signature)
@@ -175,18 +183,18 @@ class Engine:
         return graph, plan
 
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
-        inner = {name for name, tensor in self.parameters.items() if tensor.grad_fn is not None}
+        inner = {name for name, tensor in self._distinct.items() if tensor.grad_fn is not None}
         if len(outputs) == 1:
             # One backward pass is all the exact twin needs, and one sample says nothing about the layout.
             return Plan(uses={name: [] for name in graph.leaves}, twins=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
         plan = make_plan(outputs, grad_outputs, graph)
         plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
-        plan.twins.update(try_plan(self.parameters, graph, plan, outputs, grad_outputs, compare=self.self_check))
+        plan.twins.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
         self._blueprints[graph.signature] = Blueprint.of(plan, graph)
         return plan
 
     def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
-        wanted = {name: parameter for name, parameter in self.parameters.items() if name in names}
+        wanted = {name: parameter for name, parameter in self._distinct.items() if name in names}
         if wanted:
             for index, gradients in exact.per_sample_gradients(outputs, grad_outputs, wanted):
                 for name, gradient in gradients.items():
@@ -199,19 +207,28 @@ class Engine:
 
     def _note_coverage(self, graph: Graph, plan: Plan) -> None:
         for name, parameter in self.parameters.items():
+            first = self._names[id(parameter)][0]
             if not parameter.requires_grad:
                 self.coverage[name] = "frozen"
                 self._announce(f"{name}: frozen (requires_grad is False), so its gradient is zero")
-            elif name in plan.twins:
+            elif first in plan.twins:
                 self.coverage[name] = "exact twin"
-                if plan.twins[name] != SINGLE:
-                    self._announce(f"{name}: exact twin, one backward pass per sample ({plan.twins[name]})")
-            elif name not in graph.leaves:
+                if plan.twins[first] != SINGLE:
+                    self._announce(f"{name}: exact twin, one backward pass per sample ({plan.twins[first]})")
+            elif first not in graph.leaves:
                 self.coverage[name] = "unused"
                 self._announce(f"{name}: the losses do not depend on it, so its gradient is zero")
             else:
-                product = any(is_parameter_side(edge) for edge in plan.uses[name])
+                product = any(is_parameter_side(edge) for edge in plan.uses[first])
                 self.coverage[name] = "parameter-side product" if product else "rule"
+
+
+def _names_by_tensor(parameters: Mapping[str, Tensor]) -> dict[int, list[str]]:
+    """The names of each tensor, by its identity."""
+    found: dict[int, list[str]] = {}
+    for name, tensor in parameters.items():
+        found.setdefault(id(tensor), []).append(name)
+    return found
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` and
 `scaling` prepare the columns, gradients and scores in groups; `fitting` fits, along the axes of `rotation`, with
-penalties that `selection` chooses; `models` are what is fitted, `explanation` says what moved a score, `files` reads and
-writes them without pickle.
+penalties that `selection` chooses; `models` are what is fitted, `explanation` says what moved a score, `files` reads
+and writes them without pickle.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .inputs import SCORE_PREFIX, Inputs, group_of, samples_of
 from .models import MetaModel
 from .probability import at_prevalence
 from .rotation import leading_axes
-from .selection import LEAST_SETS, Choice, choose_penalty, sum_pays
+from .selection import LEAST_SETS, Choice, choose_penalty, mean_area, sum_pays
 
 __all__ = [
     "ARRAYS",
@@ -53,6 +53,7 @@ __all__ = [
     "group_shares",
     "has_stable_scores",
     "leading_axes",
+    "mean_area",
     "samples_of",
     "sum_pays",
 ]

@@ -153,7 +153,9 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
     places = _places(inputs, gradients=True)
     gradients = ordinary[:, places]
     if not gradients.any():
-        raise EvaluationError("fit: every feature of the ordinary samples is constant; nothing to measure a distance by")
+        raise EvaluationError(
+            "fit: every feature of the ordinary samples is constant; nothing to measure a distance by"
+        )
     axes = leading_axes(gradients)
     along = gradients @ axes.T
     logarithms = _held_out(along)

@@ -89,7 +89,7 @@ class Inputs:
         Raises:
             EvaluationError: no samples, no feature and no logit column, nothing but constants, or a value not finite.
         """
-        table = _raw_inputs(ordinary, scores)
+        table = _raw_inputs(ordinary, scores.table(samples_of(ordinary))[scores.inputs])
         scaler = RobustLogScaler(logarithmic(list(table.columns))).fit(table)
         if not scaler.spread_.any():
             raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
@@ -107,24 +107,40 @@ class Inputs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that was learned."""
+        """SHA-256 of everything that was learned, but for hashes of content."""
         digest = hashlib.sha256("\n".join([*self.columns, *self.names, str(self.scores.description())]).encode())
-        for name, values in sorted({**self.scaling, **self.scores.arrays()}.items()):
+        for name, values in sorted({**self.scaling, **self.scores.arrays(content=False)}.items()):
             digest.update(f"{name} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
 
-    def scaled(self, frame: pd.DataFrame) -> FloatArray:
-        """The inputs (N, D) of a feature table in spreads from the centre of ordinary samples, within +-`LIMIT`.
+    def score_table(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """All scores of the rows of a feature table, inputs or not: (N, scores) float64.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
         self._check_columns(frame)
+        starts = range(0, max(len(frame), 1), BLOCK)
+        parts = [self.scores.table(samples_of(frame.iloc[start : start + BLOCK])) for start in starts]
+        return pd.concat(parts, ignore_index=True)
+
+    def scaled(self, frame: pd.DataFrame, scores: pd.DataFrame | None = None) -> FloatArray:
+        """The inputs (N, D) of a feature table in spreads from the centre of ordinary samples, within +-`LIMIT`.
+
+        Args:
+            frame: the feature table.
+            scores: its `score_table`, if it is known already.
+
+        Raises:
+            EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
+        """
+        table = self.score_table(frame) if scores is None else scores
         scaler = self._scaler()
         scaled = np.empty((len(frame), len(self.names)))
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
-            scaled[rows] = scaler.transform(_raw_inputs(frame.iloc[rows], self.scores)[self.names])
+            raw = _raw_inputs(frame.iloc[rows], table.iloc[rows][self.scores.inputs])
+            scaled[rows] = scaler.transform(raw[self.names])
         return scaled
 
     def save(self, folder: str | Path) -> None:
@@ -141,11 +157,12 @@ class Inputs:
         """
         arrays, description = read_model(Path(folder))
         columns, names = description.get("columns"), description.get("names")
+        if not isinstance(columns, list) or not isinstance(names, list):
+            raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
         scaling: dict[str, NDArray[Any]] = {
             name: arrays[name] for name in ("floor", "centre", "spread") if name in arrays
         }
-        fits = isinstance(names, list) and len(scaling) == 3
-        if not isinstance(columns, list) or not fits or {v.shape for v in scaling.values()} != {(len(names),)}:
+        if len(scaling) != 3 or {values.shape for values in scaling.values()} != {(len(names),)}:
             raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
         scores = FittedScores.restored(arrays, description)
         return cls(columns=columns, names=names, scaling=scaling, scores=scores)
@@ -175,13 +192,9 @@ def group_of(name: str) -> Group:
     return "views" if score.endswith(OVER_VIEWS) else SCORES[plain_name(score)].needs
 
 
-def _raw_inputs(frame: pd.DataFrame, scores: FittedScores) -> pd.DataFrame:
-    """`gradient_inputs`, and the scores that are inputs."""
-    parts = [gradient_inputs(frame)]
-    if len(logit_columns(frame.columns)) > 1:
-        table = scores.table(samples_of(frame))[scores.inputs]
-        parts.append(table.add_prefix(SCORE_PREFIX).set_axis(frame.index))
-    return pd.concat(parts, axis=1)
+def _raw_inputs(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
+    """`gradient_inputs`, and scores."""
+    return pd.concat([gradient_inputs(frame), scores.add_prefix(SCORE_PREFIX).set_axis(frame.index)], axis=1)
 
 
 def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:

@@ -58,7 +58,7 @@ class MetaModel:
     def of_scaled(self, scaled: FloatArray) -> FloatArray:
         """Scores (N,) of scaled inputs (N, D) that never tie by rounding, higher = more likely wrong or OOD.
 
-        They are log-odds (`logistic`) or a sum of parts in standard deviations of ordinary samples (`sum`, `one_class`).
+        They are log-odds (`logistic`), or a sum of parts in standard deviations of ordinary samples.
         """
         # A sum per row, not a matrix product: the same sample gets the same bits in any company.
         linear = np.asarray((scaled * self.arrays["coefficients"]).sum(axis=1) + self.arrays["intercept"][0])
@@ -105,7 +105,9 @@ class MetaModel:
         if kind is None or set(arrays) != _ARRAYS[kind] or not isinstance(notes, dict):
             raise StoreError(f"{folder}: the meta model is incomplete or of an unknown kind; run fit-meta again")
         if description.get("inputs") != inputs.fingerprint:
-            raise StoreError(f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again")
+            raise StoreError(
+                f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again"
+            )
         width = len(inputs.names)
         axes = len(arrays.get("axes", ()))
         wanted = {

@@ -18,8 +18,8 @@ more than 0.0005 there.
 def leading_axes(scaled: FloatArray) -> FloatArray:
     """Axes (A, D) of unit length that hold most of the variance of scaled inputs (N, D), A at most `AXES`.
 
-    Where there are no more inputs than that, they are the axes themselves. Penalties are the same in every rotated frame,
-    so that a fit on all axes is a fit on the inputs.
+    Where there are no more inputs than that, they are the axes themselves. Penalties are the same in every rotated
+    frame, so that a fit on all axes is a fit on the inputs.
 
     Source: Halko, Martinsson and Tropp 2011, for the randomised decomposition.
     """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from .inputs import Inputs
 LEAST_SETS = 3
 """With at least so many OOD sets in a fit, penalties are judged by sets that a fit has not seen."""
 
+PATIENCE = 2
+"""Penalties in a row that are no better than the best, after which weaker ones are not tried."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -36,8 +39,8 @@ class Choice:
 
     Attributes:
         penalty: those chosen.
-        score: what was judged by, higher = better: minus the log loss of held-out samples, or the mean AUROC of held-out
-            sets; None where there was nothing to hold out.
+        score: what was judged by, higher = better: minus the log loss of held-out samples, or the mean AUROC of
+            held-out sets; None where there was nothing to hold out.
         judged_by: `sets` or `samples`; None likewise.
         tried: the score of each penalty, as `strength=...,boost=...`.
     """
@@ -52,39 +55,38 @@ class Choice:
         return {"judged_by": self.judged_by, "judged": self.score, "tried": self.tried}
 
 
-def choose_penalty(inputs: Inputs, rows: Rows, config: MetaConfig, *, axes: FloatArray, names: list[str] | None = None) -> Choice:
+def choose_penalty(
+    inputs: Inputs, rows: Rows, config: MetaConfig, *, axes: FloatArray, names: Sequence[str] | None = None
+) -> Choice:
     """Chooses penalties by what was held out.
 
     With OOD samples of at least `LEAST_SETS` sets, folds leave whole sets out: random folds would choose what fits the
     sets at hand best, and new sets are what a detector meets. Otherwise folds are stratified. First the strength is
-    chosen, at the middle boost, then the boost; scores alone are tried last. Ties go to the stronger regularisation.
+    chosen at a boost in the middle, from the strongest penalty on until `PATIENCE` in a row are no better, then the
+    boost likewise; scores alone are tried last, so that gradients that do not pay cost nothing.
 
     Args:
         inputs: what made the inputs.
         rows: the samples that fit, of both classes.
         config: folds, seed, and what to choose from.
-        axes: (A, G) axes of the gradient inputs.
-        names: the inputs that count, if not all do; gradients then do not.
+        axes: (A, G) axes of the gradient inputs; none, and scores count alone.
+        names: the inputs among the scores that count, if not all do.
 
     Returns:
-        The choice; the middle ones where nothing can be held out.
+        The choice; values in the middle where nothing can be held out.
     """
-    gradients = np.flatnonzero([group in OF_GRADIENTS for group in inputs.groups])
-    counted = [name for name in inputs.names if names is None or name in set(names)]
-    scores = np.flatnonzero(
-        [group not in OF_GRADIENTS and name in set(counted) for group, name in zip(inputs.groups, inputs.names, strict=True)]
-    )
-    alone = names is not None or not len(axes)
-    judge = _Judge(rows.scaled[:, gradients] @ axes.T, rows.scaled[:, scores], rows, _folds(rows, config))
+    gradients = np.array([group in OF_GRADIENTS for group in inputs.groups])
+    counted = np.isin(inputs.names, list(inputs.names if names is None else names))
+    along = rows.scaled[:, gradients] @ axes.T
+    judge = _Judge(along, rows.scaled[:, ~gradients & counted], rows, _folds(rows, config))
     strengths, boosts = sorted(config.strengths), sorted(config.boosts)
-    middle = boosts[len(boosts) // 2]
-    judge.try_all([Penalty(strength=strength, boost=middle, gradients=not alone) for strength in strengths])
-    best = judge.best(Penalty(strength=strengths[len(strengths) // 2], boost=middle, gradients=not alone))
-    if not alone and len(scores):
-        judge.try_all([Penalty(strength=best.strength, boost=boost) for boost in boosts if boost != middle])
-        best = judge.best(best)
-        judge.try_all([Penalty(strength=best.strength, boost=boost, gradients=False) for boost in boosts])
-        best = judge.best(best)
+    middle = Penalty(
+        strength=strengths[len(strengths) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes))
+    )
+    best = judge.search([replace(middle, strength=strength) for strength in strengths], middle)
+    if (~gradients & counted).any() and len(axes):
+        best = judge.search([replace(best, boost=boost) for boost in boosts], best)
+        best = judge.search([replace(best, boost=boost, gradients=False) for boost in boosts], best)
     return Choice(
         penalty=best,
         score=judge.tried.get(best),
@@ -152,41 +154,64 @@ class _Judge:
         self, gradients: FloatArray, scores: FloatArray, rows: Rows, folds: tuple[str, list[Fold]] | None
     ) -> None:
         self._gradients, self._scores, self._rows = gradients, scores, rows
-        self.judged_by, self._folds = folds or (None, [])
+        self.judged_by: str | None = None
+        self._folds: list[Fold] = []
+        if folds is not None:
+            self.judged_by, self._folds = folds
+        self._weights = [balanced_weights(rows.target[fit], rows.sets[fit]) for fit, _ in self._folds]
+        self._solvers: dict[tuple[int, bool], LogisticRegression] = {}
         self.tried: dict[Penalty, float] = {}
 
-    def best(self, otherwise: Penalty) -> Penalty:
-        """The penalty with the highest score; of equal ones the first."""
-        return max(self.tried, key=lambda penalty: self.tried[penalty]) if self.tried else otherwise
-
-    def try_all(self, penalties: list[Penalty]) -> None:
-        """Judges penalties, those of one width from the strongest on, each fit going on from the one before."""
-        if not self._folds or not penalties:
-            return
-        found = [list(self._of_fold(fold, penalties)) for fold in self._folds]
-        for penalty, score in zip(penalties, np.mean(found, axis=0), strict=True):
-            self.tried[penalty] = float(score)
-
-    def _of_fold(self, fold: Fold, penalties: list[Penalty]) -> Iterator[float]:
-        fit, held_out = fold
-        target = self._rows.target
-        weights = balanced_weights(target[fit], self._rows.sets[fit])
-        solver: LogisticRegression | None = None
+    def search(self, penalties: Sequence[Penalty], best: Penalty) -> Penalty:
+        """The best of penalties and of what was best so far; ends when `PATIENCE` in a row are no better."""
+        if not self._folds:
+            return best
+        worse = 0
         for penalty in penalties:
-            x = joined(self._gradients, self._scores, penalty)
-            solver = regress(x[fit], target[fit], weights, penalty.strength, start=solver)
-            odds = solver.decision_function(x[held_out])
-            yield _judged(odds, target[held_out], self._rows.sets[held_out], by_sets=self.judged_by == "sets")
+            if penalty not in self.tried:
+                self.tried[penalty] = self._score(penalty)
+            if best not in self.tried or self.tried[penalty] > self.tried[best]:
+                best, worse = penalty, 0
+            elif penalty != best:
+                worse += 1
+            if worse == PATIENCE:
+                break
+        return best
+
+    def _score(self, penalty: Penalty) -> float:
+        x = joined(self._gradients, self._scores, penalty)
+        return float(np.mean([self._of_fold(place, x, penalty) for place in range(len(self._folds))]))
+
+    def _of_fold(self, place: int, x: FloatArray, penalty: Penalty) -> float:
+        fit, held_out = self._folds[place]
+        target = self._rows.target
+        key = (place, penalty.gradients)
+        # Each fit of a fold goes on from the one before.
+        solver = regress(x[fit], target[fit], self._weights[place], penalty.strength, start=self._solvers.get(key))
+        self._solvers[key] = solver
+        odds = solver.decision_function(x[held_out])
+        return _judged(odds, target[held_out], self._rows.sets[held_out], by_sets=self.judged_by == "sets")
 
 
 def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_sets: bool) -> float:
     if not by_sets:
         p = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
         return -float(log_loss(target, p, sample_weight=balanced_weights(target, sets), labels=[False, True]))
+    return mean_area(odds, target, sets)
+
+
+def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> float:
+    """The mean over OOD sets of the AUROC against all ordinary samples.
+
+    Args:
+        scores: (N,) higher = more likely OOD.
+        target: (N,) bool, True for OOD samples.
+        sets: (N,) names of the sets they come from.
+    """
     found = []
     for name in np.unique(sets[target]):
         rows = ~target | (sets == name)
-        found.append(float(roc_auc_score(target[rows], odds[rows])))
+        found.append(float(roc_auc_score(target[rows], scores[rows])))
     return float(np.mean(found))
 
 

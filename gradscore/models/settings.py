@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from ..system import AnchoredPath, Section, anchored
+from ..system import AnchoredPath, Elsewhere, InFeatures, Section, anchored
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
@@ -28,8 +28,8 @@ class ModelConfig(Section):
     `checkpoint` must be given; an explicit null means random weights.
     """
 
-    source: CodeSource
-    arguments: dict[str, Any] = {}
-    checkpoint: AnchoredPath | None
-    num_classes: Annotated[int, Field(ge=2)]
-    declared_accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
+    source: InFeatures[CodeSource]
+    arguments: InFeatures[dict[str, Any]] = {}
+    checkpoint: Elsewhere[AnchoredPath | None]
+    num_classes: InFeatures[Annotated[int, Field(ge=2)]]
+    declared_accuracy: Elsewhere[Annotated[float, Field(ge=0, le=1)] | None] = None

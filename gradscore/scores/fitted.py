@@ -90,7 +90,9 @@ class FittedScores:
         """
         if not len(samples):
             return pd.DataFrame(np.empty((0, len(self.names))), columns=self.names)
-        whole = replace(self._with_neighbours(samples, samples), views={name: samples.views[name] for name in self.views})
+        whole = replace(
+            self._with_neighbours(samples, samples), views={name: samples.views[name] for name in self.views}
+        )
         columns = {name: self._of(name, whole) for name in self.learned}
         looks = [whole, *(self._with_neighbours(view, samples) for view in whole.views.values())]
         for name in self.names[len(columns) :]:
@@ -98,14 +100,14 @@ class FittedScores:
             columns[name] = np.mean([columns[plain], *(self._of(plain, view) for view in looks[1:])], axis=0)
         return pd.DataFrame(columns)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that was learned, by name, to be stored."""
+    def arrays(self, *, content: bool = True) -> dict[str, NDArray[Any]]:
+        """Everything that was learned, by name, to be stored; with or without hashes of the bank's content."""
         found: dict[str, NDArray[Any]] = {
             f"{name}/{array}": values for name, learned in self.learned.items() for array, values in learned.items()
         }
         if self.bank is not None:
             found |= {f"{_BANK}features": self.bank.features, f"{_BANK}classes": self.bank.classes}
-            if self.bank.content is not None:
+            if content and self.bank.content is not None:
                 found[f"{_BANK}content"] = _as_bytes(self.bank.content)
         return found
 
@@ -125,7 +127,9 @@ class FittedScores:
             raise StoreError("scores: the description is incomplete")
         unknown = [name for name in names if name not in SCORES]
         if unknown:
-            raise StoreError(f"scores: {', '.join(map(repr, unknown))} unknown here; install the package that brings it")
+            raise StoreError(
+                f"scores: {', '.join(map(repr, unknown))} unknown here; install the package that brings it"
+            )
         learned = {name: dict(_below(f"{name}/", arrays)) for name in names}
         stored = dict(_below(_BANK, arrays))
         bank = None
@@ -167,5 +171,3 @@ def _as_bytes(texts: NDArray[np.str_]) -> NDArray[np.uint8]:
 def _as_text(values: NDArray[Any]) -> NDArray[np.str_]:
     rows = np.ascontiguousarray(values, dtype=np.uint8)
     return np.char.decode(rows.view(f"S{rows.shape[1]}")[:, 0], "ascii") if rows.size else np.empty(0, dtype=np.str_)
-
-

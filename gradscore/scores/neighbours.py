@@ -54,7 +54,9 @@ class Bank:
     def of(cls, penultimate: FloatArray, classes: IntArray, content: NDArray[np.str_] | None) -> Bank:
         """The bank of samples with these penultimate features (M, D)."""
         if len(penultimate) < 2:
-            raise EvaluationError(f"scores: wanted at least 2 in-distribution samples to fit on, got {len(penultimate)}")
+            raise EvaluationError(
+                f"scores: wanted at least 2 in-distribution samples to fit on, got {len(penultimate)}"
+            )
         return cls(features=unit_length(penultimate), classes=classes, content=content)
 
     def __len__(self) -> int:

@@ -47,7 +47,10 @@ def of_penultimate(fit: Fit, of: Of, *, summary: str, source: str, is_input: boo
         features = penultimate_of(ordinary.samples, width=ordinary.head.weight.shape[1])
         if len(features) < 2:
             raise EvaluationError(f"scores: wanted at least 2 in-distribution samples to fit on, got {len(features)}")
-        return {name: np.asarray(values, dtype=np.float64) for name, values in fit(features, ordinary, ordinary.head).items()}
+        return {
+            name: np.asarray(values, dtype=np.float64)
+            for name, values in fit(features, ordinary, ordinary.head).items()
+        }
 
     def score(samples: Samples, learned: Arrays) -> FloatArray:
         return np.asarray(of(penultimate_of(samples), samples, learned), dtype=np.float64)
@@ -147,7 +150,7 @@ def principal_dimensions(width: int) -> int:
 
 
 def _precision(offsets: FloatArray) -> FloatArray:
-    return np.linalg.pinv(offsets.T @ offsets / len(offsets), hermitian=True)
+    return np.asarray(np.linalg.pinv(offsets.T @ offsets / len(offsets), hermitian=True), dtype=np.float64)
 
 
 def _squared(offsets: FloatArray, precision: FloatArray) -> FloatArray:

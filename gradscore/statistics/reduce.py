@@ -33,7 +33,8 @@ def reduce_gradients(
         outputs: (N, ...) tensor with a graph.
         grad_outputs: gradient at the outputs, of their shape.
         statistics: names; see `find_statistic`.
-        groups: names of parameters by group; each element of a group counts once. A parameter may be in several.
+        groups: names of parameters by group; each element of a group counts once, under whatever names. A parameter
+            may be in several.
         retain_graph: keep the graph for another call.
         sinks: take the gradients as well, in the same pass; see `Engine.stream`.
         taps: as for `Engine.stream`.
@@ -63,7 +64,7 @@ def reduce_gradients(
 
 
 def _members(engine: Engine, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Names of parameters by group, each once."""
+    """Names of parameters by group, each tensor once."""
     members = {}
     for group, names in groups.items():
         unknown = [name for name in names if name not in engine.parameters]
@@ -72,7 +73,10 @@ def _members(engine: Engine, groups: Mapping[str, Sequence[str]]) -> dict[str, l
                 f"group {group!r} has {f'unknown parameters {unknown}' if unknown else 'no parameters'}; "
                 f"the model has {len(engine.parameters)}: {', '.join(list(engine.parameters)[:5])}, ..."
             )
-        members[group] = list(dict.fromkeys(names))
+        tensors: dict[int, str] = {}
+        for name in names:
+            tensors.setdefault(id(engine.parameters[name]), name)
+        members[group] = list(tensors.values())
         if not sum(engine.parameters[name].numel() for name in members[group]):
             raise ConfigError(f"group {group!r} has no elements, so it has no statistics")
     return members

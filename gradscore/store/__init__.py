@@ -7,7 +7,7 @@ In come the rows of one shard after the other; out come feature tables as data f
 from __future__ import annotations
 
 from .head import read_head, write_head
-from .manifest import describe_inputs, package_versions
+from .manifest import describe_inputs, differences, package_versions
 from .run_folder import RunFolder
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
 from .shards import ShardRows, Skipped
@@ -20,6 +20,7 @@ __all__ = [
     "Skipped",
     "check_target",
     "describe_inputs",
+    "differences",
     "is_complete",
     "package_versions",
     "read_head",

@@ -11,11 +11,14 @@ from typing import Any
 
 from torch import nn
 
-from ..config import Config
+from ..config import Config, FeaturesConfig
 from ..data import DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
+from ..gradients import RULES
+from ..losses import LOSSES
 from ..models import code_sha256, is_file_source, weights_sha256
-from ..system import write_text
+from ..statistics import STATISTICS
+from ..system import Influence, settings_of, write_text
 
 FORMAT = 1
 """The version of the layout of run folders."""
@@ -23,7 +26,9 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
-_NOT_IN_VALUES = {"name", "group", "auxiliary"}
+_MADE_GROUPS_OF = {"parameters", "granularity"}
+"""Settings of features that show in the groups made of them."""
+
 _SHOWN = 3
 
 
@@ -38,7 +43,9 @@ def describe_inputs(
 ) -> dict[str, Any]:
     """Everything that influences a value of the feature tables, as plain JSON values.
 
-    Where the checkpoint lies, the number of workers and what later commands do are not in it.
+    These are the settings declared `InFeatures`, with names in place of paths and patterns, hashes of what they name,
+    and the versions of other packages that bring losses, statistics or rules. Where the checkpoint lies, the number of
+    workers and what later commands do are not in it.
 
     Args:
         config: the settings of the run.
@@ -48,28 +55,26 @@ def describe_inputs(
         fingerprints: of the samples of each split, by the name of the split.
         penultimate: name of the layer whose inputs are stored.
     """
-    extract = config.extract.model_dump(mode="json", exclude={"workers", "device"})
+    features = settings_of(config.features, Influence.FEATURES)
     return {
         "model": {
+            **settings_of(config.model, Influence.FEATURES),
             "source": Path(config.model.source).name if is_file_source(config.model.source) else config.model.source,
-            "arguments": config.model.model_dump(mode="json")["arguments"],
-            "num_classes": config.model.num_classes,
             "code_sha256": code_sha256(config.model.source),
             "weights_sha256": weights_sha256(model),
         },
-        "preprocessing": config.preprocessing.model_dump(mode="json"),
+        "preprocessing": settings_of(config.preprocessing, Influence.FEATURES),
         "data": {
             name: _describe_data(spec, fingerprints[name]) for name, (_, spec) in planned_splits(config.data).items()
         },
         "features": {
-            "losses": config.features.losses,
-            "statistics": config.features.statistics,
+            **{name: value for name, value in features.items() if name not in _MADE_GROUPS_OF},
             "groups": {name: list(parameters) for name, parameters in groups.items()},
-            **({"penultimate": penultimate} if penultimate else {}),
-            **({"columns": config.features.columns} if config.features.columns else {}),
-            **({"views": _describe_views(config.features.views)} if config.features.views else {}),
+            "penultimate": penultimate,
+            "views": _describe_views(config.features.views),
         },
-        "extract": {**extract, "device": device},
+        "extract": {**settings_of(config.extract, Influence.FEATURES), "device": device},
+        "packages": _other_packages(config.features),
     }
 
 
@@ -89,14 +94,18 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def check_same_inputs(path: Path, manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Makes sure that the run in `path` was made from `inputs`.
+def check_same_inputs(path: Path, manifest: Mapping[str, Any], inputs: Mapping[str, Any], *, complete: bool) -> None:
+    """Makes sure that the run in `path` was made from `inputs`; by the same versions, unless it is `complete`.
+
+    `inputs` may have splits that are new: no value of another split comes from them.
 
     Raises:
         StoreError: it was not; the message says what differs.
     """
-    found = differences(manifest["inputs"], json.loads(json.dumps(inputs)))
-    if not manifest["finished"]:
+    now = json.loads(json.dumps(inputs))
+    data = {name: entry for name, entry in now["data"].items() if name in manifest["splits"]}
+    found = differences(manifest["inputs"], {**now, "data": data})
+    if not complete or len(data) < len(now["data"]):
         found += differences({"versions": manifest["versions"]}, {"versions": package_versions()})
     if found:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
@@ -134,7 +143,12 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
-    return {**entry.model_dump(mode="json", exclude=_NOT_IN_VALUES), "fingerprint": fingerprint}
+    return {**settings_of(entry, Influence.FEATURES), "fingerprint": fingerprint}
+
+
+def _other_packages(features: FeaturesConfig) -> dict[str, str]:
+    """The versions of packages whose losses and statistics are computed, and of all that bring rules."""
+    return LOSSES.packages(features.losses) | STATISTICS.packages(features.statistics) | RULES.packages()
 
 
 def _describe_views(views: Sequence[str]) -> list[dict[str, str | None]]:

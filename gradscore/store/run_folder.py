@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..config import Config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import StoreError
-from ..system import closest
+from ..system import closest, file_sha256, sha256
 from .manifest import MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
 
@@ -47,6 +47,11 @@ class RunFolder:
     def meta_path(self) -> Path:
         """Where the meta models lie."""
         return self.path / "meta"
+
+    @property
+    def inputs_path(self) -> Path:
+        """Where lies what makes the inputs of the meta models."""
+        return self.meta_path / "inputs"
 
     @property
     def evaluation_path(self) -> Path:
@@ -85,6 +90,21 @@ class RunFolder:
             )
         frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
         return frame
+
+    def table_sha256(self, split_name: str) -> str:
+        """The hash of the files of a split's feature table.
+
+        Raises:
+            StoreError: no such split, the run is not finished, or a shard is missing.
+        """
+        entry = self._finished(split_name)
+        paths = [shard_path(split_folder(self.path, split_name), number) for number in range(entry["parts"])]
+        try:
+            return sha256("".join(map(file_sha256, paths)).encode())
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename}: this shard cannot be read ({error.strerror}); run the same extract command again"
+            ) from None
 
     @property
     def samples_per_second(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -32,6 +33,8 @@ class RunWriter:
     def opened(cls, path: Path, *, config: Config, inputs: Mapping[str, Any]) -> Iterator[RunWriter]:
         """Starts a run in `path`, or goes on with one of the same inputs, as the only writer.
 
+        Splits that are new are added to a run; what it has of the others stays.
+
         Raises:
             StoreError: `path` is something else, was made from other inputs, or another process writes to it.
         """
@@ -45,6 +48,8 @@ class RunWriter:
             remove_temporaries(path)
             manifest = before or {"format": FORMAT, "finished": False, "inputs": inputs, "versions": package_versions()}
             known = manifest.get("splits", {})
+            for name in planned_splits(config.data).keys() - known:
+                shutil.rmtree(split_folder(path, name), ignore_errors=True)
             manifest["splits"] = {
                 info.name: {"finished": False, **known.get(info.name, {}), **asdict(info)}
                 for info in (each for each, _ in planned_splits(config.data).values())
@@ -118,13 +123,16 @@ def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
 def check_target(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
     """The manifest of the run in `path` if it can go on with `inputs`; None where a new run can start.
 
+    Where `inputs` has new splits, the manifest is that of a run that is not finished.
+
     Raises:
         StoreError: `path` is a file or a folder of something else, or a run made from other inputs.
     """
     if (path / MANIFEST).exists():
         manifest = read_manifest(path)
-        check_same_inputs(path, manifest, inputs)
-        return manifest
+        check_same_inputs(path, manifest, inputs, complete=is_complete(path, manifest))
+        is_larger = not inputs["data"].keys() <= manifest["splits"].keys()
+        return manifest | ({"inputs": inputs, "finished": False} if is_larger else {})
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")
     if path.exists() and not all(map(is_temporary, path.iterdir())):

@@ -10,6 +10,7 @@ from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
 from .files import is_temporary, only_writer, remove_temporaries, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
+from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
 from .names import closest, some
 from .numerics import full_precision, repeatable_kernels
 from .registry import Registry, first_line
@@ -19,7 +20,11 @@ __all__ = [
     "AnchoredPath",
     "BoolArray",
     "Device",
+    "Elsewhere",
     "FloatArray",
+    "InFeatures",
+    "InModels",
+    "Influence",
     "IntArray",
     "Names",
     "NotNegative",
@@ -33,12 +38,14 @@ __all__ = [
     "first_line",
     "full_precision",
     "import_torchvision",
+    "influence_of",
     "is_temporary",
     "only_writer",
     "remove_temporaries",
     "repeatable_kernels",
     "replacing",
     "resolve_device",
+    "settings_of",
     "sha256",
     "some",
     "without_repeats",

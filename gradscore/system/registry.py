@@ -89,6 +89,19 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
             raise ConfigError(f"{where}: no {self.kind} '{name}'; {closest(name, self)}")
         return self[name]
 
+    def packages(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """The versions of the packages that bring entries by entry points.
+
+        Args:
+            names: of the entries that matter; all of them if None.
+
+        Returns:
+            Versions by the name of the package, sorted; nothing for built-in entries and those of `add`.
+        """
+        points = [point for name, point in self._points().items() if names is None or name in names]
+        found = {point.dist.name: point.dist.version for point in points if point.dist is not None}
+        return dict(sorted(found.items()))
+
     def __getitem__(self, name: str) -> Entry:
         """The entry called `name`; `KeyError` if there is none, `ConfigError` if its package cannot be loaded."""
         if name not in self._entries and name in self._points():

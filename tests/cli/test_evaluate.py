@@ -122,7 +122,7 @@ def test_writes_a_report_without_the_images_it_cannot_find(stdout: str, evaluati
 def test_permuted_labels_are_a_control(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted), "--permuted-labels"])
-    assert "note: permuted labels: as it should be, nothing is found in 4 controls" in found.stdout
+    assert "note: permuted labels: passed, nothing is found in 5 controls" in found.stdout
 
 
 def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

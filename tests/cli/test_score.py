@@ -133,7 +133,7 @@ def test_bundle_says_what_it_made(small_run, tmp_path: Path) -> None:
     arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code"]
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 0
-    assert "at most 0.1 of in-distribution samples are predicted right and yet rejected" in result.stdout
+    assert "of new in-distribution samples that are predicted right, at most 0.1 are rejected" in result.stdout
     assert "sha256: " in result.stdout
     assert (tmp_path / "x.gradscore").is_file()
 

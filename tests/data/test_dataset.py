@@ -99,6 +99,16 @@ def test_content_hash_is_that_of_the_raw_pixels(npz: str, tmp_path: Path) -> Non
     assert all(len(value) == 16 for value in plain)
 
 
+def test_an_image_that_does_not_decode_is_in_one_part_of_several_which_names_it(tmp_path: Path) -> None:
+    for place, pixels in enumerate(IMAGES):
+        Image.fromarray(pixels).save(tmp_path / f"{place}.png")
+    (tmp_path / "4.png").write_bytes(b"no image")
+    parts = [make_split(f"folder:{tmp_path}", select={"hash": share}) for share in ([0, 0.5], [0.5, 1])]
+    bad = [sample.sample_id for part in parts for sample in part if isinstance(sample, BadSample)]
+    assert bad == ["4.png"]
+    assert sorted(name for part in parts for name in part.ids) == [f"{place}.png" for place in range(10)]
+
+
 def test_content_hash_tells_shapes_apart() -> None:
     pixels = np.zeros((2, 8, 1), dtype=np.uint8)
     assert content_hash(pixels) != content_hash(pixels.reshape(4, 4, 1))

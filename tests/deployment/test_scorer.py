@@ -1,6 +1,7 @@
 """Scores of new samples against the run's own feature table, whatever the way they come in."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +48,30 @@ def test_scores_are_those_of_the_meta_model_on_the_feature_table(small_run, tabl
     assert table["sample_id"].tolist() == frame["sample_id"].tolist()
 
 
+@pytest.fixture(params=["highest", "medium"])
+def host_precision(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What the process that scores has set for its own products."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(request.param)
+    yield request.param
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("host_precision")
+def test_scores_through_a_bundle_are_those_of_the_run_bit_for_bit(small_run, small_bundle, batch) -> None:
+    frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
+    found = Scorer.load(small_bundle, trust_code=True, device="cpu")(batch.images)
+    wanted = {name: MetaModel.load(small_run / "meta" / place).decision(frame) for name, place in PLACES.items()}
+    assert {name: found[f"score_{name}"].to_numpy().tobytes() for name in PLACES} == {
+        name: scores.tobytes() for name, scores in wanted.items()
+    }
+
+
 @pytest.mark.parametrize("detector", PLACES)
 def test_p_values_by_counting(small_run, table, detector: str) -> None:
     frame = RunFolder(small_run).read("in_dist.calibration")
-    ordinary = frame[frame["correct"].to_numpy(dtype=bool) | (detector == "ood")]
-    calibration = MetaModel.load(small_run / "meta" / PLACES[detector]).decision(ordinary)
+    right = frame[frame["correct"].to_numpy(dtype=bool)]
+    calibration = MetaModel.load(small_run / "meta" / PLACES[detector]).decision(right)
     scores = table[f"score_{detector}"].to_numpy()
     counted = [(1 + int((calibration >= score - 1e-9).sum())) / (1 + len(calibration)) for score in scores]
     assert table[f"p_value_{detector}"].tolist() == pytest.approx(counted)

@@ -80,7 +80,7 @@ def part_bytes(folder: Path) -> dict[str, bytes]:
 
 def raw_images(config: Config, split: str) -> np.ndarray:
     """(N, H, W), as the model takes them without preprocessing."""
-    images = open_images(planned_splits(config.data)[split][1], made_of=None, seed=0)
+    images = open_images(planned_splits(config.data)[split][1], num_classes=None, made_of=None, seed=0)
     return np.stack([images.image(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
 
 

@@ -73,7 +73,7 @@ def test_cosines_against_hand_made_means(name: str, granularity: str, leave_out:
     fit = images[:6]
     shown = fit if leave_out else images[6:]
     found = with_means(model, [fit[:4], fit[4:]], columns=["gradient_cosine"], granularity=granularity)
-    rows = table(found, shown, leave_out=leave_out)
+    rows = table(found, shown, copies=torch.full((len(shown),), int(leave_out)))
     groups = group_parameters(model, ["*"], granularity=granularity)
     for loss in LOSS_VALUES:
         columns = [f"{loss}/{group}/gradient_cosine" for group in groups]
@@ -92,7 +92,7 @@ def test_gradients_that_float32_could_not_hold() -> None:
     found.add_to(sums, fit)
     found.compare_with(sums.finished())
     # The third sample's gradient is e^13 times as long as the others', so the means of others are parallel to it.
-    cosines = found.values(fit, leave_out=True)[:, -1]
+    cosines = found.values(fit, copies=torch.ones(3, dtype=torch.int64))[:, -1]
     np.testing.assert_allclose(cosines[:2], [0.98 / np.hypot(0.98, 1), -0.02 / np.hypot(0.98, 1) / 2**0.5], atol=1e-4)
 
 
@@ -108,7 +108,7 @@ def test_a_class_without_other_samples_gives_zero_and_is_named() -> None:
     label = int(model(images[:1]).argmax(1))
     found = with_means(model, [images[:1]], columns=["gradient_cosine"])
     columns = [name for name in found.names if name.endswith("/gradient_cosine")]
-    assert not table(found, images[:1], leave_out=True)[columns].to_numpy().any()
+    assert not table(found, images[:1], copies=torch.tensor([1]))[columns].to_numpy().any()
     assert table(found, images[:1])[columns].to_numpy() == pytest.approx(1.0)
     others = ", ".join(str(place) for place in range(K) if place != label)
     assert found.notices == [f"gradient_cosine is 0 for predictions no sample of in_dist.fit has: class {others}"]

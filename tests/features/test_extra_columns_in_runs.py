@@ -11,6 +11,7 @@ import pytest
 from columns_reference import COLUMNS, hand_made
 from torch import Tensor, nn
 
+from gradscore.config import Config
 from gradscore.data import collate
 from gradscore.deployment.bundle import read_bundle, write_bundle
 from gradscore.deployment.bundling import make_bundle
@@ -56,6 +57,25 @@ def test_fit_samples_are_left_out_of_their_means(run: Path) -> None:
     wanted = hand_made(model.double(), "uniform", fit, fit[:6], ["3.weight"])
     found = folder.read("in_dist.fit", ["uniform/3.weight/gradient_cosine"]).to_numpy()[:6, 0]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_copies_of_fit_samples_are_left_out_of_the_means_as_these_are(run: Path, tmp_path: Path) -> None:
+    """Samples 150 to 189 are tested and, the first 40 of them, fit as well; sample 150 fits twice."""
+    from sklearn.datasets import load_digits
+
+    images = (load_digits().images * (255 / 16)).round().astype(np.uint8)
+    np.savez(tmp_path / "fit.npz", images=np.concatenate([images[:190], images[150:151]]))
+    config = RunFolder(run).config.model_dump(mode="json")
+    config["data"]["in_dist"]["fit"] = {"source": f"npz:{tmp_path / 'fit.npz'}"}
+    folder = RunFolder(extract(Config.model_validate(config), out=tmp_path / "run", trust_code=True).run)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+    model.load_state_dict(read_bundle_weights(folder))
+    dataset = open_datasets(folder.config)["in_dist.fit"]
+    fit = collate([dataset[place] for place in range(len(dataset))]).images.double()
+    wanted = hand_made(model.double(), "uniform", fit, fit[150:156], ["3.weight"])
+    for split, rows in {"in_dist.fit": slice(150, 156), "in_dist.test": slice(0, 6)}.items():
+        found = folder.read(split, ["uniform/3.weight/gradient_cosine"]).to_numpy()[rows, 0]
+        np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=split)
 
 
 def read_bundle_weights(folder: RunFolder) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Extraction end to end on a small model: values against autograd, interruption, refusal, bad input."""
 
+import json
 import os
 import shutil
 import signal
@@ -245,10 +246,67 @@ def test_a_part_that_went_missing_is_made_again(whole: Path, tmp_path: Path) -> 
     assert part_bytes(whole) == before
 
 
+def test_a_part_that_went_missing_is_not_made_again_by_other_versions(whole: Path, tmp_path: Path) -> None:
+    (whole / "features/in_dist.test/part-00001.parquet").unlink()
+    manifest = json.loads((whole / "manifest.json").read_text())
+    (whole / "manifest.json").write_text(json.dumps({**manifest, "versions": {**manifest["versions"], "torch": "1.0"}}))
+    with pytest.raises(StoreError, match=r"versions\.torch was .1\.0., is now"):
+        run(make_config(tmp_path), out=whole)
+
+
+def with_another_set(folder: Path, **select: int) -> Config:
+    config = make_config(folder)
+    more = {"source": "sklearn:digits", "name": "more", "select": {"start": 60, **select}}
+    return Config.model_validate(
+        {**config.model_dump(), "data": {**config.data.model_dump(), "ood": [*config.data.model_dump()["ood"], more]}}
+    )
+
+
+def test_a_set_is_added_to_a_finished_run_and_nothing_else_computed(whole: Path, tmp_path: Path) -> None:
+    before = part_bytes(whole)
+    found = run(with_another_set(tmp_path, stop=67), out=whole)
+    assert {split.name: split.computed for split in found.splits} == {**dict.fromkeys(SAMPLES, 0), "ood.more": 7}
+    assert part_bytes(whole).items() > before.items()
+    assert RunFolder(whole).manifest["finished"]
+    assert len(RunFolder(whole).read("ood.more")) == 7
+    assert run(with_another_set(tmp_path, stop=67), out=whole).was_complete
+
+
+def test_a_run_with_a_set_added_equals_one_made_at_once(whole: Path, tmp_path: Path) -> None:
+    run(with_another_set(tmp_path, stop=67), out=whole)
+    run(with_another_set(tmp_path, stop=67), out=tmp_path / "at once")
+    assert part_bytes(whole) == part_bytes(tmp_path / "at once")
+    assert RunFolder(whole).manifest["inputs"] == RunFolder(tmp_path / "at once").manifest["inputs"]
+
+
+def test_what_lies_where_an_added_set_goes_is_not_taken_for_it(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole / "features/ood.other", whole / "features/ood.more")
+    run(with_another_set(tmp_path, stop=67), out=whole)
+    assert RunFolder(whole).read("ood.more", ["sample_id"])["sample_id"].tolist() == list(map(str, range(60, 67)))
+
+
+def test_a_set_is_not_added_by_other_versions(whole: Path, tmp_path: Path) -> None:
+    manifest = json.loads((whole / "manifest.json").read_text())
+    (whole / "manifest.json").write_text(json.dumps({**manifest, "versions": {**manifest["versions"], "torch": "1.0"}}))
+    before = (whole / "manifest.json").read_bytes()
+    with pytest.raises(StoreError, match=r"versions\.torch was .1\.0., is now"):
+        run(with_another_set(tmp_path, stop=67), out=whole)
+    assert (whole / "manifest.json").read_bytes() == before
+
+
+def test_a_set_that_changed_or_went_away_is_refused(whole: Path, tmp_path: Path) -> None:
+    run(with_another_set(tmp_path, stop=67), out=whole)
+    with pytest.raises(StoreError, match=r"data\.ood\.more\.select\.stop was 67, is now 68"):
+        run(with_another_set(tmp_path, stop=68), out=whole)
+    with pytest.raises(StoreError, match=r"data\.ood\.more\.source was .*, is now null"):
+        run(make_config(tmp_path), out=whole)
+
+
 OTHER_INPUTS = {
     "weights": ({"extract": {"seed": 1}}, r"model\.weights_sha256"),
     "statistics": ({"features": {"statistics": ["max"]}}, r"features\.statistics"),
     "parameters": ({"features": {"parameters": ["3.*"]}}, r"features\.groups\.0\.weight"),
+    "precision": ({"features": {"autocast": "bf16"}}, r"features\.autocast was null, is now .bf16"),
     "preprocessing": ({"preprocessing": {"mean": [0.5], "std": [0.5]}}, r"preprocessing\.mean was null"),
     "part size": ({"extract": {"part_size": 7}}, r"extract\.part_size was 6, is now 7"),
     "batch size": ({"extract": {"batch_size": 5}}, r"extract\.batch_size was 4, is now 5"),

@@ -52,6 +52,40 @@ def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch):
     assert set(engine.coverage.values()) == {"exact twin"}
 
 
+class Tied(nn.Module):
+    """One weight in two layers, and one with two names in a layer that no rule covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.curve = Function((4,), lambda w, x: torch.atan2(w, x))
+        self.again = self.curve
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.again(self.second(self.first(batch).tanh()))
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.gradients.GradientWarning")
+def test_a_tensor_with_two_names_has_its_gradient_under_both():
+    model, batch = Tied().double(), images(4).double()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    outputs = model(batch)
+    engine = Engine(parameters)
+    dense = streamed(engine, outputs, torch.ones_like(outputs))
+    truth = exactly(parameters, outputs, torch.ones_like(outputs))
+    assert truth["first.weight"].abs().sum() > 0
+    torch.testing.assert_close(dense, truth)
+    assert engine.coverage == {
+        "first.weight": "rule",
+        "first.bias": "rule",
+        "second.weight": "rule",
+        "second.bias": "rule",
+        "curve.weight": "exact twin",
+        "again.weight": "exact twin",
+    }
+
+
 COUPLED = {
     "batch norm in training mode": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
     "batch norm in training mode, first": lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),

@@ -195,6 +195,21 @@ def test_gradients_that_come_in_parts_are_not_gathered(monkeypatch):
     assert sizes == [1] * 10
 
 
+def test_a_tensor_with_two_names_counts_once_in_a_group():
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 3).double()
+    inputs = torch.randn(4, 3, dtype=torch.float64)
+    outputs = layer(layer(inputs).tanh())
+    engine = Engine({"first": layer.weight, "bias": layer.bias, "second": layer.weight})
+    groups = {"all": ["first", "bias", "second"], "second": ["second"]}
+    found = reduce_gradients(engine, outputs, torch.ones_like(outputs), statistics=["l1"], groups=groups)
+    outputs = layer(layer(inputs).tanh())
+    twin = exact.per_sample_gradients(outputs, torch.ones_like(outputs), {"weight": layer.weight, "bias": layer.bias})
+    sums = np.array([[float(gradients[name].abs().sum()) for name in ("weight", "bias")] for _, gradients in twin])
+    assert found["all/l1"].numpy() == pytest.approx(sums.sum(axis=1))
+    assert found["second/l1"].numpy() == pytest.approx(sums[:, 0])
+
+
 def test_unused_parameters_count_as_zeros():
     model = nn.Linear(3, 2).double()
     parameters = {**dict(model.named_parameters()), "other": nn.Parameter(torch.ones(94).double())}

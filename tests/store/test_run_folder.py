@@ -228,7 +228,7 @@ def open_run(path: Path, inputs: dict = INPUTS, **changes: object) -> dict:
 OTHER_INPUTS = {
     "changed": ({**INPUTS, "model": {"weights_sha256": "cd" * 32}}, r'model\.weights_sha256 was "abab.*, is now "cdcd'),
     "added": ({**INPUTS, "extract": {"seed": 1}}, r"extract\.seed was null, is now 1"),
-    "removed": ({"model": INPUTS["model"]}, r"data\.in_dist\.fit\.count was 4, is now null"),
+    "removed": ({**INPUTS, "data": {}}, r"data\.in_dist\.fit\.count was 4, is now null"),
 }
 
 

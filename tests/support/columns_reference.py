@@ -88,7 +88,7 @@ def with_means(model: nn.Module, fit: Sequence[Tensor], **features: object) -> E
     return found
 
 
-def table(found: Extractor, images: Tensor, **options: bool) -> pd.DataFrame:
+def table(found: Extractor, images: Tensor, **options: Tensor) -> pd.DataFrame:
     return pd.DataFrame(found.values(images, **options), columns=found.names)
 
 

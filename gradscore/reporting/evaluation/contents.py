@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation import LOGIT_LR, positive_of, reliability, risk_coverage
-from ...meta import MetaModel
+from ...meta import MetaModel, group_of
 from ...system import BoolArray, FloatArray
 from ..palette import GREY, PALETTE, colour
 from ..plots import Curve, Curves, HeatMap, Plot, file_name, histograms, thinned
@@ -117,20 +117,18 @@ def ood_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
         for name, block in blocks.items():
             ood = positive_of(block)
             values = np.asarray(block["meta"], dtype=np.float64)
-            if protocol == "in_dist_only":
-                values = np.log10(np.maximum(values, np.finfo(np.float64).tiny))
             yield histograms(
                 [("in-distribution", values[~ood], META), (name, values[ood], RIVAL)],
                 name=f"ood-scores-{file_name(name)}",
                 title=f"Scores: {name}",
                 caption="Scores of the meta model on in-distribution samples and on this OOD set.",
-                x_label="score of the meta model" + (", log10" if protocol == "in_dist_only" else ""),
+                x_label="score of the meta model",
             )
 
 
 def weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Iterator[Plot]:
     """Heat maps layer x statistic of the magnitudes of coefficients, one for each loss; the mean over the models."""
-    linear = [model for model in models if "coefficients" in model.arrays]
+    linear = _fitted(models)
     if not linear:
         return
     weights = pd.Series(mean_weights(linear))
@@ -154,18 +152,25 @@ def weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Itera
         )
 
 
-def share_of_logits(models: Sequence[MetaModel]) -> float | None:
-    """Share of the magnitude of all coefficients that lies on scores of the logits; None without a linear model."""
-    linear = [model for model in models if "coefficients" in model.arrays]
-    weights = mean_weights(linear) if linear else {}
-    total = sum(weights.values())
-    return sum(weight for name, weight in weights.items() if name.startswith("score/")) / total if total else None
+def group_shares(models: Sequence[MetaModel]) -> dict[str, float]:
+    """Share of the magnitude of all coefficients that lies on each group of inputs, the largest first."""
+    linear = _fitted(models)
+    totals: dict[str, float] = {}
+    for name, weight in (mean_weights(linear) if linear else {}).items():
+        totals[group_of(name)] = totals.get(group_of(name), 0.0) + weight
+    whole = sum(totals.values())
+    return {name: total / whole for name, total in sorted(totals.items(), key=lambda item: -item[1]) if total}
+
+
+def _fitted(models: Sequence[MetaModel]) -> list[MetaModel]:
+    """Models whose coefficients were fitted, not set."""
+    return [model for model in models if model.kind != "one_class"]
 
 
 def mean_weights(models: Sequence[MetaModel]) -> dict[str, float]:
     """Mean magnitude of the coefficient of each input over linear models of the same inputs."""
     stacked = np.mean([np.abs(model.arrays["coefficients"]) for model in models], axis=0)
-    return {name: float(weight) for name, weight in zip(models[0].inputs, stacked, strict=True)}
+    return {name: float(weight) for name, weight in zip(models[0].inputs.names, stacked, strict=True)}
 
 
 def roc_points(scores: FloatArray, positive: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...evaluation import Record, is_group
-from ...scores import score_names
+from ...scores import SCORES, plain_name
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
-HEADLINES = ("leave_one_out", "in_dist_only", "known")
+HEADLINES = ("leave_one_out", "auxiliary", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the headline."""
 
 
@@ -69,8 +69,9 @@ class Figures:
         return _distinct(key[3] for key in self._records if key[:2] == (task, protocol) and key[4] == "auroc")
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
-        """The baseline from logits of the highest AUROC on these very samples, or None without any value."""
-        areas = {name: self.get(task, protocol, dataset, name) for name in score_names("logits")}
+        """The single score of the highest AUROC on these very samples, or None without any value."""
+        scores = _distinct(key[3] for key in self._records if key[:3] == (task, protocol, dataset))
+        areas = {name: self.get(task, protocol, dataset, name) for name in scores if plain_name(name) in SCORES}
         values = {name: area.value for name, area in areas.items() if area is not None}
         return max(values, key=lambda name: values[name]) if values else None
 

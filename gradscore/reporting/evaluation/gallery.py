@@ -154,7 +154,12 @@ class _Images:
             info, spec = self._specs[split]
             base = base_split(info, spec)
             others = None if base is None else self._open(base)
-            images = open_images(spec, made_of=None if others is None else others[0], seed=self._config.extract.seed)
+            images = open_images(
+                spec,
+                num_classes=None if info.kind == "ood" else self._config.model.num_classes,
+                made_of=None if others is None else others[0],
+                seed=self._config.extract.seed,
+            )
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]
 

@@ -7,17 +7,20 @@ from pathlib import Path
 
 from ...data import TEST
 from ...evaluation import EvaluationReport
-from ...meta import MetaModel
+from ...meta import Inputs, MetaModel
 from ...store import RunFolder
 from ...system import write_text
 from ..page import render, write_page, write_plots
 from ..plots import Plot
 from . import ReportFiles
-from .contents import misclassification_plots, ood_plots, share_of_logits, weight_plots
+from .contents import group_shares, misclassification_plots, ood_plots, weight_plots
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
 from .gallery import make_galleries
 from .sentences import gains, headlines
 from .tables import area_tables, detail_tables
+
+MOST_PAIRS = 50
+"""Near-duplicates listed; all of them are in a file beside the page."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -44,6 +47,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
         "headlines": headlines(figures),
         "gains": gains(figures),
         "notices": evaluation.notices,
+        "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],
         "area_tables": area_tables(figures),
         "detail_tables": detail_tables(figures),
         "parts": parts,
@@ -61,25 +65,24 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> li
     sources = {"misclassification": (MISCLASSIFICATION, IN_DIST_ONLY, "Weights, wrong predictions")}
     for protocol in figures.protocols("ood")[:1]:
         sources["ood"] = ("ood", protocol, f"Weights, OOD, {protocol}")
+    inputs = Inputs.load(run.inputs_path)
     heat_maps: list[Plot] = []
     remarks = []
     for name, (task, protocol, title) in sources.items():
-        models = _models(run.meta_path / task / protocol)
+        labels = [label for label in evaluation.models if label.startswith(f"{task}/{protocol}/")]
+        models = [MetaModel.load(run.meta_path / label, inputs) for label in sorted(labels)]
         heat_maps += weight_plots(models, name=name, title=title)
-        share = share_of_logits(models)
-        if share is not None:
+        shares = group_shares(models)
+        if shares:
             what = "wrong predictions" if task == MISCLASSIFICATION else "OOD samples"
-            remarks.append(f"For {what}, {100 * share:.0f} % of the total weight lies on scores of the logits.")
+            parts = ", ".join(f"{100 * share:.0f} % on {group}" for group, share in shares.items())
+            remarks.append(f"For {what}, the total weight lies {parts}.")
     found = [
         Part(title="Wrong predictions", plots=list(misclassification_plots(evaluation.scores, figures))),
         Part(title="Out of distribution", plots=list(ood_plots(evaluation.scores, figures))),
         Part(title="What the meta model uses", remark=" ".join(remarks), plots=heat_maps),
     ]
     return [part for part in found if part.plots]
-
-
-def _models(folder: Path) -> list[MetaModel]:
-    return [MetaModel.load(path) for path in sorted(folder.glob("*")) if path.is_dir()]
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:

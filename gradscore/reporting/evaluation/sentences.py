@@ -6,17 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...data import TEST
-from ...evaluation import FEW, GAIN, LOGIT_LR
+from ...evaluation import FEW, GAIN, SCORE_LR
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 
 HOW = {
     "leave_one_out": "each by a model fitted on the other OOD sets only",
+    "auxiliary": "by a model fitted on synthetic sets only",
     "in_dist_only": "by a model fitted on in-distribution samples only",
     "known": "by a model fitted on other samples of the same OOD sets",
 }
 
 EXPLAINED = {
     "leave_one_out": "Leave one out: for each OOD set a model fitted on the others.",
+    "auxiliary": "Auxiliary: fitted on auxiliary sets alone, which are made of in-distribution samples as a rule.",
     "in_dist_only": "In-distribution only: no OOD sample was fitted on.",
     "known": "Known: one half of each OOD set was fitted on, the other half is reported.",
     MISCLASSIFICATION: "Fitted on in_dist.fit, reported on in_dist.test.",
@@ -147,9 +149,9 @@ def _group_label(group: str) -> str:
 
 def _gains(figures: Figures, task: str, protocol: str, dataset: str, label: str) -> Iterator[Gain]:
     best = figures.best_baseline(task, protocol, dataset)
-    rivals = {LOGIT_LR: "a logistic regression on the logit baselines"}
+    rivals = {SCORE_LR: "a logistic regression on all scores without gradients"}
     if best is not None:
-        rivals = {best: "the best of the logit baselines on these samples"} | rivals
+        rivals = {best: "the best single score on these samples"} | rivals
     found = {name: figures.get(task, protocol, dataset, "meta", GAIN + name) for name in rivals}
     gained = {name: (each.value, *each.interval) for name, each in found.items() if each and each.interval}
     if gained:

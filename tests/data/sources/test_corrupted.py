@@ -77,4 +77,4 @@ def test_refused(kind, severity, base, message):
 
 def test_nothing_to_corrupt():
     with pytest.raises(DataError, match=r"data\.shifted"):
-        open_images(DatasetConfig(source="corrupted:blur"), made_of=None, seed=0)
+        open_images(DatasetConfig(source="corrupted:blur"), num_classes=None, made_of=None, seed=0)

@@ -4,13 +4,15 @@ import json
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from gradscore.config.schema import dump_config, parse_config
+from gradscore.config.schema import Config, dump_config, parse_config
+from gradscore.data import open_splits
 from gradscore.errors import MissingExtraError
 from gradscore.reporting.evaluation import write_report
 from gradscore.reporting.evaluation.figures import Figures
-from gradscore.reporting.evaluation.gallery import make_galleries
+from gradscore.reporting.evaluation.gallery import _Images, make_galleries
 from gradscore.reporting.page import markdown_text, script_json
 
 
@@ -168,3 +170,26 @@ def test_json_cannot_end_its_script():
 
 def test_markdown_text_stays_text():
     assert markdown_text("[a](b) <i>|\n*c*") == r"\[a\](b) \<i\>\| \*c\*"
+
+
+def test_images_mixed_of_two_classes_are_found_again_under_a_label_map(tmp_path):
+    made = {"fit": {"source": "sklearn:digits", "select": {"stop": 40}, "label_map": {k: k // 2 for k in range(10)}}}
+    settings = {
+        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 5},
+        "data": {
+            "in_dist": {**made, "test": {**made["fit"], "select": {"start": 40, "stop": 80}}},
+            "ood": [{"name": kind, "source": f"synthetic:{kind}"} for kind in ("mixup", "cutmix")],
+        },
+        "run": str(tmp_path),
+    }
+    config = Config.model_validate(settings)
+    splits = open_splits(config.data, preprocessing=config.preprocessing, num_classes=5, seed=config.extract.seed)
+    images = _Images(config)
+    rows = [
+        pd.Series({"split": split, "sample_id": each.sample_id, "content_hash": each.content_hash, "prediction": 0,
+                   "meta": 0.0})
+        for split in ("ood.mixup", "ood.cutmix")
+        for each in splits[split]
+    ]  # fmt: skip
+    shown = [images.thumbnail(row, np.zeros(1)).image for row in rows]
+    assert (len(shown), None in shown, images.missing) == (80, False, {})

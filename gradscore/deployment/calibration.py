@@ -1,0 +1,86 @@
+"""From meta models and calibration samples to detectors whose joint false-alarm rate is bounded.
+
+The promise: of new in-distribution samples that are predicted right, at most a share alpha is rejected, on average over
+calibrations. Every detector is calibrated on the calibration samples that are predicted right, with an equal part of
+alpha; given how many these are, they and a new one that is predicted right are exchangeable, so each detector rejects
+at most its part (see `conformal`), and together they reject at most alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from ..data import CALIBRATION, FIT, TEST
+from ..errors import EvaluationError
+from ..meta import MetaModel
+from ..store import RunFolder
+from .bundle import Detector
+from .conformal import threshold
+
+
+def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
+    """The calibration samples of a run that are predicted right, and what their user should know.
+
+    Raises:
+        EvaluationError: no calibration sample has a label, so that none is known to be predicted right.
+        StoreError: the run is not finished or damaged.
+    """
+    split = CALIBRATION if CALIBRATION in {info.name for info in run.splits()} else TEST
+    frame, notices = run.read(split), []
+    if split == TEST:
+        notices.append(
+            f"calibrated on samples of {TEST}, since data.in_dist.calibration is not set: use other samples to measure "
+            "how often it rejects"
+        )
+    else:
+        copies = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
+        frame = frame[~copies]
+        if copies.any():
+            notices.append(f"{int(copies.sum())} calibration samples were left out as copies of samples of {FIT}")
+    labelled = frame["correct"].notna()
+    if not labelled.any():
+        raise EvaluationError(
+            f"{run.path}: none of the {len(frame)} samples of {split} has a label, so it is unknown which are "
+            "predicted right, and thresholds are calibrated on those; give labelled samples as "
+            "data.in_dist.calibration, and extract again"
+        )
+    if not labelled.all():
+        notices.append(
+            f"{int((~labelled).sum())} of {len(frame)} calibration samples were left out because they have no label: "
+            "the bound of the rate holds for new samples like those that have one"
+        )
+    return frame[frame["correct"].fillna(False).to_numpy(dtype=bool)].reset_index(drop=True), notices
+
+
+def calibrated(
+    models: Mapping[str, tuple[MetaModel, str]], right: pd.DataFrame, *, alpha: float
+) -> dict[str, Detector]:
+    """Detectors that together reject at most a share `alpha` of the samples that are predicted right.
+
+    Args:
+        models: the meta model of each detector, and its protocol.
+        right: the feature table of the calibration samples that are predicted right.
+        alpha: bound of the rate, on average over calibrations.
+
+    Raises:
+        EvaluationError: `alpha` is out of range, or there are too few samples for it; the message says how many are
+            needed.
+    """
+    return {
+        name: _calibrated(name, model, protocol, right=right, alpha=alpha / len(models))
+        for name, (model, protocol) in models.items()
+    }
+
+
+def _calibrated(name: str, model: MetaModel, protocol: str, *, right: pd.DataFrame, alpha: float) -> Detector:
+    scores = np.sort(model.decision(right))
+    try:
+        limit = threshold(scores, alpha)
+    except EvaluationError as error:
+        raise EvaluationError(
+            f"detector '{name}', calibrated on correctly predicted in-distribution samples: {error}"
+        ) from None
+    return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)

@@ -1,0 +1,105 @@
+"""What a meta model was fitted with, so that it never scores samples it was fitted on.
+
+Settings that decide which samples fit (`evaluate.seed`, `auxiliary`) can change after a fit. A fitted model therefore
+carries the identity of its fit in its notes, and whatever uses it compares that with what would be fitted now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..data import BANK, FIT
+from ..errors import EvaluationError
+from ..meta import Inputs, MetaModel, balanced_weights
+from ..store import RunFolder, differences
+from ..system import Influence, settings_of, sha256
+from .protocols import MetaModelSpec, MetaModelSpecs
+from .scoring import fits_two_classes
+
+NOTE = "fitted_on"
+"""The note of a meta model that holds the identity of its fit."""
+
+_SHOWN = 3
+
+
+class FitIdentities:
+    """The identities of the fits of a run; tables are read and hashed once.
+
+    Args:
+        run: a finished run folder.
+        found: the meta models that its configuration asks for.
+    """
+
+    def __init__(self, run: RunFolder, found: MetaModelSpecs) -> None:
+        self._run = run
+        self._specs = {spec.label: spec for spec in found.specs}
+        self._rows: dict[str, list[str]] = {}
+        self._tables: dict[str, str] = {}
+        self._shared = [info.name for info in run.splits() if info.name in (FIT, BANK)]
+
+    def of(self, spec: MetaModelSpec) -> dict[str, Any]:
+        """The identity of a spec's fit: hashes of its samples, what they are, their weights and features; settings."""
+        splits = [split for split, mask in spec.fit.items() if mask.any()]
+        target = np.concatenate([spec.positive[split][spec.fit[split]] for split in splits])
+        identity: dict[str, Any] = {
+            "samples": {split: self._samples(split, spec) for split in splits},
+            "positives": sha256(target.tobytes()),
+            "features": {split: self._table(split) for split in dict.fromkeys([*self._shared, *splits])},
+        }
+        if fits_two_classes(spec):
+            sets = np.concatenate([[split] * int(spec.fit[split].sum()) for split in splits])
+            identity["weights"] = sha256(balanced_weights(target, sets).tobytes())
+            settings = settings_of(self._run.config.meta, Influence.MODELS)
+            identity["meta"] = settings if spec.task == "ood" else {**settings, "ood": None}
+        return identity
+
+    def noted(self, model: MetaModel, spec: MetaModelSpec) -> MetaModel:
+        """The model of a spec with the identity of its fit in its notes."""
+        return replace(model, notes={**model.notes, NOTE: self.of(spec)})
+
+    def asks_for(self, label: str) -> bool:
+        """Whether the configuration asks for a model of this name, `<task>/<protocol>/<name>`."""
+        return label in self._specs
+
+    def load(self, label: str, inputs: Inputs) -> MetaModel:
+        """Reads a model of the run that was fitted on what would be fitted on now.
+
+        Args:
+            label: `<task>/<protocol>/<name>`.
+            inputs: what makes the inputs of the run's models.
+
+        Raises:
+            EvaluationError: it was fitted on other samples or with other settings; the message says what differs.
+            StoreError: a file is missing or damaged.
+        """
+        folder = self._run.meta_path / label
+        model = MetaModel.load(folder, inputs)
+        before = model.notes.get(NOTE)
+        advice = f"run `gradscore fit-meta {self._run.path}` again"
+        if not isinstance(before, Mapping):
+            raise EvaluationError(f"{folder}: this meta model does not say what it was fitted on; {advice}")
+        found = differences(before, json.loads(json.dumps(self.of(self._specs[label]))))
+        if found:
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            raise EvaluationError(
+                f"{folder}: this meta model was fitted with other samples, features or settings than the run has now "
+                f"({'; '.join(found[:_SHOWN])}{more}), so it may have seen what is reported; {advice}"
+            )
+        return model
+
+    def _samples(self, split: str, spec: MetaModelSpec) -> str:
+        if split not in self._rows:
+            frame = self._run.read(split, columns=["sample_id", "content_hash"])
+            self._rows[split] = [json.dumps(row) for row in frame.itertuples(index=False, name=None)]
+        chosen = (row for row, fits in zip(self._rows[split], spec.fit[split], strict=True) if fits)
+        return sha256("\n".join(chosen).encode())
+
+    def _table(self, split: str) -> str:
+        if split not in self._tables:
+            self._tables[split] = self._run.table_sha256(split)
+        return self._tables[split]

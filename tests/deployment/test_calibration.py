@@ -1,0 +1,142 @@
+"""Of new samples that are predicted right at most alpha is rejected: simulated, and on runs with few or no labels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gradscore.deployment.bundling import make_bundle
+from gradscore.deployment.calibration import calibrated, calibration_frame
+from gradscore.errors import EvaluationError
+from gradscore.meta import MetaModel
+from gradscore.store.run_folder import RunFolder
+
+DRAWS, NEW = 1500, 100
+
+
+@dataclass
+class Column:
+    """Stands in for a meta model: its scores are a column of the table."""
+
+    name: str
+
+    def decision(self, frame: pd.DataFrame) -> np.ndarray:
+        return frame[self.name].to_numpy()
+
+
+MODELS = {name: (Column(name), "known") for name in ("wrong", "ood")}
+
+
+@dataclass(frozen=True)
+class World:
+    """Where samples come from: right with a probability, scores of right ones shifted by `shift`, and correlated."""
+
+    right: float
+    shift: tuple[float, float]
+    correlation: float
+
+    def samples(self, n: int, generator: np.random.Generator) -> pd.DataFrame:
+        one, other = generator.standard_normal((2, n))
+        other = self.correlation * one + np.sqrt(1 - self.correlation**2) * other
+        correct = generator.random(n) < self.right
+        return pd.DataFrame(
+            {"wrong": one + correct * self.shift[0], "ood": other + correct * self.shift[1], "correct": correct}
+        )
+
+
+def rejected_share(world: World, n: int, alpha: float, generator: np.random.Generator) -> float:
+    """The share rejected of new samples that are predicted right, for one calibration; NaN without a threshold."""
+    calibration = world.samples(n, generator)
+    try:
+        detectors = calibrated(MODELS, calibration[calibration["correct"]], alpha=alpha)
+    except EvaluationError:
+        return np.nan
+    new = world.samples(NEW, generator)
+    fires = [detector.model.decision(new) > detector.threshold.value for detector in detectors.values()]
+    return float(np.logical_or(*fires)[new["correct"]].mean())
+
+
+PROMISES = {
+    "usual": (World(0.9, (-1.5, 0.0), 0.3), 200, 0.1),
+    "often wrong, and right ones look more like OOD": (World(0.5, (-1.0, 2.0), 0.0), 200, 0.1),
+    "scores with one order": (World(0.7, (-1.0, 1.0), 0.999), 150, 0.2),
+    "opposed scores": (World(0.7, (-1.0, 1.0), -0.9), 150, 0.2),
+    "so few that often there is no threshold": (World(0.8, (-1.0, 1.0), 0.0), 24, 0.1),
+    "few": (World(0.95, (0.0, 0.0), 0.0), 45, 0.05),
+}
+
+
+@pytest.mark.parametrize(("world", "n", "alpha"), PROMISES.values(), ids=PROMISES)
+def test_of_samples_predicted_right_at_most_alpha_is_rejected(world: World, n: int, alpha: float) -> None:
+    generator = np.random.default_rng(n)
+    shares = np.array([rejected_share(world, n, alpha, generator) for _ in range(DRAWS)])
+    shares = shares[np.isfinite(shares)]
+    error = shares.std() / np.sqrt(len(shares))
+    assert len(shares) > DRAWS / 5
+    assert shares.mean() <= alpha + 4 * error
+    assert shares.mean() >= alpha / 4
+
+
+def test_the_promise_binds_where_it_can() -> None:
+    """Scores that never fire together reject as many as promised: ranks 5 and 5 of 99, so 0.05 + 0.05."""
+    generator = np.random.default_rng(0)
+    world = World(1.0, (0.0, 0.0), -0.9)
+    shares = np.array([rejected_share(world, 99, 0.1, generator) for _ in range(DRAWS)])
+    assert shares.mean() == pytest.approx(0.1, abs=4 * shares.std() / np.sqrt(DRAWS))
+
+
+@pytest.mark.parametrize("right", [0, 1, 38])
+def test_without_enough_samples_predicted_right_there_is_no_threshold(right: int) -> None:
+    frame = World(1.0, (0.0, 0.0), 0.0).samples(right, np.random.default_rng(0))
+    with pytest.raises(EvaluationError, match=f"correctly predicted .* needs at least 39 .*, got {right};"):
+        calibrated(MODELS, frame, alpha=0.05)
+
+
+def test_a_run_without_any_right_prediction_has_no_threshold(small_run) -> None:
+    run = RunFolder(small_run)
+    model = MetaModel.load(run.meta_path / "misclassification/in_dist_only/all")
+    with pytest.raises(EvaluationError, match="needs at least 9 calibration samples, got 0"):
+        calibrated({"wrong": (model, "in_dist_only")}, run.read("in_dist.test").iloc[:0], alpha=0.1)
+
+
+def test_both_detectors_are_calibrated_on_right_predictions(small_run) -> None:
+    run = RunFolder(small_run)
+    frame = run.read("in_dist.calibration")
+    right = frame[frame["correct"].to_numpy(dtype=bool)]
+    made = make_bundle(run, alpha=0.1, trust_code=True)
+    assert 0 < len(right) < len(frame)
+    assert {name: len(detector.calibration) for name, detector in made.detectors.items()} == {
+        "wrong": len(right),
+        "ood": len(right),
+    }
+
+
+def unlabelled(run: RunFolder, monkeypatch: pytest.MonkeyPatch, rows: slice) -> RunFolder:
+    """The run as if these rows of its calibration samples had no label."""
+    read = run.read
+
+    def without(split: str, columns: list[str] | None = None) -> pd.DataFrame:
+        frame = read(split, columns)
+        if split == "in_dist.calibration":
+            frame.loc[frame.index[rows], "correct"] = pd.NA
+        return frame
+
+    monkeypatch.setattr(run, "read", without)
+    return run
+
+
+def test_samples_without_label_are_left_out_and_counted(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = calibration_frame(RunFolder(small_run))
+    found, notices = calibration_frame(unlabelled(RunFolder(small_run), monkeypatch, slice(0, 30)))
+    first = RunFolder(small_run).read("in_dist.calibration")["sample_id"].iloc[:30]
+    assert found["sample_id"].tolist() == whole.loc[~whole["sample_id"].isin(first), "sample_id"].tolist()
+    assert notices == [
+        "30 of 120 calibration samples were left out because they have no label: the bound of the rate holds for new "
+        "samples like those that have one"
+    ]
+
+
+def test_without_any_label_there_is_an_error(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EvaluationError, match=r"none of the 120 samples of in_dist\.calibration has a label"):
+        calibration_frame(unlabelled(RunFolder(small_run), monkeypatch, slice(None)))

@@ -1,0 +1,130 @@
+"""A model is used only where its fit would be the same today; what decides that can change after the fit."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_runs import settings
+
+from gradscore.config import Config
+from gradscore.deployment import make_bundle
+from gradscore.errors import EvaluationError
+from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.reporting.evaluation import write_report
+from gradscore.store import RunFolder, RunWriter
+
+LABELS = [
+    "misclassification/in_dist_only/all",
+    "ood/known/all",
+    "ood/leave_one_out/rotated",
+    "ood/leave_one_out/files",
+    "ood/in_dist_only/all",
+]
+
+
+def extracted_again(run: RunFolder, config: Config) -> RunFolder:
+    """The run after extract has run again in it with settings that are none of its inputs; it computes nothing."""
+    with RunWriter.opened(run.path, config=config, inputs=run.manifest["inputs"]):
+        pass
+    return RunFolder(run.path)
+
+
+def with_settings(change: Callable[[dict], object]) -> Config:
+    changed = settings(Path("images"))
+    change(changed)
+    return Config.model_validate(changed)
+
+
+@pytest.fixture
+def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
+    shutil.copytree(report_run.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def test_the_same_settings_leave_models_as_they_are(copy: RunFolder) -> None:
+    again = extracted_again(copy, with_settings(lambda _: None))
+    assert evaluate_run(again).models == LABELS
+
+
+CHANGES = {
+    "evaluate.seed": (
+        lambda settings: settings.update(evaluate={"seed": 1}),
+        r"ood/known/all: .*samples\.ood\.rotated was ",
+    ),
+    "auxiliary": (lambda settings: settings["data"]["ood"][0].update(auxiliary=True), r"ood/known/all: .*ood\.rotated"),
+    "meta.seed": (lambda settings: settings["meta"].update(seed=3), r"in_dist_only/all: .*meta\.seed was 0, is now 3"),
+    "meta.strengths": (lambda settings: settings["meta"].update(strengths=[0.1]), r"meta\.strengths was "),
+    "meta.ood": (
+        lambda settings: settings["meta"].update(ood="combined"),
+        r'ood/known/all: .*meta\.ood was "logistic", is now "combined"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+def test_models_of_other_settings_are_refused_until_they_are_fitted_again(
+    copy: RunFolder, change: Callable[[dict], object], message: str
+) -> None:
+    again = extracted_again(copy, with_settings(change))
+    with pytest.raises(EvaluationError, match=rf"{message}.*run `gradscore fit-meta {again.path}` again"):
+        evaluate_run(again)
+    fit_run(again)
+    assert evaluate_run(again).models
+
+
+def test_without_the_check_half_of_what_is_reported_was_fitted_on(copy: RunFolder) -> None:
+    before = evaluate_run(copy).scores
+    again = extracted_again(copy, with_settings(lambda settings: settings.update(evaluate={"seed": 1})))
+    fit_run(again)
+    now = evaluate_run(again).scores
+
+    def reported(table: pd.DataFrame) -> set[str]:
+        return set(table.loc[(table["protocol"] == "known") & (table["split"] != "in_dist.test"), "content_hash"])
+
+    fitted_before = set().union(*(set(copy.read(name)["content_hash"]) for name in ("ood.rotated", "ood.files")))
+    fitted_before -= reported(before)
+    assert len(reported(now) & fitted_before) > len(reported(now)) / 4
+
+
+def test_features_computed_anew_are_noticed(copy: RunFolder) -> None:
+    part = copy.path / "features" / "in_dist.fit" / "part-00000.parquet"
+    pd.read_parquet(part).astype({"logit_0": "float32"}).astype({"logit_0": "float64"}).to_parquet(part)
+    with pytest.raises(EvaluationError, match=r"features\.in_dist\.fit was .*, is now "):
+        evaluate_run(copy)
+
+
+def test_a_model_that_does_not_say_is_refused(copy: RunFolder) -> None:
+    path = copy.meta_path / LABELS[0] / "model.json"
+    description = json.loads(path.read_text())
+    del description["notes"]["fitted_on"]
+    path.write_text(json.dumps(description))
+    with pytest.raises(EvaluationError, match="does not say what it was fitted on; run `gradscore fit-meta"):
+        evaluate_run(copy)
+
+
+def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_run, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    config = run.config.model_copy(update={"evaluate": run.config.evaluate.model_copy(update={"seed": 1})})
+    again = extracted_again(run, config)
+    with pytest.raises(EvaluationError, match=r"ood/known/all: .*samples\.ood\.noise was "):
+        make_bundle(again, alpha=0.1, trust_code=True)
+
+
+def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(copy: RunFolder) -> None:
+    again = extracted_again(
+        copy, with_settings(lambda settings: settings.update(evaluate={"protocols": ["leave_one_out"]}))
+    )
+    fit_run(again)
+    found = {path.parent.relative_to(again.meta_path).as_posix() for path in again.meta_path.glob("*/*/*/model.json")}
+    assert found == {LABELS[0], *LABELS[2:4]}
+
+
+def test_models_of_no_spec_are_not_in_the_report(copy: RunFolder) -> None:
+    shutil.copytree(copy.meta_path / LABELS[2], copy.meta_path / "ood/leave_one_out/gone")
+    (copy.meta_path / "ood/leave_one_out/gone/model.json").write_text("{}")
+    page = write_report(copy, evaluate_run(copy)).html.read_text()
+    assert "Weights, OOD" in page

@@ -1,0 +1,209 @@
+"""Whatever setting changes a value changes the identity of a run, and no other does; every setting says which it is."""
+
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packages import write_package
+from torch import nn
+
+from gradscore.config import Config
+from gradscore.gradients import RULES
+from gradscore.losses import LOSSES
+from gradscore.models import group_parameters
+from gradscore.statistics import STATISTICS
+from gradscore.store import describe_inputs
+from gradscore.system import Influence, Section, influence_of
+
+
+def sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """The sections that a type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from sections_in(part)
+
+
+def leaves(section: type[Section], path: str = "") -> Iterator[tuple[str, type[Section], str]]:
+    """Every setting that is no section itself: its dotted path, the section that has it, its name."""
+    for name, field in section.model_fields.items():
+        inner = list(sections_in(field.annotation))
+        for each in inner:
+            yield from leaves(each, f"{path}{name}.")
+        if not inner:
+            yield f"{path}{name}", section, name
+
+
+SETTINGS = {path: (section, name) for path, section, name in leaves(Config)}
+
+
+@pytest.mark.parametrize(("section", "name"), SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_says_what_it_influences(section: type[Section], name: str) -> None:
+    assert influence_of(section, name) is not None, (
+        f"{section.__name__}.{name}: declare it InFeatures, InModels or Elsewhere (gradscore.system.influence)"
+    )
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 3},
+        "data": {
+            "in_dist": {
+                "fit": {"source": "sklearn:digits"},
+                "test": {"source": "sklearn:digits"},
+                "calibration": {"source": "sklearn:digits"},
+                "bank": {"source": "sklearn:digits"},
+            },
+            "ood": [{"name": "noise", "source": "synthetic:uniform_noise"}],
+            "shifted": [{"name": "blurred", "source": "corrupted:blur"}],
+        },
+        "run": "run",
+    }
+
+
+SET = {
+    "source": "npz:other.npz",
+    "arguments": {"seed": 1},
+    "select.classes": [0],
+    "select.count": 5,
+    "select.start": 5,
+    "select.stop": 5,
+    "select.hash": [0.0, 0.5],
+    "select.seed": 1,
+    "label_map": {0: 1},
+}
+OTHER: dict[str, Any] = {
+    "model.source": "torchvision:resnet34",
+    "model.arguments": {"width": 2},
+    "model.num_classes": 4,
+    "preprocessing.resize": 9,
+    "preprocessing.crop": 8,
+    "preprocessing.channels": 1,
+    "preprocessing.mean": {"mean": [0.5], "std": [1.0]},
+    "preprocessing.std": {"mean": [0.0], "std": [0.5]},
+    "preprocessing.weights": "ResNet18_Weights.IMAGENET1K_V1",
+    **{f"data.in_dist.fit.{name}": value for name, value in SET.items()},
+    **{f"data.in_dist.test.{name}": value for name, value in SET.items()},
+    **{f"data.in_dist.calibration.{name}": value for name, value in SET.items()},
+    **{f"data.in_dist.bank.{name}": value for name, value in SET.items()},
+    **{f"data.ood.{name}": value for name, value in SET.items()},
+    **{f"data.shifted.{name}": value for name, value in SET.items()},
+    "features.losses": ["entropy"],
+    "features.statistics": ["l2"],
+    "features.parameters": ["*.weight"],
+    "features.granularity": "model",
+    "features.columns": ["output_gradient_norm"],
+    "features.penultimate": "fc",
+    "features.views": ["mirror"],
+    "features.autocast": "bf16",
+    "extract.batch_size": 2,
+    "extract.device": "cuda",
+    "extract.on_error": "skip",
+    "extract.part_size": 3,
+    "extract.seed": 1,
+}
+"""Another value for each setting that influences features; where two go together, for both."""
+
+HARMLESS: dict[str, Any] = {
+    "model.checkpoint": "elsewhere.pt",
+    "model.declared_accuracy": 0.5,
+    "data.ood.group": "far",
+    "data.ood.auxiliary": True,
+    "extract.workers": 3,
+    "meta.ood": "combined",
+    "meta.cv_folds": 3,
+    "meta.seed": 1,
+    "meta.strengths": [1.0],
+    "evaluate.protocols": ["known"],
+    "evaluate.seed": 1,
+    "evaluate.duplicates": "error",
+    "evaluate.near_duplicates": "ignore",
+    "run": "elsewhere",
+}
+NAMES_OF_SETS = {"data.ood.name", "data.shifted.name"}
+"""They name splits, which are compared by name."""
+
+MADE_OF_OTHERS = {"features.preset"}
+"""It fills in other settings, which are compared."""
+
+
+def test_there_is_another_value_for_every_setting() -> None:
+    features = {path for path, place in SETTINGS.items() if influence_of(*place) is Influence.FEATURES}
+    assert features == set(OTHER)
+    assert set(SETTINGS) - features == set(HARMLESS) | NAMES_OF_SETS | MADE_OF_OTHERS
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The settings with another value at a dotted path; a value that is a mapping of siblings replaces them all."""
+    found = settings()
+    *parents, name = path.split(".")
+    place: Any = found
+    for parent in parents:
+        place = place.setdefault(parent, {})
+        place = place[0] if isinstance(place, list) else place
+    siblings = value if isinstance(value, dict) and name in value else {name: value}
+    place |= siblings
+    return found
+
+
+def identity(settings: dict[str, Any]) -> dict[str, Any]:
+    config = Config.model_validate(settings)
+    model = nn.Sequential(nn.Linear(2, 3))
+    for parameter in model.parameters():
+        nn.init.ones_(parameter)
+    features = config.features
+    return describe_inputs(
+        config,
+        model=model,
+        device="cpu" if config.extract.device == "auto" else config.extract.device,
+        groups=group_parameters(model, features.parameters, granularity=features.granularity),
+        fingerprints=dict.fromkeys(
+            ["in_dist.fit", "in_dist.test", "in_dist.calibration", "in_dist.bank", "ood.noise", "shifted.blurred"],
+            "same",
+        ),
+        penultimate={True: "0", False: None}.get(features.penultimate, features.penultimate),
+    )
+
+
+@pytest.mark.parametrize(("path", "value"), OTHER.items(), ids=OTHER)
+def test_what_influences_features_is_part_of_the_identity(path: str, value: Any) -> None:
+    assert identity(changed(path, value)) != identity(settings())
+
+
+@pytest.mark.parametrize(("path", "value"), HARMLESS.items(), ids=HARMLESS)
+def test_what_does_not_is_not(path: str, value: Any) -> None:
+    assert identity(changed(path, value)) == identity(settings())
+
+
+CODE = "from gradscore.losses import LOSSES\nfrom gradscore.statistics import STATISTICS\nMINE = LOSSES['entropy']\n"
+BROUGHT: dict[str, tuple[str, Callable[[], dict[str, str]], dict[str, str]]] = {
+    "a loss that is used": ("gradscore.losses", lambda: LOSSES.packages(["mine"]), {"theirs": "1.0"}),
+    "a loss that is not": ("gradscore.losses", lambda: LOSSES.packages(["entropy"]), {}),
+    "a statistic that is used": ("gradscore.statistics", lambda: STATISTICS.packages(["mine"]), {"theirs": "1.0"}),
+    "any rule": ("gradscore.rules", lambda: RULES.packages(), {"theirs": "1.0"}),
+}
+
+
+@pytest.mark.parametrize(("group", "packages", "wanted"), BROUGHT.values(), ids=BROUGHT)
+def test_packages_that_bring_entries_have_their_version_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, packages, wanted: dict[str, str]
+) -> None:
+    write_package(tmp_path, "theirs", CODE, {group: {"mine": "MINE"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    for registry in (LOSSES, STATISTICS, RULES):
+        monkeypatch.setattr(registry, "_outside", None)
+    assert packages() == wanted
+    assert "theirs" not in sys.modules
+
+
+def test_the_version_of_a_package_that_brings_rules_is_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identity(settings())
+    write_package(tmp_path, "theirs", CODE, {"gradscore.rules": {"GainBackward": "MINE"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(RULES, "_outside", None)
+    assert (before["packages"], identity(settings())["packages"]) == ({}, {"theirs": "1.0"})
