@@ -133,7 +133,7 @@ def has_stable_scores(inputs: Inputs) -> bool:
 
 
 def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
-    """Fits a model that has seen ordinary samples alone: energy, neighbours, and a distance of gradients.
+    """Fits a model that has seen ordinary samples alone: energy, ASH, neighbours, and a distance of gradients.
 
     Each part is standardised on ordinary samples and all count the same. The distance is a logarithmic Mahalanobis
     distance along the leading axes of the gradient inputs; to standardise it, every sample is measured with a distance
@@ -279,11 +279,11 @@ def _places(inputs: Inputs, *, gradients: bool) -> NDArray[np.intp]:
 
 
 def _stable(inputs: Inputs) -> list[str]:
-    return [name for name in (_best_look(inputs, "knn"), _best_look(inputs, "ash")) if name is not None]
+    return [name for name in (_best_look(inputs, score) for score in ("knn", "ash")) if name is not None]
 
 
 def _one_class(inputs: Inputs) -> list[str]:
-    return [name for name in (_best_look(inputs, "energy"), _best_look(inputs, "knn")) if name is not None]
+    return [name for name in (_best_look(inputs, score) for score in ("energy", "ash", "knn")) if name is not None]
 
 
 def _best_look(inputs: Inputs, score: str) -> str | None:
