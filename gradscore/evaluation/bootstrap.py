@@ -23,7 +23,7 @@ Bounds = tuple[float, float]
 
 RESAMPLES = 500
 
-MOST_GROUPS = 5000
+MOST_GROUPS = 1000
 
 ENOUGH = 20
 """With fewer samples of a class, percentile intervals cover too rarely: see `docs/coverage-of-intervals.md`."""

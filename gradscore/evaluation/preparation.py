@@ -86,7 +86,7 @@ def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Pr
     """
     splits = {info.name: info for info in run.splits()}
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
-    elsewhere = {value for name in used for value in read(name)["content_hash"]} | set(left_out)
+    elsewhere = {value for name in used for value in run.read(name, ["content_hash"])["content_hash"]} | set(left_out)
     fit = _without(read(FIT), elsewhere)
     notices: list[str] = []
     views = _views(fit, notices)

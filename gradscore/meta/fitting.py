@@ -217,7 +217,9 @@ class _Frame:
 
     def along(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Scaled inputs along the axes of gradients (N, A), and scores (N, S)."""
-        return scaled[:, self.gradients] @ self.axes.T, scaled[:, self.scores]
+        if not len(self.axes):
+            return np.empty((len(scaled), 0)), scaled[:, self.scores]
+        return scaled[:, _as_slice(self.gradients)] @ self.axes.T, scaled[:, self.scores]
 
     def fitted(self, rows: Rows, penalty: Penalty) -> _Regression:
         if rows.target.all() or not rows.target.any():
@@ -276,6 +278,12 @@ def regress(
 
 def _places(inputs: Inputs, *, gradients: bool) -> NDArray[np.intp]:
     return np.flatnonzero([(group in OF_GRADIENTS) == gradients for group in inputs.groups])
+
+
+def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """Neighbouring places as a slice, which copies nothing."""
+    start, stop = int(places[0]), int(places[-1]) + 1
+    return slice(start, stop) if stop - start == len(places) else places
 
 
 def _stable(inputs: Inputs) -> list[str]:
