@@ -30,6 +30,12 @@ HEADINGS = {
 
 FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.items() if metric != "auroc")]
 
+OUTCOMES = {
+    "better": "better than the best single score",
+    "open": "not shown to be better than the best single score",
+    "worse": "worse than the best single score; use that one",
+}
+
 PermutedOption = Annotated[
     bool,
     typer.Option(
@@ -40,8 +46,13 @@ PermutedOption = Annotated[
 ]
 
 
-def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
-    """Report how well the meta models of a run and the baselines do: tables here, and a page evaluation/report.html.
+TablesOption = Annotated[
+    bool, typer.Option("--tables", help="Also print the figures of every score on every data set; the report has them.")
+]
+
+
+def evaluate(run: RunArgument, tables: TablesOption = False, permuted: PermutedOption = False) -> None:
+    """Report how well the meta models of a run and single scores do: a verdict here, and a page evaluation/report.html.
 
     Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/.
 
@@ -61,7 +72,10 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
         passed = all(control.passed for control in controls)
         evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
     console = Console()
-    _print(console, evaluation)
+    if tables:
+        _print_tables(console, evaluation)
+    _print_verdict(console, evaluation)
+    say(console, *notes(evaluation.notices), f"all metrics: {evaluation.path}")
     try:
         line = f"report: {write_report(folder, evaluation).html}"
     except MissingExtraError as error:
@@ -71,7 +85,30 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
         raise typer.Exit(1)
 
 
-def _print(console: Console, report: EvaluationReport) -> None:
+def _print_verdict(console: Console, report: EvaluationReport) -> None:
+    from gradscore.evaluation import verdicts
+
+    found = verdicts(report.records)
+    table = figures_table([""], ["AUROC", "95 %", "gain", "95 %", "false\nalarms"])
+    for each in found:
+        gain = each.gain
+        span = "-" if gain is None or gain.low is None else f"{gain.low:+.3f} to {gain.high:+.3f}"
+        gained = "-" if gain is None or gain.value is None else f"{gain.value:+.3f}"
+        alarms = "-" if each.false_alarms is None else f"{100 * each.false_alarms:.0f} %"
+        area = each.area
+        table.add_row(each.what, f"{area.value:.3f}", interval(area.low, area.high), gained, span, alarms)
+    console.print(table)
+    ood = next((each.protocol for each in found if each.area.task == "ood"), None)
+    say(
+        console,
+        "gain: in AUROC over the best single score on the same samples",
+        "false alarms: right predictions (in-distribution samples) flagged when 95 % of the others are",
+        *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
+        *(f"{each.what}: {OUTCOMES[each.outcome]}, {each.best}" for each in found if each.best is not None),
+    )
+
+
+def _print_tables(console: Console, report: EvaluationReport) -> None:
     from gradscore.evaluation import is_group
 
     tables: dict[str, Table] = {}
@@ -96,8 +133,6 @@ def _print(console: Console, report: EvaluationReport) -> None:
         console,
         "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)",
         "samples as positives, and with in-distribution (or correct) ones as positives",
-        *notes(report.notices),
-        f"all metrics: {report.path}",
     )
 
 

@@ -5,7 +5,7 @@ In comes a run folder; out come meta models in `meta/` (`fit_run`) and records w
 them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` turns scores into figures;
 `metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls`, `duplicates` and
 `near_duplicates` (whose rule is in `nearness`) look for mistakes,
-`run_comparison` compares runs.
+`run_comparison` compares runs; `verdict` says what to read first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import positive_of, read_scores
 from .scoring import LOGIT_LR, SCORE_LR
 from .selective import risk_coverage
+from .verdict import Verdict, verdicts
 
 __all__ = [
     "CLASSIFIER",
@@ -35,6 +36,7 @@ __all__ = [
     "FitReport",
     "Fitted",
     "Record",
+    "Verdict",
     "auroc",
     "compare_runs",
     "evaluate_run",
@@ -50,4 +52,5 @@ __all__ = [
     "risk_coverage",
     "specs_of",
     "unpaired_delong",
+    "verdicts",
 ]

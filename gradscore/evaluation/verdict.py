@@ -1,0 +1,89 @@
+"""What a reader wants to know first: how well wrong predictions and OOD samples are found, and what is gained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..scores import SCORES, plain_name
+from .records import GAIN, Record
+
+PROTOCOLS = ("leave_one_out", "auxiliary", "in_dist_only", "known")
+"""Protocols of the task `ood`; the first one there is makes the verdict."""
+
+Outcome = Literal["better", "open", "worse"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How well one kind of samples is found.
+
+    Attributes:
+        what: `wrong predictions`, or the OOD set or group of sets.
+        protocol: what the meta model was fitted on.
+        area: the AUROC of the meta model.
+        best: the single score with the highest AUROC on these very samples.
+        gain: the AUROC gained over that score, None where it cannot be compared.
+        false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
+    """
+
+    what: str
+    protocol: str
+    area: Record
+    best: str | None
+    gain: Record | None
+    false_alarms: float | None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the interval of the gain lies above zero, below it, or neither."""
+        gain = self.gain
+        if gain is None or gain.low is None or gain.high is None:
+            return "open"
+        return "better" if gain.low > 0 else "worse" if gain.high < 0 else "open"
+
+
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """The verdicts on wrong predictions and on OOD sets, groups of them where there are any.
+
+    Args:
+        records: as `evaluate_run` gives them.
+
+    Returns:
+        Those that have an AUROC.
+    """
+    return list(_verdicts(records))
+
+
+def _verdicts(records: Sequence[Record]) -> Iterator[Verdict]:
+    areas = [each for each in records if each.metric == "auroc" and each.score == "meta" and each.value is not None]
+    for area in (each for each in areas if each.task == "misclassification"):
+        yield _verdict("wrong predictions", area, records)
+    there = {each.protocol for each in areas if each.task == "ood"}
+    protocol = next((name for name in PROTOCOLS if name in there), None)
+    ood = [each for each in areas if each.task == "ood" and each.protocol == protocol]
+    groups = [each for each in ood if each.dataset.endswith(" (mean)")]
+    for area in groups or ood:
+        yield _verdict(area.dataset.removesuffix(" (mean)"), area, records)
+
+
+def _verdict(what: str, area: Record, records: Sequence[Record]) -> Verdict:
+    same = [
+        each
+        for each in records
+        if (each.task, each.dataset, each.protocol) == (area.task, area.dataset, area.protocol)
+        and each.value is not None
+    ]
+    free = [each for each in same if each.metric == "auroc" and plain_name(each.score) in SCORES]
+    best = max(free, key=lambda each: each.value or 0.0).score if free else None
+    meta = {each.metric: each for each in same if each.score == "meta"}
+    alarms = meta.get("fpr95_ood_positive")
+    return Verdict(
+        what=what,
+        protocol=area.protocol,
+        area=area,
+        best=best,
+        gain=None if best is None else meta.get(GAIN + best),
+        false_alarms=None if alarms is None else alarms.value,
+    )
