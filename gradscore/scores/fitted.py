@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import MissingExtraError, StoreError
+from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..system import FloatArray
 from .neighbours import Bank
 from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
@@ -90,6 +90,9 @@ class FittedScores:
         """
         if not len(samples):
             return pd.DataFrame(np.empty((0, len(self.names))), columns=self.names)
+        missing = [name for name in self.views if name not in samples.views]
+        if missing:
+            raise EvaluationError(f"scores: view {missing[0]!r} of these samples is missing; extract it as well")
         whole = replace(
             self._with_neighbours(samples, samples), views={name: samples.views[name] for name in self.views}
         )

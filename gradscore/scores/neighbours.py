@@ -26,9 +26,10 @@ class Neighbours:
     """The neighbours of N samples.
 
     Attributes:
-        distances: (N, k) float64 Euclidean distances between features of unit length, nearest first.
+        distances: (N, k) float64 Euclidean distances between features of unit length, nearest first; k is `NEAREST`, or
+            the size of a smaller bank.
         places: (N, k) int64 places in the bank.
-        of_class: (N, j) distances to those of the predicted class.
+        of_class: (N, `NEAREST_OF_CLASS`) distances to those of the predicted class.
     """
 
     distances: FloatArray
@@ -99,16 +100,22 @@ def _nearest(
     content: tuple[NDArray[np.str_], NDArray[np.str_]] | None,
     count: int,
 ) -> tuple[FloatArray, IntArray]:
-    """Distances and places (N, k) of the nearest, k at most `count` and as many as the bank has."""
+    """Distances and places (N, k) of the nearest, k being `count`, or the size of the bank if that is smaller.
+
+    What a sample gets does not depend on those beside it: where copies of it are left out of a small bank, its farthest
+    neighbour stands for those that are missing, and `FARTHEST` where nothing is left.
+    """
     copies = 0 if content is None else _most_copies(*content)
-    wanted = min(count + copies, len(bank))
+    wanted, kept = min(count + copies, len(bank)), min(count, len(bank))
     search = NearestNeighbors(n_neighbors=wanted, algorithm="brute").fit(bank)
     distances, places = search.kneighbors(queries)
-    kept = min(count, max(1, wanted - copies))
     if content is not None and copies:
         own = content[1][places] == content[0][:, None]
         order = np.argsort(own, axis=1, kind="stable")  # those of the same content last
+        others = wanted - own.sum(axis=1, keepdims=True)
+        order = np.take_along_axis(order, np.clip(others - 1, 0, np.arange(kept)), axis=1)
         distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
+        distances = np.where(others > 0, distances, FARTHEST)
     return np.asarray(distances[:, :kept], dtype=np.float64), np.asarray(places[:, :kept], dtype=np.int64)
 
 

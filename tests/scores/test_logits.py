@@ -95,5 +95,5 @@ def test_unusable_logits_are_refused(logits, message):
 def test_by_name(name: str) -> None:
     logits = np.array([[2.0, 0.5, -1.0], [0.1, 0.0, 0.2]])
     samples = Samples(logits=logits)
-    score = SCORES[name].fit(Ordinary(samples=samples, classes=np.array([0, 2])))
-    np.testing.assert_array_equal(score(samples), FUNCTIONS[name](logits))
+    learned = SCORES[name].fit(Ordinary(samples=samples, classes=np.array([0, 2])))
+    np.testing.assert_array_equal(SCORES[name].of(samples, learned), FUNCTIONS[name](logits))

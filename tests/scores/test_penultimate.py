@@ -1,13 +1,15 @@
-"""Detectors against their formulas in NumPy, float64."""
+"""Scores of penultimate features against their formulas in NumPy, float64, and against pytorch-ood, float32."""
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_softmax, logsumexp, softmax
 
-from gradscore.errors import EvaluationError, MissingExtraError
+from gradscore.errors import EvaluationError
 from gradscore.models.last_layer import Head
 from gradscore.scores import SCORES, Ordinary, Samples, score_names
 from gradscore.scores import penultimate as detectors
+from gradscore.system import import_torchvision
 
 GENERATOR = np.random.default_rng(0)
 N, D, K = 90, 6, 3
@@ -22,19 +24,15 @@ def samples_of(features):
     return Samples(logits=features @ HEAD.weight[:, : features.shape[1]].T + HEAD.bias, penultimate=features)
 
 
-def fitted(name, features=FIT, classes=CLASSES):
+def fitted(name, features=FIT, classes=CLASSES, head=HEAD):
     """A score as a function of features."""
-    score = SCORES[name].fit(Ordinary(samples=samples_of(features), classes=classes, head=HEAD))
-    return lambda new: score(samples_of(new))
+    score = SCORES[name]
+    learned = score.fit(Ordinary(samples=samples_of(features), classes=classes, head=head))
+    return lambda new: score.of(samples_of(new), learned)
 
 
 def energy(features):
     return -logsumexp(features @ HEAD.weight.T + HEAD.bias, axis=1)
-
-
-def knn(x):
-    unit, fitted = (values / np.linalg.norm(values, axis=1, keepdims=True) for values in (x, FIT))
-    return np.sort(np.linalg.norm(unit[:, None] - fitted[None], axis=2), axis=1)[:, 49]
 
 
 def distances(x, centres, scatter):
@@ -43,8 +41,8 @@ def distances(x, centres, scatter):
 
 
 MEANS = np.stack([FIT[k == CLASSES].mean(0) for k in range(K)])
-WITHIN = (FIT - MEANS[CLASSES]).T @ (FIT - MEANS[CLASSES])
-AROUND = (FIT - FIT.mean(0)).T @ (FIT - FIT.mean(0))
+WITHIN = (FIT - MEANS[CLASSES]).T @ (FIT - MEANS[CLASSES]) / N
+AROUND = (FIT - FIT.mean(0)).T @ (FIT - FIT.mean(0)) / N
 
 
 def relative(x):
@@ -75,14 +73,14 @@ def gradnorm(x):
 
 
 TRUTH = {
-    "knn": knn,
-    "mahalanobis": lambda x: distances(x, MEANS, WITHIN).min(1) / 2,
+    "mahalanobis": lambda x: distances(x, MEANS, WITHIN).min(1),
     "relative_mahalanobis": relative,
     "vim": vim,
     "react": lambda x: energy(np.minimum(x, np.percentile(FIT, 90))),
     "ash": lambda x: energy(kept(x) * growth(x)),
     "scale": lambda x: energy(x * growth(x)),
     "gradnorm": gradnorm,
+    "feature_norm": lambda x: -0.5 * np.log((x**2).sum(1)),
 }
 
 
@@ -92,7 +90,70 @@ def test_all_are_compared():
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_equals_the_formula(name):
-    np.testing.assert_allclose(fitted(name)(NEW), TRUTH[name](NEW), rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(fitted(name)(NEW), TRUTH[name](NEW), rtol=1e-9)
+
+
+def single(values):
+    return torch.tensor(np.asarray(values), dtype=torch.float32)
+
+
+class Peers:
+    """The detectors of pytorch-ood on the same features; those of feature maps see features as maps of one pixel."""
+
+    def __init__(self):
+        import_torchvision()
+        from pytorch_ood import detector
+
+        self._detector = detector
+        self._weight, self._bias = single(HEAD.weight), single(HEAD.bias)
+
+    def _layer(self):
+        layer = torch.nn.Linear(D, K)
+        layer.load_state_dict({"weight": self._weight, "bias": self._bias})
+        return layer
+
+    def _of_maps(self, name):
+        layer = self._layer()
+        found = getattr(self._detector, name)(backbone=None, head=lambda maps: layer(maps.flatten(1)))
+        found.to("cpu")
+        return found
+
+    def _of_features(self, found):
+        found.to("cpu")
+        found.fit_features(single(FIT), torch.tensor(CLASSES))
+        return found.predict_features(single(NEW))
+
+    def mahalanobis(self):
+        """Half the distance, with a covariance that is not divided by the number of samples."""
+        return self._of_features(self._detector.Mahalanobis(None)) * 2 * N
+
+    def relative_mahalanobis(self):
+        """With covariances that are not divided by the number of samples."""
+        return self._of_features(self._detector.RMD(None)) * N
+
+    def vim(self):
+        return self._of_features(self._detector.ViM(None, d=D // 2, w=self._weight, b=self._bias))
+
+    def react(self):
+        found = self._of_maps("ReAct")
+        found.fit_feature_maps(single(FIT)[..., None, None], torch.tensor(CLASSES))
+        return found.predict_feature_maps(single(NEW)[..., None, None])
+
+    def ash(self):
+        return self._of_maps("ASH").predict_feature_maps(single(NEW)[..., None, None])
+
+    def scale(self):
+        return self._of_maps("SCALE").predict_feature_maps(single(NEW)[..., None, None])
+
+    def gradnorm(self):
+        found = self._detector.GradNorm(self._layer(), param_filter=lambda name: name == "weight")
+        return found.to("cpu").predict(single(NEW))
+
+
+@pytest.mark.parametrize("name", sorted(set(TRUTH) - {"feature_norm"}))
+def test_equals_pytorch_ood(name):
+    peer = getattr(Peers(), name)().detach().numpy()
+    np.testing.assert_allclose(fitted(name)(NEW), peer, rtol=1e-3, atol=1e-5)
 
 
 def test_gradnorm_is_the_norm_of_the_gradient():
@@ -112,9 +173,32 @@ def test_classes_that_do_not_occur_are_no_hindrance():
     np.testing.assert_array_equal(gaps, fitted("mahalanobis")(NEW))
 
 
-def test_few_samples_have_fewer_neighbours():
-    scores = fitted("knn", FIT[:5], CLASSES[:5])(NEW)
-    assert (scores > 0).all()
+def test_a_feature_without_variance_is_no_hindrance():
+    """The distance is that in the space that the others span."""
+    constant = np.column_stack([FIT[:, :-1], np.full(N, 3.0)])
+    new = np.column_stack([NEW[:, :-1], np.full(len(NEW), 3.0)])
+    means = np.stack([FIT[k == CLASSES, :-1].mean(0) for k in range(K)])
+    offsets = FIT[:, :-1] - means[CLASSES]
+    wanted = distances(NEW[:, :-1], means, offsets.T @ offsets / N).min(1)
+    np.testing.assert_allclose(fitted("mahalanobis", constant)(new), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["ash", "scale"])
+def test_features_that_are_all_zero_have_the_energy_of_the_bias(name):
+    np.testing.assert_allclose(fitted(name)(np.zeros((1, D))), [-logsumexp(HEAD.bias)], rtol=1e-12)
+
+
+def test_of_equal_features_ash_keeps_as_many_as_of_others():
+    """Two of six, whichever: with equal columns of the last layer it does not matter which."""
+    head = Head(weight=np.ones((K, D)) * np.arange(K)[:, None], bias=np.zeros(K))
+    wanted = -logsumexp(np.arange(K) * 2 * np.exp(3.0))
+    np.testing.assert_allclose(fitted("ash", head=head)(np.ones((1, D))), [wanted], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_rows_in_another_order_score_the_same(name):
+    of = fitted(name)
+    np.testing.assert_allclose(of(NEW[::-1])[::-1], of(NEW), rtol=1e-12)
 
 
 WIDTHS = {"narrow": (1, 1), "resnet20": (64, 32), "vit": (768, 512), "resnet50": (2048, 1000)}
@@ -138,7 +222,6 @@ def test_refused(features, classes, message):
         fitted("vim", features, classes)
 
 
-def test_the_missing_extra_is_named(monkeypatch):
-    monkeypatch.setattr(detectors, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[baselines\]'"):
-        fitted("knn")
+def test_features_without_the_last_layer_are_refused():
+    with pytest.raises(EvaluationError, match="without the last layer"):
+        fitted("vim", head=None)
