@@ -60,7 +60,7 @@ def fit_free_scores(run: RunFolder, read: Callable[[str], pd.DataFrame]) -> Free
     """
     frame = read(FIT)
     others = [info.name for info in run.splits() if info.name not in (FIT, BANK) and not info.auxiliary]
-    elsewhere = {value for name in others for value in read(name)["content_hash"]}
+    elsewhere = {value for name in others for value in run.read(name, ["content_hash"])["content_hash"]}
     frame = frame[~frame["content_hash"].isin(elsewhere)]
     samples = samples_of(frame)
     ordinary = Ordinary(

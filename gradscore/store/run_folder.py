@@ -83,7 +83,10 @@ class RunFolder:
             raise StoreError(
                 f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {table.num_rows}; extract again"
             )
-        frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+        frame: pd.DataFrame = table.to_pandas(
+            types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+            self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
+        )
         return frame
 
     def table_sha256(self, split_name: str) -> str:
