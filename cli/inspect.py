@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -98,6 +99,7 @@ def inspect(
     if len(source) > 1:
         raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
+    from gradscore.store import changing
 
     config, folder = _opened(source[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
@@ -114,7 +116,9 @@ def inspect(
         )
     _print(console, found)
     name = f"{config.run.parent.name}, by {by.value}"
-    _say_files(console, write_inspection(found, out or folder, name=name))
+    in_run = out is None and source[0].is_dir()
+    with changing(source[0], [folder.name]) if in_run else nullcontext():
+        _say_files(console, write_inspection(found, out or folder, name=name))
 
 
 def _opened(source: Path, settings: list[str]) -> tuple[Config, Path]:

@@ -25,6 +25,7 @@ from .extract import extract
 from .fit_meta import fit_meta
 from .inspect import inspect
 from .options import INTERRUPTED
+from .runs import app as runs_app
 from .score import score
 
 BUG = 70
@@ -41,7 +42,7 @@ class _ErrorsAsMessages(TyperGroup):
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
+            typer.echo("interrupted; run the same command again", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # see main
@@ -88,6 +89,7 @@ app.command("score")(score)
 app.command("check")(check)
 app.command("inspect")(inspect)
 app.add_typer(config_app, name="config")
+app.add_typer(runs_app, name="runs")
 
 
 def _show_version(wanted: bool) -> None:

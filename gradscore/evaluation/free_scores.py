@@ -63,7 +63,8 @@ def fit_free_scores(
     """
     frame = read(FIT)
     others = [info.name for info in run.splits() if info.name not in (FIT, BANK) and not info.auxiliary]
-    elsewhere = {value for name in others for value in read(name)["content_hash"]} | set(left_out)
+    elsewhere = {value for name in others for value in run.read(name, ["content_hash"])["content_hash"]}
+    elsewhere |= set(left_out)
     frame = frame[~frame["content_hash"].isin(elsewhere)]
     samples = samples_of(frame)
     ordinary = Ordinary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,20 @@ MISCLASSIFICATION = "misclassification/in_dist_only/all"
 Read = Callable[[str], pd.DataFrame]
 
 
+ROWS_AT_A_TIME = 2**16
+"""Rows of a feature table that are scored at a time: what a model makes of them is twice as wide and held several
+times."""
+
+
 def frame_reader(run: RunFolder) -> Read:
-    """Reads the feature table of each split once."""
-    frames: dict[str, pd.DataFrame] = {}
+    """Reads the feature tables of splits and keeps the last one: no two large ones at once."""
+    kept: dict[str, pd.DataFrame] = {}
 
     def read(split: str) -> pd.DataFrame:
-        if split not in frames:
-            frames[split] = run.read(split)
-        return frames[split]
+        if split not in kept:
+            kept.clear()
+            kept[split] = run.read(split)
+        return kept[split]
 
     return read
 
@@ -69,6 +75,7 @@ class ScoreTables:
         self._run = run
         self._left_out = left_out
         self._read = read
+        self._described: dict[str, pd.DataFrame] = {}
         self._cache: dict[tuple[str, str], FloatArray] = {}
         self._models: dict[Path, MetaModel | None] = {}
         self.without_logit_lr: list[str] = []
@@ -116,7 +123,7 @@ class ScoreTables:
             else:
                 columns[META_WRONG] = self._existing(self._folder(wrong))
         for split, mask in spec.reported[dataset].items():
-            frame = self._read(split).loc[mask, ["split", "sample_id", "content_hash", "label", "prediction"]]
+            frame = self._samples(split)[mask]
             frames.append(frame.assign(positive=spec.positive[split][mask]))
             for name, fitted in columns.items():
                 values = (
@@ -131,21 +138,30 @@ class ScoreTables:
         return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
 
     def _decision(self, model: MetaModel, name: str, spec: MetaModelSpec, split: str) -> FloatArray:
-        frame = self._read(split)
         key = (f"{spec.label}/{name}", split)
         if key not in self._cache:
-            self._cache[key] = model.decision(frame[logit_columns(frame.columns)] if name == LOGIT_LR else frame)
+            frame = self._read(split)
+            if name == LOGIT_LR:
+                frame = frame[logit_columns(frame.columns)]
+            self._cache[key] = _in_parts(model.decision, frame)
         return self._cache[key]
+
+    def _samples(self, split: str) -> pd.DataFrame:
+        """What a split says of its samples beside features."""
+        if split not in self._described:
+            columns = ["split", "sample_id", "content_hash", "label", "prediction"]
+            self._described[split] = self._run.read(split, columns)
+        return self._described[split]
 
     def _free(self, name: str, split: str) -> FloatArray:
         if (name, split) not in self._cache:
-            self._cache[name, split] = self.free_scores.of(name, self._read(split))
+            self._cache[name, split] = _in_parts(partial(self.free_scores.of, name), self._read(split))
         return self._cache[name, split]
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
-        fitted = set(self._read(FIT)["content_hash"][wrong.fit[FIT]])
+        fitted = set(self._samples(FIT)["content_hash"][wrong.fit[FIT]])
         return any(
-            not fitted.isdisjoint(self._read(split)["content_hash"][mask])
+            not fitted.isdisjoint(self._samples(split)["content_hash"][mask])
             for split, mask in spec.reported[dataset].items()
         )
 
@@ -159,6 +175,12 @@ class ScoreTables:
         if folder not in self._models:
             self._models[folder] = MetaModel.load(folder) if folder.is_dir() else None
         return self._models[folder]
+
+
+def _in_parts(score: Callable[[pd.DataFrame], FloatArray], frame: pd.DataFrame) -> FloatArray:
+    """The scores (N,) of a table, some rows after the others; samples are scored independently."""
+    starts = range(0, max(len(frame), 1), ROWS_AT_A_TIME)
+    return np.concatenate([score(frame.iloc[start : start + ROWS_AT_A_TIME]) for start in starts])
 
 
 def fits_two_classes(spec: MetaModelSpec) -> bool:

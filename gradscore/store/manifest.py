@@ -24,6 +24,7 @@ FORMAT = 1
 """The version of the layout of run folders."""
 
 MANIFEST = "manifest.json"
+CONFIG = "config.yaml"
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
 _MADE_GROUPS_OF = {"parameters", "granularity"}

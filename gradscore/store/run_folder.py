@@ -18,7 +18,7 @@ from ..config import Config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import StoreError
 from ..system import closest, file_sha256, sha256
-from .manifest import MANIFEST, read_manifest
+from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
 
 
@@ -37,7 +37,7 @@ class RunFolder:
     @cached_property
     def config(self) -> Config:
         """The resolved configuration of the run."""
-        file = self.path / "config.yaml"
+        file = self.path / CONFIG
         try:
             return parse_config(file.read_text(encoding="utf-8"), where=str(file))
         except OSError as error:
@@ -83,7 +83,10 @@ class RunFolder:
             raise StoreError(
                 f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {table.num_rows}; extract again"
             )
-        frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+        frame: pd.DataFrame = table.to_pandas(
+            types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+            self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
+        )
         return frame
 
     def table_sha256(self, split_name: str) -> str:

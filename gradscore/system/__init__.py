@@ -8,7 +8,7 @@ from __future__ import annotations
 from .arrays import BoolArray, FloatArray, IntArray
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
-from .files import is_temporary, only_writer, remove_temporaries, replacing, write_bytes, write_text, writing
+from .files import is_temporary, only_writer, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
 from .names import closest, some
@@ -41,7 +41,6 @@ __all__ = [
     "influence_of",
     "is_temporary",
     "only_writer",
-    "remove_temporaries",
     "repeatable_kernels",
     "replacing",
     "resolve_device",
