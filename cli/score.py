@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from .options import DeviceChoice, TrustOption
-from .rendering import say
+from .options import DeviceChoice
+from .rendering import Terminal, say, say_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,10 +42,17 @@ ColumnOption = Annotated[str | None, typer.Option("--column", help="The column o
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="SOURCE", help="Where the model's code is now, if it was moved.")
+    str | None,
+    typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not beside or below the bundle."),
 ]
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
+]
+ScoreTrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Allow a python: model, whose code is run; =SHA256 only for a bundle with that SHA-256."
+    ),
 ]
 HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")]
 
@@ -63,7 +70,7 @@ def score(
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
-    trust_code: TrustOption = False,
+    trust_code: ScoreTrustOption = False,
 ) -> None:
     """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
 
@@ -73,7 +80,7 @@ def score(
     from gradscore.deployment import Scorer
 
     sources = open_user_images(samples, column=column)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
     counts = _scored(scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
     if counts["error"] == sum(counts.values()):
@@ -88,7 +95,7 @@ def _scored(
     """Scores all images, shows or writes the results, and counts the decisions."""
     from gradscore.deployment import score_stream, table_writer
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     counts, first_error, total = Counter[str](), "", sum(map(len, sources))
     with ExitStack() as stack:
         write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=explain)))
@@ -153,6 +160,6 @@ def _print_summary(console: Console, counts: Counter[str], *, first_error: str, 
     if sum(counts.values()) > 1 or out is not None:
         say(console, f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if counts["error"]:
-        say(Console(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
+        say(Terminal(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
     if out is not None:
         say(console, f"results: {out}")

@@ -192,11 +192,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
     Raises:
         BundleError: it is damaged, was changed, or another version of the format.
     """
-    if sha256 is not None and _file_sha256(path) != sha256.lower():
-        raise BundleError(
-            f"{path}: wanted the file with SHA-256 {sha256}, got another one; get it from where it was made"
-        )
-    raw, members = read_archive(path)
+    raw, members = read_archive(path, digest=sha256)
     if (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
         raise BundleError(
             f"{path}: wanted {FORMAT!r} version {VERSION}, got {raw.get('format')!r} version {raw.get('version')!r}; "
@@ -279,10 +275,3 @@ def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
     if model.checkpoint is not None:
         changes["checkpoint"] = Path(os.path.relpath(model.checkpoint, folder))
     return model.model_copy(update=changes)
-
-
-def _file_sha256(path: Path) -> str:
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..errors import BundleError, EvaluationError
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import MetaModel, contributions
-from ..models import build_model, group_parameters, weights_sha256
+from ..models import TellCode, build_model, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
@@ -40,7 +41,15 @@ _CANDIDATES = {
 }
 
 
-def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = False, trust_code: bool = False) -> Bundle:
+def make_bundle(
+    run: RunFolder,
+    *,
+    alpha: float = 0.05,
+    with_weights: bool = False,
+    trust_code: bool = False,
+    model_source: str | None = None,
+    tell: TellCode | None = None,
+) -> Bundle:
     """Makes a bundle of a run with meta models.
 
     Args:
@@ -49,6 +58,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
             by the detectors.
         with_weights: put the weights into the bundle.
         trust_code: allow a `python:` model, whose code is run.
+        model_source: where the model's code is, if not in a file beside the run or in the working directory.
+        tell: called before the code of a `python:` model runs.
 
     Returns:
         The bundle.
@@ -60,9 +71,14 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         DataError: data that cannot be used.
     """
     config = run.config
+    if model_source is not None:
+        config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
     if config.model.checkpoint is None and not with_weights:
         raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
-    model = _model_of(run, trust_code=trust_code)
+    named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
+    named = named if model_source is None else replace(named, folders=None)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
+    _check_weights(run, model)
     frame, notices = _calibration_frame(run)
     columns = [*logit_columns(frame.columns), *feature_columns(frame.columns)]
     fitted = {name: _meta_model(run, places) for name, places in _CANDIDATES.items()}
@@ -116,8 +132,7 @@ def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) ->
     return torch.from_numpy(images.copy()).float() / 127.5 - 1.0
 
 
-def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
-    model = build_model(run.config.model, seed=run.config.extract.seed, trust_code=trust_code)
+def _check_weights(run: RunFolder, model: nn.Module) -> None:
     wanted = run.manifest["inputs"]["model"]["weights_sha256"]
     got = weights_sha256(model)
     if got != wanted:
@@ -125,7 +140,6 @@ def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
             f"{run.path}: the run was made with weights of hash {wanted[:12]}..., got {got[:12]}... from "
             f"{run.config.model.checkpoint}; restore the checkpoint, or extract and fit-meta again"
         )
-    return model
 
 
 def _calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:

@@ -21,7 +21,7 @@ from ..data import Preprocessing
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
 from ..meta import at_prevalence, drivers
-from ..models import build_model, weights_sha256
+from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, resolve_device
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, self_test_images
@@ -83,6 +83,7 @@ class Scorer:
         model_source: str | None = None,
         weights: Path | None = None,
         sha256: str | None = None,
+        tell: TellCode | None = None,
     ) -> Self:
         """Reads a bundle and makes a scorer of it.
 
@@ -91,16 +92,17 @@ class Scorer:
             trust_code: allow a `python:` model, whose code is run.
             device: where to compute.
             alpha: another bound of the false-alarm rate than that of the bundle.
-            model_source: where the model's code is now, if not where it was.
+            model_source: where the model's code is, if not in a file beside the bundle or below its folder.
             weights: where its weights are now, if not where they were.
             sha256: refuse a file with another SHA-256.
+            tell: called before the code of a `python:` model runs.
 
         Returns:
             The scorer.
 
         Raises:
             BundleError: a damaged bundle, or a model that is not that of the bundle; the message says which.
-            ModelError: a model that cannot be built.
+            ModelError: a model that cannot be built, or whose code is not that of the bundle or not to be run.
             EvaluationError: too few calibration samples for `alpha`.
             ConfigError: the device is not there.
         """
@@ -112,7 +114,14 @@ class Scorer:
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": weights}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
-        return cls(bundle, _built(config, bundle, trust_code=trust_code), device=device)
+        named = NamedCode(
+            by=str(path),
+            sha256=bundle.code_sha256,
+            folders=(Path(path).absolute().parent,) if model_source is None else None,
+            advice=f"--model '{config.source}', in Python model_source=...",
+        )
+        model = build_model(config, trust_code=trust_code, named=named, tell=tell)
+        return cls(bundle, _with_weights(model, config, bundle), device=device)
 
     def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
         """Scores a batch.
@@ -248,8 +257,8 @@ def _reason(fired: Mapping[str, bool]) -> str:
     return "; ".join(REASONS[name] for name, is_so in fired.items() if is_so)
 
 
-def _built(config: ModelConfig, bundle: Bundle, *, trust_code: bool) -> nn.Module:
-    model = build_model(config, trust_code=trust_code)
+def _with_weights(model: nn.Module, config: ModelConfig, bundle: Bundle) -> nn.Module:
+    """The model with the weights inside the bundle, unless others are named."""
     if bundle.weights is None or config.checkpoint is not None:
         return model
     try:
