@@ -39,6 +39,14 @@ FailOption = Annotated[
 ]
 AlphaOption = Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")]
 ColumnOption = Annotated[str | None, typer.Option("--column", help="The column of Parquet files with the images.")]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="FOLDER",
+        help="Let paths in Parquet files lead anywhere below this folder, not only below their own.",
+    ),
+]
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")]
 ModelOption = Annotated[
@@ -65,6 +73,7 @@ def score(
     fail_on_reject: FailOption = False,
     alpha: AlphaOption = None,
     column: ColumnOption = None,
+    root: RootOption = None,
     batch_size: BatchOption = 64,
     device: DeviceOption = DeviceChoice.AUTO,
     model: ModelOption = None,
@@ -79,7 +88,7 @@ def score(
     from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
 
-    sources = open_user_images(samples, column=column)
+    sources = open_user_images(samples, column=column, root=root)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
     counts = _scored(scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
