@@ -12,7 +12,7 @@ from rich.table import Table
 from gradscore.errors import MissingExtraError
 
 from .options import RunArgument
-from .rendering import cell, figures_table, interval, notes, say
+from .rendering import Terminal, cell, figures_table, interval, notes, say
 
 if TYPE_CHECKING:
     from gradscore.evaluation import EvaluationReport, Record
@@ -54,10 +54,10 @@ def evaluate(run: RunArgument, permuted: PermutedOption = False) -> None:
     folder = RunFolder(run)
     evaluation = evaluate_run(folder)
     if permuted:
-        with Console(stderr=True).status("permuting labels") as status:
+        with Terminal(stderr=True).status("permuting labels") as status:
             controls = permuted_labels(folder, progress=lambda label: status.update(f"permuting {label}"))
         evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
-    console = Console()
+    console = Terminal()
     _print(console, evaluation)
     try:
         line = f"report: {write_report(folder, evaluation).html}"
