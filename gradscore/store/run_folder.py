@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..config import Config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import StoreError
+from ..models import NamedCode
 from ..system import closest, file_sha256, sha256
 from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
@@ -52,6 +53,19 @@ class RunFolder:
     def evaluation_path(self) -> Path:
         """Where figures and reports lie."""
         return self.path / "evaluation"
+
+    def named_code(self, *, advice: str) -> NamedCode:
+        """What the run says of the code of its model, which may lie beside the run or in the working directory.
+
+        Args:
+            advice: how a user names code elsewhere.
+        """
+        return NamedCode(
+            by=str(self.path),
+            sha256=self.manifest["inputs"]["model"]["code_sha256"],
+            folders=(self.path.absolute().parent, Path.cwd()),
+            advice=advice,
+        )
 
     def splits(self) -> list[SplitInfo]:
         """The splits of the run in order."""
