@@ -10,6 +10,7 @@ from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
 from .files import is_temporary, only_writer, remove_temporaries, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
+from .json_text import parse_json
 from .names import closest, some
 from .numerics import full_precision, repeatable_kernels
 from .registry import Registry, first_line
@@ -35,6 +36,7 @@ __all__ = [
     "import_torchvision",
     "is_temporary",
     "only_writer",
+    "parse_json",
     "remove_temporaries",
     "repeatable_kernels",
     "replacing",

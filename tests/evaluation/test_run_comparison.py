@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from gradscore.errors import EvaluationError, StoreError
@@ -112,6 +113,14 @@ def test_a_run_given_twice_is_refused(tmp_path):
     run = write_run(tmp_path / "run", A)
     with pytest.raises(EvaluationError, match="two or more different runs"):
         compare_runs([run, run])
+
+
+def test_what_pandas_notes_in_a_table_is_not_relied_on(tmp_path):
+    runs = [write_run(tmp_path / name, A) for name in "ab"]
+    path = tmp_path / "b" / "evaluation" / "scores.parquet"
+    wanted = compare_runs(runs)
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"pandas": b"{"}), path)
+    assert compare_runs(runs) == wanted
 
 
 def test_a_damaged_table_is_said(tmp_path):
