@@ -61,7 +61,7 @@ class _Model(_Open):
 class _Inputs(_Open):
     model: _Model
     preprocessing: dict[str, Any] = {}
-    data: dict[str, dict[str, Any]]
+    data: dict[str, dict[str, Any]] = {}
 
 
 class _Manifest(_Open):

@@ -37,7 +37,13 @@ def table(*, seed, noise=1.0, dataset="in_dist.test"):
 
 def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
     path.mkdir()
-    manifest = {"format": FORMAT, "finished": True, "inputs": {}, "versions": {}, "splits": {}}
+    manifest = {
+        "format": FORMAT,
+        "finished": True,
+        "inputs": {"model": {"weights_sha256": "ab"}},
+        "versions": {},
+        "splits": {},
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     if scores is not None:
         write_scores(path / "evaluation", scores)
