@@ -122,11 +122,15 @@ class ParquetImages:
     def __iter__(self) -> Iterator[RawImage]:
         """See `UserImages`."""
         place = 0
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(PARQUET_ROWS, columns=[self.column]):
-                for value in batch.column(0).to_pylist():
-                    yield self._image(place, value)
-                    place += 1
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(PARQUET_ROWS, columns=[self.column]):
+                    for value in batch.column(0).to_pylist():
+                        yield self._image(place, value)
+                        place += 1
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"{self.path}: damaged from row {place} on ({reason}); copy it again") from None
 
     def _image(self, place: int, value: Any) -> RawImage:
         name = f"{self.path}[{place}]"
@@ -189,7 +193,7 @@ def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
     try:
         with pq.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
     usable = [field.name for field in schema if _is_usable(field.type)]
     if column is not None and column not in usable:

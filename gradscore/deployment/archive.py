@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BundleError
-from ..system import replacing, sha256
+from ..system import parse_json, replacing, sha256
 
 INDEX = "bundle.json"
 CHECKSUM = "bundle.sha256"
@@ -105,7 +105,7 @@ def _check_members(path: Path, infos: list[zipfile.ZipInfo], *, size: int) -> No
 
 def _parsed(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        index = json.loads(text)
+        index = parse_json(text)
     except ValueError as error:
         raise BundleError(f"{path}: {INDEX} is not JSON ({error}); {_ADVICE}") from None
     if not isinstance(index, dict):

@@ -84,6 +84,11 @@ class MetaModel:
         """The scaled inputs (N, D) of a feature table, and the energy (N,), zero without logits; as `decision`."""
         self._check_columns(frame)
         table = meta_inputs(frame)
+        missing = [name for name in self.inputs if name not in table]
+        if missing:
+            raise EvaluationError(
+                f"the meta model looks at {_listed(missing)}, which its columns do not give; run fit-meta again"
+            )
         energy = table[ENERGY].to_numpy(dtype=np.float64) if ENERGY in table else np.zeros(len(table))
         return self._scaler().transform(table[self.inputs]), energy
 
@@ -120,7 +125,8 @@ class MetaModel:
         """
         arrays, description = read_model(Path(folder))
         kind: Kind | None = next((known for known in get_args(Kind) if known == description.get("kind")), None)
-        lists = all(isinstance(description.get(key), list) for key in ("columns", "inputs"))
+        lists = all(_are_names(description.get(key)) for key in ("columns", "inputs"))
+        lists = lists and isinstance(description.get("notes", {}), dict)
         if kind is None or not lists or set(arrays) != _ARRAYS[kind]:
             raise StoreError(f"{folder}: the meta model is incomplete or of an unknown kind; run fit-meta again")
         width = len(description["inputs"])
@@ -273,6 +279,10 @@ def _scaling_arrays(scaler: RobustLogScaler) -> dict[str, FloatArray]:
 
 def _columns(frame: pd.DataFrame) -> list[str]:
     return [*logit_columns(frame.columns), *feature_columns(frame.columns)]
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
 
 
 def _listed(names: list[str]) -> str:

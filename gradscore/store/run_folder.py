@@ -43,6 +43,8 @@ class RunFolder:
             return parse_config(file.read_text(encoding="utf-8"), where=str(file))
         except OSError as error:
             raise StoreError(f"{file}: cannot be read: {error.strerror}; run extract again to write it") from None
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{file}: damaged, this is no text: {error}; run extract again to write it") from None
 
     @property
     def meta_path(self) -> Path:
@@ -62,7 +64,7 @@ class RunFolder:
         """
         return NamedCode(
             by=str(self.path),
-            sha256=self.manifest["inputs"]["model"]["code_sha256"],
+            sha256=self.manifest["inputs"]["model"].get("code_sha256"),
             folders=(self.path.absolute().parent, Path.cwd()),
             advice=advice,
         )
@@ -97,10 +99,13 @@ class RunFolder:
             raise StoreError(
                 f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {table.num_rows}; extract again"
             )
-        frame: pd.DataFrame = table.to_pandas(
-            types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
-            self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
-        )
+        try:
+            frame: pd.DataFrame = table.to_pandas(
+                types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+                self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise StoreError(f"{folder}: its shards hold what no feature table does ({error}); extract again") from None
         return frame
 
     def table_sha256(self, split_name: str) -> str:

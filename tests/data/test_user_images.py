@@ -86,6 +86,12 @@ def write_npz(name: str, **arrays: np.ndarray) -> None:
     np.savez(name, **arrays)
 
 
+def parquet_of(column: str) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({column: [b"x"]}).replace_schema_metadata(None), stream, store_schema=False)
+    return stream.getvalue()
+
+
 BAD = {
     "nothing there": (lambda: None, ["nope.png"], "nope.png: no such file or folder"),
     "a pattern that matches nothing": (lambda: None, ["*.gif"], r"\*.gif: no image in it"),
@@ -95,6 +101,11 @@ BAD = {
     "another array": (lambda: write_npz("x.npz", other=PIXELS), ["x.npz"], "wanted a .npz file with an array 'images'"),
     "no npz": (lambda: Path("x.npz").write_text("x"), ["x.npz"], "cannot be read"),
     "no Parquet": (lambda: Path("x.parquet").write_text("x"), ["x.parquet"], "cannot be read as Parquet"),
+    "a name that is no text": (
+        lambda: Path("x.parquet").write_bytes(parquet_of("image").replace(b"image", b"im\xffge")),
+        ["x.parquet"],
+        "cannot be read as Parquet",
+    ),
     "numbers": (lambda: pq.write_table(pa.table({"a": [1]}), "x.parquet"), ["x.parquet"], "which column .* none"),
     "two columns": (
         lambda: pq.write_table(pa.table({"a": [b""], "b": [b""]}), "x.parquet"), ["x.parquet"], "--column, one of a, b"
@@ -177,3 +188,14 @@ def test_a_pipe_is_not_waited_for(place: Path) -> None:
     os.mkfifo(place / "images" / "pipe.png")
     found = {image.sample_id: image.error for image in open_user_images(["images"])[0]}
     assert found["images/pipe.png"] == "images/pipe.png is no file"
+
+
+def test_a_list_that_is_damaged_further_on_names_the_row(place: Path) -> None:
+    pq.write_table(pa.table({"path": ["images/a.png"] * 200}), place / "x.parquet", row_group_size=64, compression=None)
+    content = bytearray((place / "x.parquet").read_bytes())
+    start = pq.ParquetFile(place / "x.parquet").metadata.row_group(2).column(0)
+    content[start.dictionary_page_offset : start.dictionary_page_offset + 12] = bytes(12)
+    (place / "x.parquet").write_bytes(content)
+    images = iter(open_user_images(["x.parquet"])[0])
+    with pytest.raises(DataError, match=r"x\.parquet: damaged from row \d+ on \("):
+        list(images)
