@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from .options import RunArgument, TrustOption
-from .rendering import figures_table, interval, notes, say
+from .rendering import Terminal, figures_table, interval, notes, say, say_code
 
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle
@@ -29,6 +29,10 @@ def bundle(
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Put the weights inside, instead of naming their file.")
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not near the run or below here."),
+    ] = None,
     trust_code: TrustOption = False,
 ) -> None:
     """Pack what a decision on new samples needs into one file without pickle: meta models, calibration, thresholds.
@@ -38,8 +42,9 @@ def bundle(
     from gradscore.deployment import make_bundle, write_bundle  # imports PyTorch, which help need not wait for
     from gradscore.store import RunFolder
 
-    made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, trust_code=trust_code)
-    _print(Console(), made, out=out, sha256=write_bundle(out, made))
+    options: dict[str, Any] = {"trust_code": trust_code, "model_source": model, "tell": say_code}
+    made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)
+    _print(Terminal(), made, out=out, sha256=write_bundle(out, made))
 
 
 def _print(console: Console, made: Bundle, *, out: Path, sha256: str) -> None:

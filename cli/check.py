@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from gradscore.errors import ConfigError
 
 from .options import RunArgument
-from .rendering import figures_table, notes, say
+from .rendering import Terminal, figures_table, notes, say
 
 if TYPE_CHECKING:
     from gradscore.deployment import Baseline, CheckReport, Policy
@@ -60,7 +61,7 @@ def check(
     from gradscore.store import RunFolder
     from gradscore.system import write_text
 
-    console, folder = Console(), RunFolder(run)
+    console, folder = Terminal(), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
         say(console, f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
@@ -106,7 +107,7 @@ def _print(console: Console, report: CheckReport) -> None:
     table = figures_table(["", "gate"], ["baseline", "now", "change, bounds", "margin"])
     for gate in report.gates:
         status = "unclear" if gate.status == "inconclusive" else gate.status
-        table.add_row(f"[{COLOURS[gate.status]}]{status}[/]", gate.name, *gate_cells(gate))
+        table.add_row(Text(status, style=COLOURS[gate.status]), gate.name, *gate_cells(gate))
     console.print(table)
     say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
     lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .rendering import cell, figures_table, notes, say
+from .rendering import Terminal, cell, figures_table, notes, printable, say
 
 if TYPE_CHECKING:
     from gradscore.evaluation import Comparison
@@ -32,7 +32,7 @@ def compare(
     from gradscore.evaluation import compare_runs  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
-    _print(Console(), compare_runs([RunFolder(run) for run in runs], score=score), first=runs[0], score=score)
+    _print(Terminal(), compare_runs([RunFolder(run) for run in runs], score=score), first=runs[0], score=score)
 
 
 def _print(console: Console, comparison: Comparison, *, first: Path, score: str) -> None:
@@ -45,7 +45,7 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
             last = ""
         heading = f"{each.task}, {each.protocol}"
         if heading != last:
-            tables[each.run].add_row(Text(heading, style="bold"))
+            tables[each.run].add_row(Text(printable(heading), style="bold"))
             last = heading
         ours, theirs = each.n_positive
         positives = str(ours) if ours == theirs else f"{ours}, {theirs}"
@@ -54,7 +54,7 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
             f"{test.difference:+.4f}", f"{test.low:+.3f} to {test.high:+.3f}", f"{test.p_value:.2g}"
         ]  # fmt: skip
         name = f"{each.dataset} ({positives}/{each.n})"
-        tables[each.run].add_row(Text(name), cell(each.first), cell(each.other), *change)
+        tables[each.run].add_row(name, cell(each.first), cell(each.other), *change)
     for table in tables.values():
         console.print(table)
     say(

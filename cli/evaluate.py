@@ -12,7 +12,7 @@ from rich.table import Table
 from gradscore.errors import MissingExtraError
 
 from .options import RunArgument
-from .rendering import cell, figures_table, interval, notes, say
+from .rendering import Terminal, cell, figures_table, interval, notes, say
 
 if TYPE_CHECKING:
     from gradscore.evaluation import EvaluationReport, Record
@@ -67,11 +67,11 @@ def evaluate(run: RunArgument, tables: TablesOption = False, permuted: PermutedO
     evaluation = evaluate_run(folder)
     passed = True
     if permuted:
-        with Console(stderr=True).status("permuting labels") as status:
+        with Terminal(stderr=True).status("permuting labels") as status:
             controls = permuted_labels(folder, progress=lambda label: status.update(f"permuting {label}"))
         passed = all(control.passed for control in controls)
         evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
-    console = Console()
+    console = Terminal()
     if tables:
         _print_tables(console, evaluation)
     _print_verdict(console, evaluation)

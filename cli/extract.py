@@ -14,7 +14,7 @@ from rich.text import Text
 from gradscore.config import load_config
 
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, SetOption, TrustOption
-from .rendering import cell, figures_table, notes, say
+from .rendering import Terminal, cell, figures_table, notes, say
 
 if TYPE_CHECKING:
     from gradscore.features import ExtractSummary, SplitSummary
@@ -45,14 +45,14 @@ def extract(
     options = {"device": device, "batch_size": batch_size, "workers": workers}
     given = [f"extract.{name}={value}" for name, value in options.items() if value is not None]
     loaded = load_config(config, [*(settings or ()), *given])
-    errors = Console(stderr=True)
+    errors = Terminal(stderr=True)
     try:
         with _progress_bar(errors) as bar:
             summary = run_extract(loaded, out=out, trust_code=trust_code, progress=_Teller(bar))
     except KeyboardInterrupt:
         say(errors, f"interrupted; the same command continues the run in {out or loaded.run}")
         raise typer.Exit(INTERRUPTED) from None
-    _report(Console(), summary)
+    _report(Terminal(), summary)
 
 
 class _Teller:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from .options import RunArgument
-from .rendering import figures_table, notes, say
+from .rendering import Terminal, figures_table, notes, say
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport, Fitted
@@ -23,9 +23,9 @@ def fit_meta(run: RunArgument) -> None:
     from gradscore.evaluation import fit_run  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
-    with Console(stderr=True).status("reading") as status:
+    with Terminal(stderr=True).status("reading") as status:
         report = fit_run(RunFolder(run), progress=lambda label: status.update(f"fitting {label}"))
-    _print(Console(), report)
+    _print(Terminal(), report)
 
 
 def _print(console: Console, report: FitReport) -> None:

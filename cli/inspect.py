@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +14,14 @@ from rich.table import Column
 from gradscore.errors import ConfigError
 
 from .options import SetOption, TrustOption
-from .rendering import figures_table, notes, say
+from .rendering import Terminal, figures_table, notes, say, say_code
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from gradscore.config import Config
     from gradscore.inspect import Inspection, InspectionFiles
+    from gradscore.models import NamedCode
 
 SHOWN = {
     ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
@@ -91,17 +93,18 @@ def inspect(
 
     How a model moved: gradscore inspect --checkpoints epoch1.pt epoch2.pt epoch3.pt
     """
-    console = Console()
+    console = Terminal()
     if checkpoint is not None:
         _inspect_checkpoints(console, source, checkpoint, out)
         return
     if len(source) > 1:
         raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
+    from gradscore.store import changing
 
-    config, folder = _opened(source[0], settings or [])
+    config, folder, named = _opened(source[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
-    with Console(stderr=True).status("inspecting") as status:
+    with Terminal(stderr=True).status("inspecting") as status:
         found = inspect_config(
             config,
             quantities=names,
@@ -110,24 +113,33 @@ def inspect(
             batch_size=batch_size,
             loss=loss,
             trust_code=trust_code,
+            named=named,
+            tell=None if named is None else say_code,
             progress=lambda group, done, total: status.update(f"{group}: {done} of {total} samples"),
         )
     _print(console, found)
     name = f"{config.run.parent.name}, by {by.value}"
-    _say_files(console, write_inspection(found, out or folder, name=name))
+    in_run = out is None and source[0].is_dir()
+    with changing(source[0], [folder.name]) if in_run else nullcontext():
+        _say_files(console, write_inspection(found, out or folder, name=name))
 
 
-def _opened(source: Path, settings: list[str]) -> tuple[Config, Path]:
-    """The configuration, and where the files go."""
+def _opened(source: Path, settings: list[str]) -> tuple[Config, Path, NamedCode | None]:
+    """The configuration, where the files go, and what a run folder says of the code of its model."""
     from gradscore.config import load_config
     from gradscore.store import RunFolder
 
     if not source.is_dir():
         config = load_config(source, settings)
-        return config, config.run.parent / "inspect"
+        return config, config.run.parent / "inspect", None
     if settings:
         raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
-    return RunFolder(source).config, source / "inspect"
+    run = RunFolder(source)
+    return (
+        run.config,
+        source / "inspect",
+        run.named_code(advice="give the configuration file in place of the run folder"),
+    )
 
 
 def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out: Path | None) -> None:

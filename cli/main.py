@@ -24,7 +24,9 @@ from .evaluate import evaluate
 from .extract import extract
 from .fit_meta import fit_meta
 from .inspect import inspect
-from .options import INTERRUPTED
+from .options import INTERRUPTED, TrustsOneFile
+from .rendering import printable
+from .runs import app as runs_app
 from .score import score
 
 BUG = 70
@@ -38,24 +40,29 @@ class _ErrorsAsMessages(TyperGroup):
         try:
             return super().invoke(ctx)
         except GradscoreError as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {_shown(error)}", err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
+            typer.echo("interrupted; run the same command again", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # see main
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
             typer.echo(
-                f"error: {where}{error.strerror or error}; check the path, its permissions and the disk", err=True
+                f"error: {printable(where)}{error.strerror or error}; check the path, its permissions and the disk",
+                err=True,
             )
             raise typer.Exit(GradscoreError.exit_code) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("click", "typer"):
                 raise  # how a command ends, or wrong usage
-            typer.echo(f"internal error: {type(error).__name__}: {error}\n{_report(error)}", err=True)
+            typer.echo(f"internal error: {type(error).__name__}: {_shown(error)}\n{_report(error)}", err=True)
             raise typer.Exit(BUG) from None
+
+
+def _shown(error: Exception) -> str:
+    return "\n".join(map(printable, str(error).splitlines()))
 
 
 def _report(error: Exception) -> str:
@@ -84,10 +91,11 @@ app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("bundle")(bundle)
-app.command("score")(score)
+app.command("score", cls=TrustsOneFile)(score)
 app.command("check")(check)
 app.command("inspect")(inspect)
 app.add_typer(config_app, name="config")
+app.add_typer(runs_app, name="runs")
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
@@ -39,3 +40,14 @@ class DeviceChoice(StrEnum):
 
 
 TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]
+
+
+class TrustsOneFile(TyperCommand):
+    """A command whose `--trust-code=SHA256` says `--trust-code` and `--sha256 SHA256`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Takes the SHA-256 apart; only after `=`, so that no file is taken for one."""
+        end = args.index("--") if "--" in args else len(args)
+        given = [arg.partition("=")[2] for arg in args[:end] if arg.startswith("--trust-code=")]
+        rest = ["--trust-code" if arg.startswith("--trust-code=") else arg for arg in args[:end]]
+        return super().parse_args(ctx, [*rest, *(f"--sha256={digest}" for digest in given), *args[end:]])

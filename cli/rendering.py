@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,10 +11,34 @@ from rich.table import Column, Table
 from rich.text import Text
 
 
+def printable(text: str) -> str:
+    """Text whose control signs, and others that a terminal would obey or cannot show, stand as escapes.
+
+    Names of files, layers and data sets come from outside: none may move the cursor or break a line.
+    """
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+class Terminal(Console):
+    """A console that takes texts as they stand: no markup, and lines that are `printable`."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """See `Console`: every text passes here, cells of tables too."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+
+def say_code(code: object) -> None:
+    """Says on standard error which code of a model is about to run."""
+    say(Terminal(stderr=True), f"running {code}")
+
+
 def say(console: Console, *lines: str) -> None:
     """Prints lines as they stand: no wrapping, no colours, no markup."""
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
 
 
 def notes(lines: Iterable[str]) -> list[str]:
@@ -29,7 +54,7 @@ def figures_table(names: Sequence[str | Column], figures: Sequence[str], *, titl
         figures: headings of the columns with figures.
         title: above it.
     """
-    heading = Text(title) if title else None
+    heading = Text(printable(title)) if title else None
     table = Table(*names, title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in figures:
         table.add_column(name, justify="right")

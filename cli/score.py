@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from .options import DeviceChoice, TrustOption
-from .rendering import say
+from .options import DeviceChoice
+from .rendering import Terminal, say, say_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,13 +39,28 @@ FailOption = Annotated[
 ]
 AlphaOption = Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")]
 ColumnOption = Annotated[str | None, typer.Option("--column", help="The column of Parquet files with the images.")]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="FOLDER",
+        help="Let paths in Parquet files lead anywhere below this folder, not only below their own.",
+    ),
+]
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="SOURCE", help="Where the model's code is now, if it was moved.")
+    str | None,
+    typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not beside or below the bundle."),
 ]
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
+]
+ScoreTrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Allow a python: model, whose code is run; =SHA256 only for a bundle with that SHA-256."
+    ),
 ]
 HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")]
 
@@ -58,12 +73,13 @@ def score(
     fail_on_reject: FailOption = False,
     alpha: AlphaOption = None,
     column: ColumnOption = None,
+    root: RootOption = None,
     batch_size: BatchOption = 64,
     device: DeviceOption = DeviceChoice.AUTO,
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
-    trust_code: TrustOption = False,
+    trust_code: ScoreTrustOption = False,
 ) -> None:
     """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
 
@@ -72,8 +88,8 @@ def score(
     from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
 
-    sources = open_user_images(samples, column=column)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
+    sources = open_user_images(samples, column=column, root=root)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
     counts = _scored(scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
     if counts["error"] == sum(counts.values()):
@@ -88,7 +104,7 @@ def _scored(
     """Scores all images, shows or writes the results, and counts the decisions."""
     from gradscore.deployment import score_stream, table_writer
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Terminal(), Terminal(stderr=True)
     counts, first_error, total = Counter[str](), "", sum(map(len, sources))
     with ExitStack() as stack:
         write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=explain)))
@@ -153,6 +169,6 @@ def _print_summary(console: Console, counts: Counter[str], *, first_error: str, 
     if sum(counts.values()) > 1 or out is not None:
         say(console, f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if counts["error"]:
-        say(Console(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
+        say(Terminal(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
     if out is not None:
         say(console, f"results: {out}")

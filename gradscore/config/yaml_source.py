@@ -14,6 +14,9 @@ from pydantic import BaseModel, ValidationError
 from ..errors import ConfigError
 from ..system import closest
 
+_MOST_VALUES = 1_000_000
+"""Far more than any configuration has; a few lines of nested aliases can stand for more than memory holds."""
+
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
@@ -102,9 +105,25 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
 
 def _parse_yaml(text: str, *, where: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
-    except yaml.YAMLError as error:
+        value = yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
+        size = _size(value, {})
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: nested too deeply, or an alias (*) stands inside what it names") from None
+    if size > _MOST_VALUES:
+        raise ConfigError(f"{where}: its aliases (*) make {size} values of it, wanted {_MOST_VALUES} at most")
+    return value
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        entries = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(entry, known) for entry in entries)
+    return known[id(value)]
 
 
 def _override(settings: dict[str, Any], override: str) -> None:

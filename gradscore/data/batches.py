@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,8 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import DataLoader
 
+from ..errors import DataError
 from .dataset import SampleDataset
 from .samples import Batch, collate
+
+_LOST = re.compile(r"DataLoader worker \(pid")
+"""Start of what PyTorch says when a worker ends that should not."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,11 @@ def load_batches(
 
     Yields:
         One batch for each planned one.
+
+    Raises:
+        DataError: a worker was killed.
     """
-    yield from DataLoader(
+    loader = DataLoader(
         dataset,
         batch_sampler=[list(range(batch.start, batch.stop)) for batch in planned],
         num_workers=workers,
@@ -75,6 +83,21 @@ def load_batches(
         worker_init_fn=_leave_interrupts_to_the_parent,
         generator=torch.Generator(),
     )
+    batches = iter(loader)
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            lines = str(error).splitlines()
+            if not _LOST.match(str(error)):
+                raise
+            raise DataError(
+                f"data: a worker that loads samples was lost ({lines[0]}); out of memory? Run the same command "
+                "again, with fewer workers (--workers) if it happens again"
+            ) from None
+        yield batch
 
 
 def _leave_interrupts_to_the_parent(_worker: int) -> None:

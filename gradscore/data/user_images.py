@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from PIL import Image
 
 from ..errors import DataError
 from ..system import closest
-from .sources import DECODING_ERRORS, IMAGE_SUFFIXES, Pixels, as_pixels
+from .sources import DECODING_ERRORS, IMAGE_SUFFIXES, READING_ERRORS, Pixels, array_form, as_pixels, read_header
 
 PARQUET_ROWS = 64
 """Rows of a Parquet file in memory at a time."""
@@ -44,13 +43,19 @@ class UserImages(Protocol):
         """One after the other; at most a few are in memory."""
 
 
-def open_user_images(samples: Sequence[str], *, column: str | None = None) -> list[UserImages]:
+def open_user_images(
+    samples: Sequence[str], *, column: str | None = None, root: Path | None = None
+) -> list[UserImages]:
     """Opens what a user named.
+
+    Paths in a Parquet file are relative to its folder. One that leads out of that folder, through `..`, a link or from
+    the root, is an image with an error: whoever wrote the list should not choose which files are read.
 
     Args:
         samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz` files with an
             array `images`, and Parquet files.
         column: the column of Parquet files with encoded images or paths; found by type and name if None.
+        root: paths in Parquet files may lead anywhere below this folder; the folder of each file if None.
 
     Returns:
         The images of each, in the order given; those of folders and patterns by name.
@@ -58,7 +63,7 @@ def open_user_images(samples: Sequence[str], *, column: str | None = None) -> li
     Raises:
         DataError: something is not there, holds no image, or cannot be read at all.
     """
-    return [_opened(name, column) for name in samples]
+    return [_opened(name, column, root) for name in samples]
 
 
 @dataclass(frozen=True)
@@ -91,23 +96,24 @@ class NpzImages:
         """See `UserImages`."""
         one = (*self.shape[1:], 1)[:3]
         with zipfile.ZipFile(self.path) as archive, archive.open("images.npy") as stream:
-            _npy_header(stream)
+            read_header(stream)
             for place in range(len(self)):
                 name = f"{self.path}[{place}]"
                 try:
                     content = stream.read(int(np.prod(one)))
                     yield RawImage(name, np.frombuffer(content, dtype=np.uint8).reshape(one))
-                except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+                except READING_ERRORS as error:
                     yield RawImage(name, None, f"{name} cannot be read: {error}")
 
 
 @dataclass(frozen=True)
 class ParquetImages:
-    """A column of encoded images, or of paths relative to the file."""
+    """A column of encoded images, or of paths relative to the file that lead nowhere but below `root`."""
 
     path: Path
     column: str
     rows: int
+    root: Path
 
     def __len__(self) -> int:
         """See `UserImages`."""
@@ -116,11 +122,15 @@ class ParquetImages:
     def __iter__(self) -> Iterator[RawImage]:
         """See `UserImages`."""
         place = 0
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(PARQUET_ROWS, columns=[self.column]):
-                for value in batch.column(0).to_pylist():
-                    yield self._image(place, value)
-                    place += 1
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(PARQUET_ROWS, columns=[self.column]):
+                    for value in batch.column(0).to_pylist():
+                        yield self._image(place, value)
+                        place += 1
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"{self.path}: damaged from row {place} on ({reason}); copy it again") from None
 
     def _image(self, place: int, value: Any) -> RawImage:
         name = f"{self.path}[{place}]"
@@ -128,11 +138,22 @@ class ParquetImages:
         if isinstance(found, bytes):
             return _decoded(name, io.BytesIO(found))
         if isinstance(found, str):
-            return _decoded(found, self.path.parent / found)
+            return self._file(name, found)
         return RawImage(name, None, f"{name} is null")
 
+    def _file(self, name: str, found: str) -> RawImage:
+        try:
+            path = (self.path.parent / found).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            return RawImage(name, None, f"{name} is no path: {found!r}: {error}")
+        if not path.is_relative_to(self.root):
+            return RawImage(
+                name, None, f"{name} is refused: {found!r} leads out of {self.root}; give --root FOLDER to allow it"
+            )
+        return _decoded(found, path)
 
-def _opened(name: str, column: str | None) -> UserImages:
+
+def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
     path = Path(name)
     if path.is_dir():
         return Files(_some(name, [found for found in path.rglob("*") if found.suffix.lower() in IMAGE_SUFFIXES]))
@@ -144,7 +165,7 @@ def _opened(name: str, column: str | None) -> UserImages:
     if path.suffix == ".npz":
         return _npz(path)
     if path.suffix in (".parquet", ".pq"):
-        return _parquet(path, column)
+        return _parquet(path, column, (root or path.parent).resolve())
     return Files([path])
 
 
@@ -156,9 +177,9 @@ def _some(name: str, paths: list[Path]) -> list[Path]:
 
 def _npz(path: Path) -> NpzImages:
     try:
-        with zipfile.ZipFile(path) as archive, archive.open("images.npy") as stream:
-            shape, fortran, dtype = _npy_header(stream)
-    except (zipfile.BadZipFile, OSError, KeyError, ValueError, EOFError, zlib.error) as error:
+        with zipfile.ZipFile(path) as archive:
+            shape, fortran, dtype = array_form(archive, "images", path)
+    except READING_ERRORS as error:
         raise DataError(f"{path}: cannot be read: {error}; wanted a .npz file with an array 'images'") from None
     if dtype != np.uint8 or fortran or len(shape) not in (3, 4) or shape[3:] not in ((), (1,), (3,)):
         raise DataError(
@@ -168,18 +189,11 @@ def _npz(path: Path) -> NpzImages:
     return NpzImages(path, shape)
 
 
-def _npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    return shape, fortran, dtype
-
-
-def _parquet(path: Path, column: str | None) -> ParquetImages:
+def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
     try:
         with pq.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
     usable = [field.name for field in schema if _is_usable(field.type)]
     if column is not None and column not in usable:
@@ -193,7 +207,7 @@ def _parquet(path: Path, column: str | None) -> ParquetImages:
                 f"{path}: which column holds the images? Give --column, one of {', '.join(usable) or 'none'}"
             )
         column = choice[0]
-    return ParquetImages(path, column, rows)
+    return ParquetImages(path, column, rows, root)
 
 
 def _is_usable(kind: Any) -> bool:
@@ -209,6 +223,8 @@ def _is_text(kind: Any) -> bool:
 
 def _decoded(name: str, source: Path | io.BytesIO) -> RawImage:
     try:
+        if isinstance(source, Path) and source.exists() and not source.is_file():
+            return RawImage(name, None, f"{name} is no file")  # opening a pipe would wait for who writes to it
         with Image.open(source) as image:
             return RawImage(name, as_pixels(image))
     except DECODING_ERRORS as error:

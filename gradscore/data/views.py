@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import ConfigError, DataError, GradscoreError
-from ..models import import_function, is_file_source
+from ..models import NamedCode, TellCode, is_file_source, load_function
 from ..system import Registry
 
 CODE = "python"
@@ -140,13 +141,22 @@ VIEWS: Registry[ViewKind] = Registry(
 """Kinds of views by name."""
 
 
-def open_views(names: Sequence[str], *, trust_code: bool = False) -> list[View]:
+def open_views(
+    names: Sequence[str],
+    *,
+    trust_code: bool = False,
+    named: Mapping[str, NamedCode] | None = None,
+    tell: TellCode | None = None,
+) -> list[View]:
     """The views that `features.views` names.
 
     Args:
         names: as they are written: `<kind>` or `<kind>:<argument>` with a kind of `VIEWS`, or
             `python:<file.py or module>:<function>`.
         trust_code: allow views of the last form, whose code is run.
+        named: what the bundle or run folder that names the code says of it, by the names of the views; None for the
+            user's own configuration.
+        tell: called before code of that form runs.
 
     Raises:
         ConfigError: there is no such kind, its argument cannot be used, or two views have the same name.
@@ -155,7 +165,14 @@ def open_views(names: Sequence[str], *, trust_code: bool = False) -> list[View]:
     found: list[View] = []
     for place, name in enumerate(names):
         where = f"features.views.{place}"
-        view = _user_view(name, where, trust_code=trust_code) if _is_code(name) else _made(name, where)
+        if _is_code(name):
+            code = None if named is None else named[view_name(name)]
+            function: Callable[..., Any] = load_function(
+                name.removeprefix(f"{CODE}:"), {}, trust_code=trust_code, named=code, tell=tell, setting=where
+            )
+            view = _user_view(name, function)
+        else:
+            view = _made(name, where)
         if any(view.name == other.name for other in found):
             raise ConfigError(f"{where}: there is a view '{view.name}' already; rename the file or the function")
         found.append(view)
@@ -186,8 +203,7 @@ def _made(name: str, where: str) -> View:
         raise ConfigError(f"{where}: '{name}': {error}; write {found.form}") from None
 
 
-def _user_view(name: str, where: str, *, trust_code: bool) -> View:
-    function = import_function(name, setting=where, trust_code=trust_code)
+def _user_view(name: str, function: Callable[..., Any]) -> View:
     return View(view_name(name), lambda images: function(images.clone()))  # it may write into what it is given
 
 

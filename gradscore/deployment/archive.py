@@ -7,7 +7,7 @@ write new checksums, so compare the SHA-256 of the whole file where that matters
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
 import re
 import zipfile
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BundleError
-from ..system import replacing
+from ..system import parse_json, replacing, sha256
 
 INDEX = "bundle.json"
 CHECKSUM = "bundle.sha256"
@@ -36,14 +36,18 @@ def write_archive(path: Path, index: Mapping[str, Any], members: Mapping[str, by
     """
     listed = {name: _entry(content) for name, content in members.items()}
     text = (json.dumps({**index, "members": listed}, indent=1, allow_nan=False) + "\n").encode()
-    whole = {INDEX: text, CHECKSUM: (_sha256(text) + "\n").encode(), **members}
+    whole = {INDEX: text, CHECKSUM: (sha256(text) + "\n").encode(), **members}
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name, content in whole.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
 
 
-def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Reads an archive.
+def read_archive(path: Path, *, digest: str | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Reads an archive, once: what is hashed is what is used.
+
+    Args:
+        path: the file.
+        digest: refuse a file with another SHA-256.
 
     Returns:
         The index, and the content of the members by name.
@@ -51,25 +55,39 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     Raises:
         BundleError: it is missing, truncated or damaged, a checksum differs, or it holds something it should not.
     """
+    whole = _read(path)
+    if digest is not None and sha256(whole) != digest.lower():
+        raise BundleError(
+            f"{path}: wanted the file with SHA-256 {digest}, got {sha256(whole)}; get it from where it was made"
+        )
     try:
-        with zipfile.ZipFile(path) as archive:
-            _check_members(path, archive.infolist())
+        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+            _check_members(path, archive.infolist(), size=len(whole))
             contents = {info.filename: archive.read(info) for info in archive.infolist()}
-    except FileNotFoundError:
-        raise BundleError(f"{path}: there is no such bundle; make one with gradscore bundle") from None
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
         raise BundleError(f"{path}: not a complete bundle ({error}); {_ADVICE}") from None
     text, checksum = contents.pop(INDEX, None), contents.pop(CHECKSUM, None)
     if text is None or checksum is None:
         raise BundleError(f"{path}: no {INDEX if text is None else CHECKSUM} in it; this is not a bundle of gradscore")
-    if _sha256(text) != checksum.decode("ascii", "replace").strip():
+    if sha256(text) != checksum.decode("ascii", "replace").strip():
         raise BundleError(f"{path}: {INDEX} was changed after it was written; {_ADVICE}")
     index = _parsed(path, text)
     _check_contents(path, index.pop("members", None), contents)
     return index, contents
 
 
-def _check_members(path: Path, infos: list[zipfile.ZipInfo]) -> None:
+def _read(path: Path) -> bytes:
+    if not path.exists():
+        raise BundleError(f"{path}: there is no such bundle; make one with gradscore bundle")
+    if not path.is_file():
+        raise BundleError(f"{path}: wanted the file of a bundle, got something else; check the path")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}; check its permissions") from None
+
+
+def _check_members(path: Path, infos: list[zipfile.ZipInfo], *, size: int) -> None:
     names = [info.filename for info in infos]
     odd = [name for name in names if not _MEMBER.fullmatch(name)]
     if odd:
@@ -81,13 +99,13 @@ def _check_members(path: Path, infos: list[zipfile.ZipInfo]) -> None:
     packed = [info.filename for info in infos if info.compress_type != zipfile.ZIP_STORED]
     if packed:
         raise BundleError(f"{path}: refused, {packed[0]} is compressed, which no bundle is; do not use this file")
-    if sum(info.file_size for info in infos) > path.stat().st_size:
+    if sum(info.file_size for info in infos) > size:
         raise BundleError(f"{path}: refused, its members claim to be larger than the file; do not use this file")
 
 
 def _parsed(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        index = json.loads(text)
+        index = parse_json(text)
     except ValueError as error:
         raise BundleError(f"{path}: {INDEX} is not JSON ({error}); {_ADVICE}") from None
     if not isinstance(index, dict):
@@ -106,8 +124,4 @@ def _check_contents(path: Path, listed: object, contents: Mapping[str, bytes]) -
 
 
 def _entry(content: bytes) -> dict[str, Any]:
-    return {"bytes": len(content), "sha256": _sha256(content)}
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return {"bytes": len(content), "sha256": sha256(content)}

@@ -92,6 +92,7 @@ class Bundle:
         model: the classifier; its checkpoint is None when the weights are inside.
         weights_sha256: hash of its parameters and buffers, as in the manifest of a run.
         code_sha256: hash of the file of a `python:` model; None for others.
+        view_code_sha256: the same of `python:` views, by their names.
         preprocessing: from raw pixels to model inputs.
         features: what is computed of a sample.
         columns: names of the values of a sample, in order: logits, penultimate features, views, features.
@@ -119,6 +120,7 @@ class Bundle:
     mean_gradients: MeanGradients | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    view_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
 
@@ -142,6 +144,7 @@ class _Index(BaseModel):
     model: ModelConfig
     weights_sha256: str
     code_sha256: str | None
+    view_code_sha256: dict[str, str | None] = {}
     preprocessing: PreprocessingConfig
     features: FeaturesConfig
     columns: list[str]
@@ -160,6 +163,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "model": _relative(bundle.model, path.absolute().parent).model_dump(mode="json"),
         "weights_sha256": bundle.weights_sha256,
         "code_sha256": bundle.code_sha256,
+        "view_code_sha256": dict(bundle.view_code_sha256),
         "preprocessing": bundle.preprocessing.model_dump(mode="json"),
         "features": _relative_views(bundle.features, path.absolute().parent).model_dump(mode="json"),
         "columns": bundle.columns,
@@ -197,11 +201,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
     Raises:
         BundleError: it is damaged, was changed, or another version of the format.
     """
-    if sha256 is not None and _file_sha256(path) != sha256.lower():
-        raise BundleError(
-            f"{path}: wanted the file with SHA-256 {sha256}, got another one; get it from where it was made"
-        )
-    raw, members = read_archive(path)
+    raw, members = read_archive(path, digest=sha256)
     if (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
         raise BundleError(
             f"{path}: wanted {FORMAT!r} version {VERSION}, got {raw.get('format')!r} version {raw.get('version')!r}; "
@@ -302,10 +302,3 @@ def _relative_source(source: str, folder: Path) -> str:
         return source
     file, _, name = source.removeprefix("python:").rpartition(":")
     return f"python:{Path(os.path.relpath(file, folder)).as_posix()}:{name}"
-
-
-def _file_sha256(path: Path) -> str:
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from None

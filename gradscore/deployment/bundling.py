@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 from ..columns import META_COLUMNS
-from ..config import Config
-from ..data import TEST, BadSample, open_views
+from ..config import Config, FeaturesConfig
+from ..data import TEST, BadSample, open_views, view_name
 from ..errors import BundleError
 from ..evaluation import FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
-from ..models import build_model, find_last_layer, group_parameters, weights_sha256
+from ..models import NamedCode, TellCode, build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
@@ -42,7 +42,15 @@ _CANDIDATES = {
 }
 
 
-def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = False, trust_code: bool = False) -> Bundle:
+def make_bundle(
+    run: RunFolder,
+    *,
+    alpha: float = 0.05,
+    with_weights: bool = False,
+    trust_code: bool = False,
+    model_source: str | None = None,
+    tell: TellCode | None = None,
+) -> Bundle:
     """Makes a bundle of a run with meta models.
 
     Args:
@@ -51,6 +59,8 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
             over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle.
         trust_code: allow a `python:` model and views, whose code is run.
+        model_source: where the model's code is, if not in a file beside the run or in the working directory.
+        tell: called before the code of a `python:` model or view runs.
 
     Returns:
         The bundle.
@@ -63,9 +73,14 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
         DataError: data that cannot be used.
     """
     config = run.config
+    if model_source is not None:
+        config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
     if config.model.checkpoint is None and not with_weights:
         raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
-    model = _model_of(run, trust_code=trust_code)
+    named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
+    named = named if model_source is None else replace(named, folders=None)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
+    _check_weights(run, model)
     frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
     inputs = _without_content(Inputs.load(run.inputs_path))
@@ -80,13 +95,16 @@ def make_bundle(run: RunFolder, *, alpha: float = 0.05, with_weights: bool = Fal
     notices += [f"detector '{name}': {_why(model, protocol)}" for name, (model, protocol) in wanted.items()]
     detectors = calibrated(wanted, frame, alpha=alpha)
     means = run_means(run)
-    extractor = feature_extractor(model, config, means, trust_code=trust_code)
+    hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
+    views = named_views(config.features, hashes, run.named_code(advice=""))
+    extractor = feature_extractor(model, config, means, trust_code=trust_code, named=views, tell=tell)
     test, in_pairs = _self_test(config, extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
         weights_sha256=run.manifest["inputs"]["model"]["weights_sha256"],
         code_sha256=run.manifest["inputs"]["model"]["code_sha256"],
+        view_code_sha256=hashes,
         preprocessing=config.preprocessing,
         features=config.features,
         columns=columns,
@@ -107,6 +125,8 @@ def feature_extractor(
     means: MeanGradients | None = None,
     *,
     trust_code: bool = False,
+    named: Mapping[str, NamedCode] | None = None,
+    tell: TellCode | None = None,
 ) -> Extractor:
     """The extractor of the features of a bundle or configuration, for a model on its device.
 
@@ -115,6 +135,8 @@ def feature_extractor(
         bundle_or_config: what features there are.
         means: mean gradients, for the column `gradient_cosine`.
         trust_code: allow `python:` views, whose code is run.
+        named: what a bundle or run folder says of that code, by the names of the views.
+        tell: called before that code runs.
     """
     features, classes = bundle_or_config.features, bundle_or_config.model.num_classes
     groups = group_parameters(model, features.parameters, granularity=features.granularity)
@@ -125,8 +147,21 @@ def feature_extractor(
         groups=groups,
         last_layer=find_last_layer(model, features.penultimate),
         means=means,
-        views=open_views(features.views, trust_code=trust_code),
+        views=open_views(features.views, trust_code=trust_code, named=named, tell=tell),
     )
+
+
+def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], model: NamedCode) -> dict[str, NamedCode]:
+    """What a bundle or run folder says of the code of its views, by their names.
+
+    Args:
+        features: the views.
+        hashes: of their code.
+        model: what it says of the code of its model; the views may lie in the same folders.
+    """
+    advice = "features.views in a configuration of your own"
+    names = map(view_name, features.views)
+    return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
 def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
@@ -134,8 +169,7 @@ def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) ->
     return torch.from_numpy(images.copy()).float() / 127.5 - 1.0
 
 
-def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
-    model = build_model(run.config.model, seed=run.config.extract.seed, trust_code=trust_code)
+def _check_weights(run: RunFolder, model: nn.Module) -> None:
     wanted = run.manifest["inputs"]["model"]["weights_sha256"]
     got = weights_sha256(model)
     if got != wanted:
@@ -143,7 +177,6 @@ def _model_of(run: RunFolder, *, trust_code: bool) -> nn.Module:
             f"{run.path}: the run was made with weights of hash {wanted[:12]}..., got {got[:12]}... from "
             f"{run.config.model.checkpoint}; restore the checkpoint, or extract and fit-meta again"
         )
-    return model
 
 
 def _meta_model(

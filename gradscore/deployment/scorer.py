@@ -21,10 +21,10 @@ from ..data import Preprocessing
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
 from ..meta import at_prevalence, drivers
-from ..models import build_model, weights_sha256
+from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, resolve_device
 from .bundle import Bundle, Detector, read_bundle
-from .bundling import feature_extractor, self_test_images
+from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
 
 LOGIT_TOLERANCE = 1e-3
@@ -43,6 +43,9 @@ What moved logits by rounding moved scores by 2e-5 at most; that slope moved the
 REASONS = {"wrong": "prediction likely wrong", "ood": "out of distribution"}
 NOT_FINITE = "its logits or gradients are not finite"
 
+NAMED_BY_HAND = NamedCode(by="the bundle", sha256=None, folders=None, advice="")
+"""Of a bundle that was made or read in Python: its views must have their hashes, wherever they lie."""
+
 Images = Tensor | NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.float64]
 
 
@@ -56,8 +59,17 @@ class Scorer:
         input_shape: (C, H, W) of the samples the bundle was made with.
     """
 
-    def __init__(self, bundle: Bundle, model: nn.Module, *, device: Device = "auto", trust_code: bool = False) -> None:
-        """Takes a bundle and its model with weights; `Scorer.load` does so from a file.
+    def __init__(
+        self,
+        bundle: Bundle,
+        model: nn.Module,
+        *,
+        device: Device = "auto",
+        trust_code: bool = False,
+        code: NamedCode | None = None,
+        tell: TellCode | None = None,
+    ) -> None:
+        """Takes a bundle and its model with weights; `Scorer.load` does so from a file, and says where code may lie.
 
         Raises:
             BundleError: the model is not that of the bundle, or it answers the self-test differently.
@@ -68,7 +80,12 @@ class Scorer:
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._extractor = feature_extractor(
-            model.to(resolve_device(device)), bundle, bundle.mean_gradients, trust_code=trust_code
+            model.to(resolve_device(device)),
+            bundle,
+            bundle.mean_gradients,
+            trust_code=trust_code,
+            named=named_views(bundle.features, bundle.view_code_sha256, code or NAMED_BY_HAND),
+            tell=tell,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it
@@ -85,6 +102,7 @@ class Scorer:
         model_source: str | None = None,
         weights: Path | None = None,
         sha256: str | None = None,
+        tell: TellCode | None = None,
     ) -> Self:
         """Reads a bundle and makes a scorer of it.
 
@@ -93,16 +111,17 @@ class Scorer:
             trust_code: allow a `python:` model and views, whose code is run.
             device: where to compute.
             alpha: another bound of the false-alarm rate than that of the bundle.
-            model_source: where the model's code is now, if not where it was.
+            model_source: where the model's code is, if not in a file beside the bundle or below its folder.
             weights: where its weights are now, if not where they were.
             sha256: refuse a file with another SHA-256.
+            tell: called before the code of a `python:` model runs.
 
         Returns:
             The scorer.
 
         Raises:
             BundleError: a damaged bundle, or a model that is not that of the bundle; the message says which.
-            ModelError: a model that cannot be built.
+            ModelError: a model that cannot be built, or whose code is not that of the bundle or not to be run.
             EvaluationError: too few calibration samples for `alpha`.
             ConfigError: the device is not there.
         """
@@ -114,7 +133,15 @@ class Scorer:
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": weights}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
-        return cls(bundle, _built(config, bundle, trust_code=trust_code), device=device, trust_code=trust_code)
+        code = NamedCode(
+            by=str(path),
+            sha256=bundle.code_sha256,
+            folders=(Path(path).absolute().parent,),
+            advice=f"--model '{config.source}', in Python model_source=...",
+        )
+        named = code if model_source is None else replace(code, folders=None)
+        model = _with_weights(build_model(config, trust_code=trust_code, named=named, tell=tell), config, bundle)
+        return cls(bundle, model, device=device, trust_code=trust_code, code=code, tell=tell)
 
     def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
         """Scores a batch.
@@ -252,8 +279,8 @@ def _reason(fired: Mapping[str, bool]) -> str:
     return "; ".join(REASONS[name] for name, is_so in fired.items() if is_so)
 
 
-def _built(config: ModelConfig, bundle: Bundle, *, trust_code: bool) -> nn.Module:
-    model = build_model(config, trust_code=trust_code)
+def _with_weights(model: nn.Module, config: ModelConfig, bundle: Bundle) -> nn.Module:
+    """The model with the weights inside the bundle, unless others are named."""
     if bundle.weights is None or config.checkpoint is not None:
         return model
     try:

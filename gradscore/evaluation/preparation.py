@@ -22,13 +22,14 @@ Read = Callable[[str], pd.DataFrame]
 
 
 def frame_reader(run: RunFolder) -> Read:
-    """Reads the feature table of each split once."""
-    frames: dict[str, pd.DataFrame] = {}
+    """Reads the feature tables of splits and keeps the last one: no two large ones at once."""
+    kept: dict[str, pd.DataFrame] = {}
 
     def read(split: str) -> pd.DataFrame:
-        if split not in frames:
-            frames[split] = run.read(split)
-        return frames[split]
+        if split not in kept:
+            kept.clear()
+            kept[split] = run.read(split)
+        return kept[split]
 
     return read
 
@@ -44,18 +45,11 @@ class Prepared:
     def __init__(self, inputs: Inputs, read: Read) -> None:
         self.inputs, self._read = inputs, read
         self._scaled: dict[str, FloatArray] = {}
-        self._scores: dict[str, pd.DataFrame] = {}
-
-    def scores(self, split: str) -> pd.DataFrame:
-        """All scores of the samples of a split, inputs or not."""
-        if split not in self._scores:
-            self._scores[split] = self.inputs.score_table(self._read(split))
-        return self._scores[split]
 
     def scaled(self, split: str) -> FloatArray:
         """The scaled inputs (N, D) of a split."""
         if split not in self._scaled:
-            self._scaled[split] = self.inputs.scaled(self._read(split), self.scores(split))
+            self._scaled[split] = self.inputs.scaled(self._read(split))
         return self._scaled[split]
 
 

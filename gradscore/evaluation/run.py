@@ -13,8 +13,8 @@ import pandas as pd
 from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..meta import MetaModel
-from ..store import RunFolder
-from ..system import only_writer, write_text
+from ..store import RunFolder, changing
+from ..system import write_text
 from . import duplicates, near_duplicates
 from .fit_identity import FitIdentities
 from .model_fits import ModelFits
@@ -84,13 +84,13 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         EvaluationError: not a single model can be fitted.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
-    near = near_duplicates_to_leave_out(run)
-    found = specs_of(run, near=near)
-    read = frame_reader(run)
-    identities = FitIdentities(run, found)
     models: list[Fitted] = []
-    skipped = list(found.skipped)
-    with only_writer(run.path):
+    with changing(run.path, [run.meta_path.name]):
+        near = near_duplicates_to_leave_out(run)
+        found = specs_of(run, near=near)
+        read = frame_reader(run)
+        identities = FitIdentities(run, found)
+        skipped = list(found.skipped)
         _remove_unwanted(run.meta_path, identities)
         if progress is not None:
             progress("inputs")
@@ -130,10 +130,15 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
     Raises:
         EvaluationError: the run holds nothing to report on, a value is not finite, or a meta model was fitted with
             other samples or settings than the run has now.
-        StoreError: no meta models, or a damaged file.
+        StoreError: no meta models, a damaged file, or another process writes to the run.
     """
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
+    with changing(run.path, [run.evaluation_path.name]):
+        return _evaluated(run)
+
+
+def _evaluated(run: RunFolder) -> EvaluationReport:
     near = near_duplicates.search(run)
     found = specs_of(run, near=near)
     scorer = ScoreTables(run, frame_reader(run))

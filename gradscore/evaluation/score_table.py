@@ -63,12 +63,12 @@ def read_scores(folder: Path) -> pd.DataFrame:
     """
     path = folder / NAME
     try:
-        table: pd.DataFrame = pq.read_table(path).to_pandas()
+        table: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
     except FileNotFoundError:
         raise StoreError(
             f"{path}: there are no scores; run `gradscore evaluate {folder.parent}` to write them"
         ) from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(f"{path}: damaged ({error}); run `gradscore evaluate {folder.parent}` again") from None
     missing = [name for name in LEADING if name not in table.columns]
     if missing or not score_columns(table):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ..data import FIT
-from ..meta import Inputs, MetaModel, at_prevalence
+from ..meta import DESCRIPTION, Inputs, MetaModel, at_prevalence
 from ..store import RunFolder
 from ..system import FloatArray
-from .preparation import Prepared, Read
+from .preparation import Read
 from .protocols import MetaModelSpec
 from .score_table import LEADING
 
@@ -28,35 +29,36 @@ META_WRONG = "meta_wrong"
 MISCLASSIFICATION = "misclassification/in_dist_only/all"
 """Where the misclassification model lies, which also scores covariate-shifted sets."""
 
+ROWS_AT_A_TIME = 2**16
+"""Rows of a feature table that are scored at a time: what models see of them is held several times."""
+
 
 class ScoreTables:
-    """The scores of reported samples, split by split, each model applied once.
+    """The scores of reported samples, split by split: each is read once and scored by every model, part by part.
 
     Args:
         run: a run folder with meta models.
         read: reads the feature table of a split.
 
     Raises:
-        StoreError: what makes the inputs of the models is missing or damaged.
+        StoreError: what makes the inputs of the models, or a model, is missing or damaged.
     """
 
     def __init__(self, run: RunFolder, read: Read) -> None:
         self._run = run
         self._read = read
-        self._prepared = Prepared(Inputs.load(run.inputs_path), read)
-        self._cache: dict[tuple[Path, str], FloatArray] = {}
-        self._models: dict[Path, MetaModel | None] = {}
+        self.inputs = Inputs.load(run.inputs_path)
+        """What makes the inputs of the models."""
+        folders = [path.parent for path in sorted(run.meta_path.rglob(DESCRIPTION)) if path.parent != run.inputs_path]
+        self._models = {folder: MetaModel.load(folder, self.inputs) for folder in folders}
+        self._described: dict[str, pd.DataFrame] = {}
+        self._scores: dict[str, Mapping[Path | str, FloatArray]] = {}
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
-    @property
-    def inputs(self) -> Inputs:
-        """What makes the inputs of the models."""
-        return self._prepared.inputs
-
     def has_model(self, spec: MetaModelSpec) -> bool:
         """Whether there is a meta model for the spec."""
-        return self._folder(spec).is_dir()
+        return self._folder(spec) in self._models
 
     def table(self, spec: MetaModelSpec, *, wrong: MetaModelSpec | None) -> pd.DataFrame:
         """The rows of `scores.parquet` of one spec.
@@ -78,56 +80,57 @@ class ScoreTables:
 
     def _block(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> pd.DataFrame:
         folder = self._folder(spec)
-        model = self._existing(folder)
-        scores: dict[str, list[FloatArray]] = {}
-        frames = []
-        folders = {"meta": folder, **{name: folder / name for name in (LOGIT_LR, SCORE_LR)}}
+        places: dict[str, Path | str] = {"meta": folder, **{name: folder / name for name in (LOGIT_LR, SCORE_LR)}}
         if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
             if self._seen(spec, dataset, wrong):
                 self.seen_by_meta_wrong.append(dataset)
             else:
-                folders[META_WRONG] = self._folder(wrong)
+                places[META_WRONG] = self._folder(wrong)
+        places |= {name: name for name in self.inputs.scores.rivals}
+        scores: dict[str, list[FloatArray]] = {name: [] for name in places}
+        frames = []
         for split, mask in spec.reported[dataset].items():
-            frame = self._read(split).loc[mask, ["split", "sample_id", "content_hash", "label", "prediction"]]
-            frames.append(frame.assign(positive=spec.positive[split][mask]))
-            for name, place in folders.items():
-                scores.setdefault(name, []).append(self._decision(place, split)[mask])
-            free = self._prepared.scores(split)
-            for name in self.inputs.scores.rivals:
-                scores.setdefault(name, []).append(free[name].to_numpy()[mask])
+            frames.append(self._samples(split)[mask].assign(positive=spec.positive[split][mask]))
+            found = self._scores_of(split)
+            for name, place in places.items():
+                scores[name].append(found[place][mask] if place in found else np.full(int(mask.sum()), np.nan))
         table = pd.concat(frames, ignore_index=True).assign(task=spec.task, protocol=spec.protocol, dataset=dataset)
         joined = {name: np.concatenate(parts) for name, parts in scores.items()}
-        table["probability"] = _probability(model, joined["meta"])
+        table["probability"] = _probability(self._models[folder], joined["meta"])
         return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
 
-    def _decision(self, folder: Path, split: str) -> FloatArray:
-        """The scores of a split by the model in a folder; not a number where there is none."""
-        key = (folder, split)
-        if key not in self._cache:
-            model = self._model(folder)
-            count = len(self._read(split))
-            self._cache[key] = (
-                np.full(count, np.nan) if model is None else model.of_scaled(self._prepared.scaled(split))
-            )
-        return self._cache[key]
+    def _scores_of(self, split: str) -> Mapping[Path | str, FloatArray]:
+        """The scores of a split, by the folder of a model or by name."""
+        if split not in self._scores:
+            frame = self._read(split)
+            parts: dict[Path | str, list[FloatArray]] = {}
+            for start in range(0, max(len(frame), 1), ROWS_AT_A_TIME):
+                rows = frame.iloc[start : start + ROWS_AT_A_TIME]
+                table = self.inputs.score_table(rows)
+                scaled = self.inputs.scaled(rows, table)
+                for folder, model in self._models.items():
+                    parts.setdefault(folder, []).append(model.of_scaled(scaled))
+                for name in self.inputs.scores.rivals:
+                    parts.setdefault(name, []).append(table[name].to_numpy())
+            self._scores[split] = {place: np.concatenate(values) for place, values in parts.items()}
+        return self._scores[split]
+
+    def _samples(self, split: str) -> pd.DataFrame:
+        """What a split says of its samples beside features."""
+        if split not in self._described:
+            columns = ["split", "sample_id", "content_hash", "label", "prediction"]
+            self._described[split] = self._run.read(split, columns)
+        return self._described[split]
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
-        fitted = set(self._read(FIT)["content_hash"][wrong.fit[FIT]])
+        fitted = set(self._samples(FIT)["content_hash"][wrong.fit[FIT]])
         return any(
-            not fitted.isdisjoint(self._read(split)["content_hash"][mask])
+            not fitted.isdisjoint(self._samples(split)["content_hash"][mask])
             for split, mask in spec.reported[dataset].items()
         )
 
     def _folder(self, spec: MetaModelSpec) -> Path:
         return self._run.meta_path / (MISCLASSIFICATION if spec.task == "shifted" else spec.label)
-
-    def _existing(self, folder: Path) -> MetaModel:
-        return self._model(folder) or MetaModel.load(folder, self.inputs)
-
-    def _model(self, folder: Path) -> MetaModel | None:
-        if folder not in self._models:
-            self._models[folder] = MetaModel.load(folder, self.inputs) if folder.is_dir() else None
-        return self._models[folder]
 
 
 def fits_two_classes(spec: MetaModelSpec) -> bool:

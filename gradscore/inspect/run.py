@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..features import open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
-from ..models import build_model
+from ..models import NamedCode, TellCode, build_model
 from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
 from .findings import findings, looked_for
@@ -95,6 +95,8 @@ def inspect_config(
     batch_size: int = 32,
     loss: str | None = None,
     trust_code: bool = False,
+    named: NamedCode | None = None,
+    tell: TellCode | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
     """Inspects the classifier of a configuration with samples of its test split and OOD sets.
@@ -107,6 +109,8 @@ def inspect_config(
         batch_size: samples in a batch; what is measured per batch depends on it.
         loss: whose gradients are looked at; the first loss of the configuration by default.
         trust_code: allow a `python:` model, whose code is run.
+        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
+        tell: called before that code runs.
         progress: told after every batch.
 
     Returns:
@@ -125,7 +129,8 @@ def inspect_config(
         raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}")
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code).to(device)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
+    model = model.to(device)
     chosen, notices = choose(config, model, open_datasets(config), samples=samples, batch_size=batch_size)
     if config.model.checkpoint is None:
         notices.append("model.checkpoint is null: these are the gradients of random weights")

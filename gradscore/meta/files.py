@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..errors import StoreError
-from ..system import write_bytes, write_text
+from ..system import parse_json, write_bytes, write_text
 
 SCHEMA = 3
 ARRAYS = "arrays.safetensors"
@@ -50,7 +50,7 @@ def read_model(folder: Path) -> tuple[Arrays, dict[str, Any]]:
 
 def _description(path: Path) -> dict[str, Any]:
     try:
-        description = json.loads(_bytes(path))
+        description = parse_json(_bytes(path))
     except ValueError:
         raise StoreError(f"{path}: damaged, this is not JSON; run fit-meta again") from None
     schema = description.get("schema") if isinstance(description, dict) else None

@@ -140,6 +140,11 @@ class Inputs:
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
             raw = _raw_inputs(frame.iloc[rows], table.iloc[rows][self.scores.inputs])
+            missing = [name for name in self.names if name not in raw]
+            if missing:
+                raise EvaluationError(
+                    f"the meta model looks at {_listed(missing)}, which its columns do not give; run fit-meta again"
+                )
             scaled[rows] = scaler.transform(raw[self.names])
         return scaled
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from ..system import file_sha256
+from .code import code_file
 
 
 def weights_sha256(model: nn.Module) -> str:
@@ -28,11 +27,5 @@ def is_file_source(source: str) -> bool:
 
 def code_sha256(source: str) -> str | None:
     """The hash of the file a `python:` model comes from; null for other models."""
-    kind, _, rest = source.partition(":")
-    place = rest.rpartition(":")[0]
-    if kind != "python":
-        return None
-    if not is_file_source(source):
-        spec = find_spec(place)
-        place = "" if spec is None or spec.origin is None else spec.origin
-    return file_sha256(Path(place)) if Path(place).is_file() else None
+    file = code_file(source)
+    return file_sha256(file) if file is not None and file.is_file() else None

@@ -1,28 +1,40 @@
 """Run folders: resumable feature tables, and the manifest that says what they were made from.
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
-`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `head` its last layer.
+`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `head` its last layer, `checksums`
+those of every file, `overview` what there is; all that changes a run folder does so within `changing`.
 """
 
 from __future__ import annotations
 
+from .checksums import CHECKSUMS, Verification, changing, verify_run
 from .head import read_head, write_head
 from .manifest import describe_inputs, differences, package_versions
+from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .run_folder import RunFolder
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
 from .shards import ShardRows, Skipped
 
 __all__ = [
+    "CHECKSUMS",
     "MEAN_GRADIENTS",
+    "RunContents",
     "RunFolder",
+    "RunSummary",
     "RunWriter",
     "ShardRows",
     "Skipped",
+    "Verification",
+    "changing",
     "check_target",
     "describe_inputs",
+    "describe_run",
     "differences",
+    "find_runs",
     "is_complete",
     "package_versions",
     "read_head",
+    "summarise_run",
+    "verify_run",
     "write_head",
 ]

@@ -7,8 +7,9 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from torch import nn
 
 from ..config import Config, FeaturesConfig
@@ -18,18 +19,71 @@ from ..gradients import RULES
 from ..losses import LOSSES
 from ..models import code_sha256, is_file_source, weights_sha256
 from ..statistics import STATISTICS
-from ..system import Influence, settings_of, write_text
+from ..system import Influence, parse_json, settings_of, write_text
 
 FORMAT = 1
 """The version of the layout of run folders."""
 
 MANIFEST = "manifest.json"
+CONFIG = "config.yaml"
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
 _MADE_GROUPS_OF = {"parameters", "granularity"}
 """Settings of features that show in the groups made of them."""
 
+_MOST_PARTS = 10**6
 _SHOWN = 3
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Split(_Open):
+    """What every entry of a split has; `name` is a part of a path."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
+    kind: str
+    group: str | None
+    auxiliary: bool
+    finished: bool
+
+
+class _FinishedSplit(_Split):
+    finished: Literal[True]
+    parts: Annotated[int, Field(ge=1, le=_MOST_PARTS)]
+    rows: Annotated[int, Field(ge=0)]
+
+
+class _UnfinishedSplit(_Split):
+    finished: Literal[False]
+
+
+class _Model(_Open):
+    weights_sha256: str
+    code_sha256: str | None = None
+
+
+class _Inputs(_Open):
+    model: _Model
+    preprocessing: dict[str, Any] = {}
+    data: dict[str, dict[str, Any]] = {}
+
+
+class _Manifest(_Open):
+    """The parts of a manifest that are relied on."""
+
+    finished: bool
+    inputs: _Inputs
+    versions: dict[str, str]
+    splits: dict[str, Annotated[_FinishedSplit | _UnfinishedSplit, Field(discriminator="finished")]]
+
+    @field_validator("splits")
+    @classmethod
+    def _named(cls, splits: dict[str, _Split]) -> dict[str, _Split]:
+        if any(name != split.name for name, split in splits.items()):
+            raise ValueError("every split must have the name it is listed by")
+        return splits
 
 
 def describe_inputs(
@@ -123,7 +177,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """
     file = path / MANIFEST
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest = parse_json(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{path}: not a run folder, it has no {MANIFEST}; make one with gradscore extract") from None
     except (OSError, ValueError) as error:
@@ -134,6 +188,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise StoreError(
             f"{file}: wanted format {FORMAT}, got {manifest.get('format')!r}; use the gradscore that wrote it"
         )
+    try:
+        _Manifest.model_validate(manifest)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(
+            f"{file}: damaged: {'.'.join(map(str, first['loc']))}: {first['msg']}; restore it from a copy or extract "
+            "into another folder"
+        ) from None
     return manifest
 
 

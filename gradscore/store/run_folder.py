@@ -17,8 +17,9 @@ import pyarrow as pa
 from ..config import Config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import StoreError
+from ..models import NamedCode
 from ..system import closest, file_sha256, sha256
-from .manifest import MANIFEST, read_manifest
+from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
 
 
@@ -37,11 +38,13 @@ class RunFolder:
     @cached_property
     def config(self) -> Config:
         """The resolved configuration of the run."""
-        file = self.path / "config.yaml"
+        file = self.path / CONFIG
         try:
             return parse_config(file.read_text(encoding="utf-8"), where=str(file))
         except OSError as error:
             raise StoreError(f"{file}: cannot be read: {error.strerror}; run extract again to write it") from None
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{file}: damaged, this is no text: {error}; run extract again to write it") from None
 
     @property
     def meta_path(self) -> Path:
@@ -57,6 +60,19 @@ class RunFolder:
     def evaluation_path(self) -> Path:
         """Where figures and reports lie."""
         return self.path / "evaluation"
+
+    def named_code(self, *, advice: str) -> NamedCode:
+        """What the run says of the code of its model, which may lie beside the run or in the working directory.
+
+        Args:
+            advice: how a user names code elsewhere.
+        """
+        return NamedCode(
+            by=str(self.path),
+            sha256=self.manifest["inputs"]["model"].get("code_sha256"),
+            folders=(self.path.absolute().parent, Path.cwd()),
+            advice=advice,
+        )
 
     def splits(self) -> list[SplitInfo]:
         """The splits of the run in order."""
@@ -88,7 +104,13 @@ class RunFolder:
             raise StoreError(
                 f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {table.num_rows}; extract again"
             )
-        frame: pd.DataFrame = table.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+        try:
+            frame: pd.DataFrame = table.to_pandas(
+                types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+                self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise StoreError(f"{folder}: its shards hold what no feature table does ({error}); extract again") from None
         return frame
 
     def table_sha256(self, split_name: str) -> str:

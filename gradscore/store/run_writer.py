@@ -12,12 +12,16 @@ from typing import Any
 from ..config import Config, dump_config
 from ..data import planned_splits
 from ..errors import StoreError
-from ..system import is_temporary, only_writer, remove_temporaries, write_text
-from .manifest import FORMAT, MANIFEST, check_same_inputs, package_versions, read_manifest, write_manifest
+from ..system import is_temporary, write_text
+from .checksums import changing
+from .head import NAME as HEAD
+from .manifest import CONFIG, FORMAT, MANIFEST, check_same_inputs, package_versions, read_manifest, write_manifest
 from .shards import ShardNote, ShardRows, read_note, shard_path, split_folder, write_shard
 
 MEAN_GRADIENTS = "mean_gradients.safetensors"
 """Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
+
+_REWRITTEN = (MANIFEST, CONFIG)
 
 
 class RunWriter:
@@ -43,9 +47,9 @@ class RunWriter:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
-        with only_writer(path):
+        parts = (*_REWRITTEN, HEAD, MEAN_GRADIENTS, "features")
+        with changing(path, parts, rewritten=_REWRITTEN):
             before = check_target(path, inputs)
-            remove_temporaries(path)
             manifest = before or {"format": FORMAT, "finished": False, "inputs": inputs, "versions": package_versions()}
             known = manifest.get("splits", {})
             for name in planned_splits(config.data).keys() - known:
@@ -55,7 +59,7 @@ class RunWriter:
                 for info in (each for each, _ in planned_splits(config.data).values())
             }
             write_manifest(path, manifest)
-            write_text(path / "config.yaml", dump_config(config))
+            write_text(path / CONFIG, dump_config(config))
             yield cls(path, manifest)
 
     def existing(self, split_name: str, shards: int) -> dict[int, ShardNote]:

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
-from ..system import replacing
+from ..system import parse_json, replacing
 
 _NOTE = b"gradscore"
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 _REPAIR = "delete it and run the same extract command again, which computes it anew"
 
 
@@ -106,7 +107,7 @@ def read_note(path: Path) -> ShardNote:
     """
     metadata = _schema(path).metadata or {}
     try:
-        fields = json.loads(metadata[_NOTE])
+        fields = parse_json(metadata[_NOTE])
         return ShardNote(**{**fields, "skipped": [Skipped(**entry) for entry in fields["skipped"]]})
     except (KeyError, TypeError, ValueError):
         raise StoreError(f"{path}: this Parquet file was not written by gradscore; {_REPAIR}") from None
@@ -125,7 +126,7 @@ def read_shard(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
             return file.read(columns=wanted).replace_schema_metadata(None)
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the same extract command again to compute it") from None
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise StoreError(f"{path}: this shard is damaged ({_first_line(error)}); {_REPAIR}") from None
 
 
@@ -134,7 +135,7 @@ def _schema(path: Path) -> pa.Schema:
         return pq.read_schema(path)
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the same extract command again to compute it") from None
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise StoreError(f"{path}: this shard is damaged ({_first_line(error)}); {_REPAIR}") from None
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from .arrays import BoolArray, FloatArray, IntArray
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
-from .files import is_temporary, only_writer, remove_temporaries, replacing, write_bytes, write_text, writing
+from .files import is_temporary, only_writer, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
+from .json_text import parse_json
 from .names import closest, some
 from .numerics import full_precision, repeatable_kernels
 from .registry import Registry, first_line
@@ -41,7 +42,7 @@ __all__ = [
     "influence_of",
     "is_temporary",
     "only_writer",
-    "remove_temporaries",
+    "parse_json",
     "repeatable_kernels",
     "replacing",
     "resolve_device",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from ..errors import OutputError, StoreError
 
 _SUFFIX = ".tmp"
 _NUMBERS = count()
+_OWNER = re.compile(rf"\.(\d+)-\d+-\d+{re.escape(_SUFFIX)}$")
+_HELD: set[int] = set()
 
 _ADVICE = {
     errno.ENOSPC: "free some space and run the same command again",
@@ -93,16 +96,12 @@ def is_temporary(path: Path) -> bool:
     return path.name.endswith(_SUFFIX)
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Removes what earlier, killed writers left in `folder` and below; only for who is the only writer there."""
-    for path in folder.rglob(f"*{_SUFFIX}"):
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Holds `folder` for this process; the system lets go of it when the process ends, however it ends.
+    """Holds `folder` for this process and removes what killed writers left there and below.
+
+    The system lets go of it when the process ends, however it ends; processes that it forks do not hold it. What a
+    process that still runs is writing there without holding the folder stays.
 
     Raises:
         StoreError: another process holds it, or it cannot be opened.
@@ -111,6 +110,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be opened: {error.strerror}; check the path and its permissions") from None
+    _HELD.add(handle)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,6 +118,38 @@ def only_writer(folder: Path) -> Iterator[None]:
             raise StoreError(
                 f"{folder}: another process is writing to this run folder; wait for it or stop it"
             ) from None
+        _remove_temporaries(folder)
         yield
     finally:
+        _HELD.discard(handle)
         os.close(handle)
+
+
+def _remove_temporaries(folder: Path) -> None:
+    for path in folder.rglob(f"*{_SUFFIX}"):
+        if not _is_being_written(path):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _is_being_written(temporary: Path) -> bool:
+    """Whether the process that `replacing` put into the name is another one that runs."""
+    found = _OWNER.search(temporary.name)
+    if found is None or int(found[1]) == os.getpid():
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _let_go_in_child() -> None:
+    # A worker of a data loader outlives its killed parent for seconds, and would hold the folder as long.
+    while _HELD:
+        os.close(_HELD.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

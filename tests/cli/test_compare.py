@@ -15,7 +15,13 @@ N = 40
 
 def write_run(path: Path, *, seed: int, noise: float) -> Path:
     path.mkdir()
-    manifest = {"format": FORMAT, "finished": True, "inputs": {}, "versions": {}, "splits": {}}
+    manifest = {
+        "format": FORMAT,
+        "finished": True,
+        "inputs": {"model": {"weights_sha256": "ab"}},
+        "versions": {},
+        "splits": {},
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     positive = np.arange(N) % 2 == 0
     leading = dict.fromkeys(LEADING, 0) | {

@@ -132,7 +132,8 @@ def test_says_what_it_did_not_look_for(config_file: Path, tmp_path: Path, quanti
     assert f"<h3>{line.partition(' (')[0].capitalize()}</h3>" in page
 
 
-def test_run_folder(small_run: Path, tmp_path: Path) -> None:
+def test_run_folder(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small_run.parent)  # the model's code lies there
     run = shutil.copytree(small_run, tmp_path / "run")
     result = inspect(run, "--trust-code", "--by", "correct", *FAST)
     assert result.exit_code == 0, result.output

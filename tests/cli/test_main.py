@@ -60,7 +60,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 ENDS = {
     "unusable input": (StoreError("what and where"), 2, "error: what and where\n"),
-    "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted\n"),
+    "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted; run the same command again\n"),
     "no permission": (
         PermissionError(13, "Permission denied", "/data"),
         2,

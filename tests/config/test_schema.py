@@ -182,6 +182,13 @@ FILES = {
         MINIMAL.replace("run:", '    - {name: novel, source: "sklearn:digits"}\nrun:'),
         "data.ood: named more than once: novel",
     ),
+    "a day that is none": ("run: 2024-13-45", "not valid YAML: month must be"),
+    "nested too deeply": ("run: " + "[" * 5000, "nested too deeply"),
+    "aliases in themselves": ("run: &a [*a]", "nested too deeply, or an alias"),
+    "aliases that multiply": (
+        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60)),
+        r"aliases \(\*\) make \d+ values of it, wanted 1000000 at most",
+    ),
     "several mistakes at once": (
         "mdl: {}\n" + MINIMAL.replace("num_classes: 3", "num_classes: x"),
         "mdl: .*; model.num",

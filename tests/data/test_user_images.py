@@ -1,6 +1,8 @@
 """What a user names becomes images by name, in order, one by one."""
 
 import io
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,12 @@ def write_npz(name: str, **arrays: np.ndarray) -> None:
     np.savez(name, **arrays)
 
 
+def parquet_of(column: str) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({column: [b"x"]}).replace_schema_metadata(None), stream, store_schema=False)
+    return stream.getvalue()
+
+
 BAD = {
     "nothing there": (lambda: None, ["nope.png"], "nope.png: no such file or folder"),
     "a pattern that matches nothing": (lambda: None, ["*.gif"], r"\*.gif: no image in it"),
@@ -93,6 +101,11 @@ BAD = {
     "another array": (lambda: write_npz("x.npz", other=PIXELS), ["x.npz"], "wanted a .npz file with an array 'images'"),
     "no npz": (lambda: Path("x.npz").write_text("x"), ["x.npz"], "cannot be read"),
     "no Parquet": (lambda: Path("x.parquet").write_text("x"), ["x.parquet"], "cannot be read as Parquet"),
+    "a name that is no text": (
+        lambda: Path("x.parquet").write_bytes(parquet_of("image").replace(b"image", b"im\xffge")),
+        ["x.parquet"],
+        "cannot be read as Parquet",
+    ),
     "numbers": (lambda: pq.write_table(pa.table({"a": [1]}), "x.parquet"), ["x.parquet"], "which column .* none"),
     "two columns": (
         lambda: pq.write_table(pa.table({"a": [b""], "b": [b""]}), "x.parquet"), ["x.parquet"], "--column, one of a, b"
@@ -114,3 +127,75 @@ def test_the_column_by_name(place: Path) -> None:
     assert np.array_equal(found.pixels[..., 0], PIXELS[3])
     with pytest.raises(DataError, match="no column 'c'"):
         open_user_images(["x.parquet"], column="c")
+
+
+@pytest.fixture
+def lists(place: Path) -> Path:
+    """A folder with lists in it, and images beside it and below it."""
+    folder = place / "lists"
+    folder.mkdir()
+    Image.fromarray(PIXELS[0]).save(folder / "inside.png")
+    (folder / "below").mkdir()
+    (folder / "link.png").symlink_to(place / "images" / "a.png")
+    (folder / "aside").symlink_to(place / "images")
+    return folder
+
+
+def listed(folder: Path, path: str) -> Path:
+    pq.write_table(pa.table({"path": ["inside.png", path, "inside.png"]}), folder / "list.parquet")
+    return folder / "list.parquet"
+
+
+OUTSIDE = {
+    "dots": "../images/a.png",
+    "dots behind a folder": "below/../../images/a.png",
+    "an absolute path": "{place}/images/a.png",
+    "a link": "link.png",
+    "a link to a folder": "aside/a.png",
+}
+
+
+@pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
+def test_paths_that_leave_the_folder_of_their_list_are_refused(lists: Path, path: str) -> None:
+    named = path.format(place=lists.parent)
+    found = list(open_user_images([str(listed(lists, named))])[0])
+    assert [image.pixels is None for image in found] == [False, True, False]
+    assert found[1].error.startswith(f"{lists}/list.parquet[1] is refused: {named!r} leads out of {lists}; give --root")
+
+
+@pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
+def test_paths_may_leave_the_folder_of_their_list_where_the_user_says_so(lists: Path, path: str) -> None:
+    named = listed(lists, path.format(place=lists.parent))
+    found = list(open_user_images([str(named)], root=lists.parent)[0])
+    assert [image.error for image in found] == ["", "", ""]
+
+
+ODD = {
+    "a zero byte": ("a\0b", "is no path: 'a.x00b'"),
+    "a path without an end": ("a/" * 5000, "File name too long|cannot be decoded"),
+    "a folder": (".", "is no file"),
+}
+
+
+@pytest.mark.parametrize(("path", "message"), ODD.values(), ids=ODD)
+def test_odd_paths_in_a_list(lists: Path, path: str, message: str) -> None:
+    found = list(open_user_images([str(listed(lists, path))])[0])
+    assert [image.pixels is None for image in found] == [False, True, False]
+    assert re.search(message, found[1].error)
+
+
+def test_a_pipe_is_not_waited_for(place: Path) -> None:
+    os.mkfifo(place / "images" / "pipe.png")
+    found = {image.sample_id: image.error for image in open_user_images(["images"])[0]}
+    assert found["images/pipe.png"] == "images/pipe.png is no file"
+
+
+def test_a_list_that_is_damaged_further_on_names_the_row(place: Path) -> None:
+    pq.write_table(pa.table({"path": ["images/a.png"] * 200}), place / "x.parquet", row_group_size=64, compression=None)
+    content = bytearray((place / "x.parquet").read_bytes())
+    start = pq.ParquetFile(place / "x.parquet").metadata.row_group(2).column(0)
+    content[start.dictionary_page_offset : start.dictionary_page_offset + 12] = bytes(12)
+    (place / "x.parquet").write_bytes(content)
+    images = iter(open_user_images(["x.parquet"])[0])
+    with pytest.raises(DataError, match=r"x\.parquet: damaged from row \d+ on \("):
+        list(images)

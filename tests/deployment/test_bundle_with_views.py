@@ -1,6 +1,7 @@
 """A bundle of a run with views: its scorer looks at the same views."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from gradscore.features import open_datasets
 from gradscore.meta import MetaModel
 from gradscore.models import build_model
 from gradscore.store import RunFolder
+from gradscore.system import file_sha256
 
 CODE = "def halved(images):\n    return images / 2\n"
 
@@ -35,8 +37,10 @@ def run(tmp_path_factory, make_run) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def bundle(run) -> Path:
-    path = run.path.parent / "views.gradscore"
-    write_bundle(path, make_bundle(run, alpha=0.1, with_weights=True, trust_code=True))
+    path = run.path.parent.parent / "views.gradscore"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path.parent)  # the code of a run lies beside it or below the working directory
+        write_bundle(path, make_bundle(run, alpha=0.1, with_weights=True, trust_code=True))
     return path
 
 
@@ -100,10 +104,36 @@ def test_a_bundle_moves_with_the_code_of_its_views(moved, tmp_path):
     Scorer.load(moved, trust_code=True)
 
 
-def test_a_view_that_changed_is_found_out(moved):
-    user_code(read_bundle(moved).features.views[1]).write_text(CODE.replace("/ 2", "/ 3"))
-    with pytest.raises(BundleError, match=r"self-test: logits of view 'python:views\.py:halved' differ"):
+def test_code_of_a_view_that_changed_is_not_run(moved):
+    code = user_code(read_bundle(moved).features.views[1])
+    code.write_text(f"open({str(moved) + '.ran'!r}, 'w')\n{CODE}")
+    with pytest.raises(ModelError, match=r"was made with code of SHA-256 .*views\.py has .*; nothing of it was run"):
         Scorer.load(moved, trust_code=True)
+    assert not moved.with_name(moved.name + ".ran").exists()
+
+
+def test_code_of_a_view_elsewhere_is_not_run(moved, tmp_path):
+    inner = tmp_path / "inner" / moved.name
+    inner.parent.mkdir()
+    write_bundle(inner, read_bundle(moved))
+    with pytest.raises(ModelError, match=r"wanted a file below .*name it yourself"):
+        Scorer.load(inner, trust_code=True, model_source=read_bundle(moved).model.source)
+
+
+def test_code_of_a_view_is_shown_before_it_runs(moved):
+    told = []
+    Scorer.load(moved, trust_code=True, tell=lambda code: told.append(code.source.rpartition("/")[2]))
+    assert told == ["net.py:net", "views.py:halved"]
+
+
+def test_a_view_that_answers_otherwise_is_found_out(moved):
+    """As where a package that it calls has changed."""
+    found = read_bundle(moved)
+    code = user_code(found.features.views[1])
+    code.write_text(CODE.replace("/ 2", "/ 3"))
+    changed = replace(found, view_code_sha256={"python:views.py:halved": file_sha256(code)})
+    with pytest.raises(BundleError, match=r"self-test: logits of view 'python:views\.py:halved' differ"):
+        Scorer(changed, model_of(found), trust_code=True)
 
 
 def test_notes_name_what_a_bank_shares_with_other_splits(make_run):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from gradscore.errors import EvaluationError, StoreError
@@ -36,7 +37,13 @@ def table(*, seed, noise=1.0, dataset="in_dist.test"):
 
 def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
     path.mkdir()
-    manifest = {"format": FORMAT, "finished": True, "inputs": {}, "versions": {}, "splits": {}}
+    manifest = {
+        "format": FORMAT,
+        "finished": True,
+        "inputs": {"model": {"weights_sha256": "ab"}},
+        "versions": {},
+        "splits": {},
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     if scores is not None:
         write_scores(path / "evaluation", scores)
@@ -112,6 +119,14 @@ def test_a_run_given_twice_is_refused(tmp_path):
     run = write_run(tmp_path / "run", A)
     with pytest.raises(EvaluationError, match="two or more different runs"):
         compare_runs([run, run])
+
+
+def test_damaged_notes_of_pandas_are_said(tmp_path):
+    runs = [write_run(tmp_path / name, A) for name in "ab"]
+    path = tmp_path / "b" / "evaluation" / "scores.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"pandas": b"{"}), path)
+    with pytest.raises(StoreError, match="damaged"):
+        compare_runs(runs)
 
 
 def test_a_damaged_table_is_said(tmp_path):

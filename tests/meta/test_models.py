@@ -199,6 +199,9 @@ EDITS = {
     "unknown kind": ({"kind": "forest"}, "unknown kind"),
     "arrays of another kind": ({"kind": "distance"}, "incomplete"),
     "no inputs": ({"inputs": None}, "incomplete"),
+    "inputs that are no names": ({"inputs": [["a"], 1]}, "incomplete"),
+    "columns named twice": ({"columns": ["a", "a"]}, "incomplete"),
+    "notes that are no mapping": ({"notes": [1]}, "incomplete"),
     "fewer inputs": ({"inputs": ["u/head/l1"]}, "does not fit 1 inputs"),
 }
 
@@ -209,6 +212,15 @@ def test_a_changed_description_is_refused(edit, message, tmp_path):
     description.write_text(json.dumps(json.loads(description.read_text()) | edit))
     with pytest.raises(StoreError, match=message):
         MetaModel.load(tmp_path)
+
+
+def test_inputs_that_the_columns_do_not_give_are_named(tmp_path):
+    description = saved(tmp_path)[1]
+    whole = json.loads(description.read_text())
+    whole["inputs"][0] = "u/other/l1"
+    description.write_text(json.dumps(whole))
+    with pytest.raises(EvaluationError, match="looks at u/other/l1, which its columns do not give"):
+        MetaModel.load(tmp_path).decision(FRAME)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]"], ids=["empty", "cut off", "a list"])

@@ -159,8 +159,13 @@ def flip_a_value(path: Path) -> None:
     path.write_bytes(content)
 
 
+def spoil_a_name(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"uniform/fc.weight", b"uniform/\xff\xff.weight"))
+
+
 DAMAGES = {
     "truncated": truncate,
+    "a name that is no text": spoil_a_name,
     "empty": lambda path: path.write_bytes(b""),
     "a flipped byte": flip_a_value,
     "missing": Path.unlink,
@@ -207,6 +212,32 @@ MANIFESTS = {
 def test_unusable_manifest(run: Path, text: str, message: str) -> None:
     (run / "manifest.json").write_text(text)
     with pytest.raises(StoreError, match=rf"manifest\.json: {message}"):
+        RunFolder(run)
+
+
+def test_a_configuration_that_is_no_text(run: Path) -> None:
+    (run / "config.yaml").write_bytes(b"model: \xff")
+    with pytest.raises(StoreError, match=r"config\.yaml: damaged, this is no text"):
+        _ = RunFolder(run).config
+
+
+EDITS = {
+    "a split that lies elsewhere": (lambda entry: entry.update(name="../../other"), "pattern"),
+    "more shards than any run has": (lambda entry: entry.update(parts=10**12), "less than or equal to 1000000"),
+    "no shard": (lambda entry: entry.update(parts=0), "greater than or equal to 1"),
+    "shards that are no number": (lambda entry: entry.update(parts=True), "valid integer"),
+    "no kind": (lambda entry: entry.pop("kind"), "Field required"),
+    "another name": (lambda entry: entry.update(name="ood.other"), "the name it is listed by"),
+    "neither finished nor not": (lambda entry: entry.update(finished=None), "finished"),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS)
+def test_an_edited_manifest(run: Path, edit, message: str) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    edit(manifest["splits"]["ood.noise"])
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=rf"manifest\.json: damaged: splits.*{message}"):
         RunFolder(run)
 
 

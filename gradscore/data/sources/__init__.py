@@ -25,6 +25,7 @@ from .base import (
 from .corrupted import CORRUPTIONS, corrupted_source
 from .folder import folder_source
 from .npz import npz_source
+from .npz_archive import READING_ERRORS, array_form, read_header
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
 from .torchvision_sets import torchvision_source
@@ -32,6 +33,7 @@ from .torchvision_sets import torchvision_source
 __all__ = [
     "DECODING_ERRORS",
     "IMAGE_SUFFIXES",
+    "READING_ERRORS",
     "SOURCES",
     "ArraySource",
     "ImageSource",
@@ -39,8 +41,10 @@ __all__ = [
     "Request",
     "SourceKind",
     "UnreadableImageError",
+    "array_form",
     "as_pixels",
     "open_source",
+    "read_header",
 ]
 
 SOURCES: Registry[SourceKind] = Registry(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 
 from ...errors import DataError
 from .base import ArraySource, Request
+from .npz_archive import READING_ERRORS, array_form
 
 
 def npz_source(request: Request) -> ArraySource:
@@ -18,10 +18,14 @@ def npz_source(request: Request) -> ArraySource:
     if not path.is_file():
         raise DataError(f"data file {path} does not exist")
     try:
+        with ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            wanted = [name for name in ("images", "labels") if name in names]
+            for name in wanted:
+                array_form(archive, name, path)
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in ("images", "labels") if name in arrays}
-            names = list(arrays)
-    except (OSError, ValueError, TypeError, BadZipFile, EOFError, KeyError, zlib.error) as error:
+            found = {name: arrays[name] for name in wanted}
+    except READING_ERRORS as error:
         raise DataError(f"data file {path} cannot be read: {error}; is it a complete .npz file?") from error
     images, labels = found.get("images"), found.get("labels")
     if images is None:

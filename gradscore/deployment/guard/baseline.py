@@ -20,7 +20,7 @@ from ...data import TEST
 from ...errors import BaselineError, EvaluationError
 from ...evaluation import read_scores
 from ...store import RunFolder, package_versions
-from ...system import write_text
+from ...system import parse_json, write_text
 from ..conformal import threshold
 
 FORMAT = "gradscore baseline"
@@ -182,7 +182,7 @@ def read_baseline(path: Path) -> Baseline:
         BaselineError: it is missing, damaged or of another version.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BaselineError(
             f"{path}: there is no baseline; make it with gradscore check RUN --baseline {path} --update"

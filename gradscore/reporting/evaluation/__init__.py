@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...store import RunFolder
+from ...store import RunFolder, changing
 from ..page import check_packages
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ def write_report(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
 
     Raises:
         MissingExtraError: a package the report needs is not installed.
-        StoreError: a damaged file.
+        StoreError: a damaged file, or another process writes to the run.
     """
     check_packages("report", "evaluate again")
-    from .page import write_files  # imports those packages
+    from .page import HTML, MARKDOWN, PLOTS, write_files  # imports those packages
 
-    return write_files(run, evaluation)
+    with changing(run.path, [f"{run.evaluation_path.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]):
+        return write_files(run, evaluation)

@@ -24,6 +24,10 @@ MOST_PAIRS = 50
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+HTML = "report.html"
+MARKDOWN = "report.md"
+PLOTS = "plots"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -40,7 +44,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     parts = _parts(run, evaluation, figures)
     plots = [plot for part in parts for plot in part.plots]
     folder = run.evaluation_path
-    drawn = write_plots(plots, folder / "plots")
+    drawn = write_plots(plots, folder / PLOTS)
     content: dict[str, object] = {
         "name": "/".join(run.path.resolve().parts[-2:]),
         "facts": _facts(run),
@@ -53,7 +57,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
         "parts": parts,
         "version": run.manifest["versions"].get("gradscore", ""),
     }
-    html, markdown = folder / "report.html", folder / "report.md"
+    html, markdown = folder / HTML, folder / MARKDOWN
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
     content["galleries"] = make_galleries(evaluation.scores, figures, run.config)
     write_page(html, TEMPLATES / "report.html.jinja", content, plots)

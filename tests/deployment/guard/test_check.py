@@ -203,6 +203,8 @@ BAD_FILES = {
     "missing": (None, "there is no baseline; make it with gradscore check RUN --baseline"),
     "no JSON": ("{", "cannot be read as JSON"),
     "a list": ("[]", "wanted 'gradscore baseline' version 1, got None"),
+    "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
+    "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": ('{"format": "gradscore baseline", "version": 2}', "version 2; write it anew with --update"),
     "incomplete": ('{"format": "gradscore baseline", "version": 1}', "policy: Field required"),
 }

@@ -1,0 +1,112 @@
+"""Peak memory of fit-meta and evaluate on a run with many rows.
+
+    OMP_NUM_THREADS=1 python benchmarks/memory.py --rows 1000000 --features 100 --write docs/benchmarks.md
+
+Rows are made at random, part by part, and written straight in the format of run folders: half of them in
+`in_dist.fit` and `in_dist.test`, half in two OOD sets. Each command runs in a process of its own, whose largest
+resident set is reported, with that of a start without work.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from pages import put_table
+
+from gradscore.config import Config
+from gradscore.store import RunFolder, RunWriter, ShardRows
+
+CLASSES = 10
+PART = 10_000
+GROUPS = ("max", "l1", "l2", "std", "mean")
+
+
+def config(folder: Path) -> Config:
+    digits = {"source": "sklearn:digits"}
+    return Config.model_validate(
+        {
+            "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": CLASSES},
+            "data": {
+                "in_dist": {"fit": digits, "test": digits},
+                "ood": [{"name": name, "source": "synthetic:uniform_noise"} for name in ("near", "far")],
+            },
+            "meta": {"strengths": [0.01], "cv_folds": 2},
+            "evaluate": {"protocols": ["known"]},
+            "run": folder / "run",
+        }
+    )
+
+
+def part(split: str, number: int, rows: int, features: int) -> ShardRows:
+    generator = np.random.default_rng([len(split), number])
+    shift = 0.0 if split.startswith("in_dist") else 0.5
+    logits = 3 * generator.normal(size=(rows, CLASSES))
+    predictions = logits.argmax(axis=1)
+    wrong = generator.random(rows) < 0.1
+    labels = (predictions + wrong) % CLASSES if split.startswith("in_dist") else np.full(rows, -1)
+    names = [f"uniform/layer{place // len(GROUPS)}.weight/{GROUPS[place % len(GROUPS)]}" for place in range(features)]
+    values = np.exp(generator.normal(size=(rows, features)) + shift + 0.3 * wrong[:, None])
+    return ShardRows(
+        split=split,
+        sample_ids=[f"{number}-{row}" for row in range(rows)],
+        labels=labels.astype(np.int64),
+        predictions=predictions.astype(np.int64),
+        content_hashes=[f"{split}-{number}-{row}".ljust(64, "0") for row in range(rows)],
+        names=[*(f"logit_{place}" for place in range(CLASSES)), *names],
+        values=np.concatenate([logits, values], axis=1),
+        skipped=[],
+    )
+
+
+def make_run(folder: Path, *, rows: int, features: int) -> Path:
+    settings = config(folder)
+    with RunWriter.opened(settings.run, config=settings, inputs={"model": {"source": "random"}}) as writer:
+        for info in RunFolder(settings.run).splits():
+            parts = -(-rows // 4 // PART)
+            notes = [
+                writer.write(info.name, number, part(info.name, number, min(PART, rows // 4), features))
+                for number in range(parts)
+            ]
+            writer.finish_split(info.name, notes, samples=0, seconds=0.0)
+        writer.finish(feature_count=features, notices=[])
+    return settings.run
+
+
+def measured(*command: str) -> tuple[float, float, int]:
+    """Seconds, peak resident set in GiB, and the exit code of a command in a process of its own."""
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "gradscore", *command], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    return time.monotonic() - began, usage.ru_maxrss / 2**20, os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--features", type=int, default=100)
+    parser.add_argument("--limit", type=float, default=40.0, help="GiB of address space that a command may have")
+    parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
+    options = parser.parse_args()
+    lines = [f"{options.rows} rows of {options.features} features:", "", "| command | seconds | peak memory, GiB |"]
+    lines.append("|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder), rows=options.rows, features=options.features)
+        limit = int(options.limit * 2**30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        for command in (("runs", "show"), ("fit-meta",), ("evaluate",)):
+            seconds, peak, code = measured(*command, str(run))
+            lines.append(
+                f"| `{' '.join(command)}` | {seconds:.0f} | {peak:.2f}{'' if code == 0 else f' (exit {code})'} |"
+            )
+            print(lines[-1], file=sys.stderr, flush=True)
+    put_table("memory", "\n".join(lines), options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Damaged files of every kind end in success or a GradscoreError; benchmarks/fuzz.py does the same by the thousand."""
+
+from pathlib import Path
+
+import pytest
+from fuzz_targets import TARGETS
+from fuzzing import fuzz
+
+CASES = 60
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_damaged_files(tmp_path: Path, kind: str) -> None:
+    found = fuzz(TARGETS[kind], tmp_path, cases=CASES, seed=7)
+    assert len(found) == CASES
+    assert [case for case in found if case.outcome not in ("accepted", "refused")] == []
+    assert "refused" in {case.outcome for case in found}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_whole_files_are_accepted(tmp_path: Path, kind: str) -> None:
+    TARGETS[kind].make(tmp_path)
+    for path in tmp_path.rglob("*.*"):
+        TARGETS[kind].read(path)

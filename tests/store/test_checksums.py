@@ -1,0 +1,178 @@
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gradscore.errors import StoreError
+from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.features import extract
+from gradscore.reporting import write_report
+from gradscore.store import CHECKSUMS, RunFolder, changing, verify_run
+from gradscore.store.checksums import read_checksums
+
+
+@pytest.fixture(scope="module")
+def reported_run(make_run: Callable[..., Path]) -> Path:
+    """A run with everything that commands write; not to be changed."""
+    run = RunFolder(make_run(features={"penultimate": True, "columns": ["gradient_cosine"]}))
+    write_report(run, evaluate_run(run))
+    return run.path
+
+
+@pytest.fixture
+def run(reported_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(reported_run, tmp_path / "run")
+
+
+def files(run: Path) -> list[str]:
+    return sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def found_damaged(run: Path) -> str:
+    """What `verify_run` names, or the error it raises."""
+    try:
+        return " ".join(verify_run(run).damaged)
+    except StoreError as error:
+        return str(error)
+
+
+def test_everything_that_commands_write_is_recorded(reported_run: Path) -> None:
+    found = verify_run(reported_run)
+    assert (found.damaged, found.not_recorded) == ([], [])
+    assert found.intact == [name for name in files(reported_run) if name != CHECKSUMS]
+
+
+def test_checksums_are_those_of_another_tool(reported_run: Path) -> None:
+    sums = dict(line.split("  ")[::-1] for line in (reported_run / CHECKSUMS).read_text().splitlines())
+    assert sums == {name: hashlib.sha256((reported_run / name).read_bytes()).hexdigest() for name in sums}
+    subprocess.run(["sha256sum", "--check", "--strict", CHECKSUMS], cwd=reported_run, check=True, capture_output=True)
+
+
+def test_a_flipped_bit_in_any_file_is_found(run: Path) -> None:
+    names = files(run)
+    unnoticed = []
+    for name in names:
+        content = (run / name).read_bytes()
+        for bit in (0, 8 * (len(content) // 2) + 3, 8 * len(content) - 1):
+            flip(run / name, bit)
+            unnoticed += [] if found_damaged(run) else [f"{name}, bit {bit}"]
+            (run / name).write_bytes(content)
+    assert len(names) > 15
+    assert unnoticed == []
+
+
+def test_flipped_bits_in_the_checksums_are_found(tmp_path: Path) -> None:
+    (tmp_path / "meta").mkdir()
+    change(tmp_path, "a", "1")
+    change(tmp_path, "b", "2")
+    content = (tmp_path / CHECKSUMS).read_bytes()
+    unnoticed = []
+    for bit in range(0, 8 * len(content), 3):
+        flip(tmp_path / CHECKSUMS, bit)
+        unnoticed += [] if found_damaged(tmp_path) else [bit]
+        (tmp_path / CHECKSUMS).write_bytes(content)
+    assert unnoticed == []
+
+
+def test_a_missing_file_is_named(run: Path) -> None:
+    (run / "evaluation/metrics.csv").unlink()
+    assert verify_run(run).damaged == ["evaluation/metrics.csv: missing"]
+
+
+def test_a_run_of_an_earlier_version_is_told_so(run: Path) -> None:
+    (run / CHECKSUMS).unlink()
+    found = verify_run(run)
+    assert (found.intact, found.damaged, found.not_recorded) == ([], [], files(run))
+
+
+def test_shards_of_an_earlier_version_are_read(run: Path) -> None:
+    (run / CHECKSUMS).unlink()
+    flip(run / "features/ood.noise/part-00000.parquet", 900)
+    assert found_damaged(run).startswith("features/ood.noise/part-00000.parquet: this shard is damaged")
+
+
+def test_a_later_command_does_not_bless_damage_to_what_it_only_reads(run: Path) -> None:
+    flip(run / "head.safetensors", 8 * 200)
+    fit_run(RunFolder(run))
+    assert found_damaged(run) == "head.safetensors: not the content that was recorded"
+
+
+def test_extract_does_not_bless_damage_to_a_finished_part(run: Path, reported_run: Path) -> None:
+    part = run / "features/ood.noise/part-00000.parquet"
+    flip(part, 900)
+    extract(RunFolder(reported_run).config, out=run, trust_code=True)
+    assert found_damaged(run) == "features/ood.noise/part-00000.parquet: not the content that was recorded"
+
+
+def test_a_deleted_part_is_made_and_recorded_again(run: Path, reported_run: Path) -> None:
+    (run / "features/ood.noise/part-00000.parquet").unlink()
+    extract(RunFolder(reported_run).config, out=run, trust_code=True)
+    assert verify_run(run) == verify_run(reported_run)
+
+
+def change(run: Path, name: str, content: str, *, fail: type[BaseException] | None = None) -> None:
+    with changing(run, ["meta"]):
+        (run / "meta" / name).write_text(content)
+        if fail is not None:
+            raise fail
+
+
+@pytest.mark.parametrize("fail", [KeyboardInterrupt, OSError])
+def test_a_failed_command_leaves_only_what_it_changed_without_a_record(tmp_path: Path, fail) -> None:
+    (tmp_path / "meta").mkdir()
+    change(tmp_path, "a", "1")
+    change(tmp_path, "b", "2")
+    with pytest.raises(fail):
+        change(tmp_path, "a", "3", fail=fail)
+    found = verify_run(tmp_path)
+    assert (found.intact, found.damaged, found.not_recorded) == (["meta/b"], [], ["meta/a"])
+
+
+def test_while_files_are_rewritten_they_are_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "meta").mkdir()
+    change(tmp_path, "a", "1")
+    with changing(tmp_path, ["meta"]):
+        assert read_checksums(tmp_path) == {}
+
+
+def test_files_of_others_are_not_recorded(run: Path) -> None:
+    (run / "notes.txt").write_text("mine")
+    fit_run(RunFolder(run))
+    assert verify_run(run).not_recorded == ["notes.txt"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\n", b"abc\n", b"\n"])
+def test_damaged_checksums_stop_commands(run: Path, content: bytes) -> None:
+    (run / CHECKSUMS).write_bytes(content)
+    with pytest.raises(StoreError, match=r"SHA256SUMS: damaged .*restore it from a copy, or delete it"):
+        fit_run(RunFolder(run))
+
+
+COMMANDS: dict[str, Callable[[Path], object]] = {
+    "extract": lambda run: extract(RunFolder(run).config, out=run, trust_code=True),
+    "fit-meta": lambda run: fit_run(RunFolder(run)),
+    "evaluate": lambda run: evaluate_run(RunFolder(run)),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_no_command_writes_while_another_does(run: Path, command) -> None:
+    before = {name: (run / name).read_bytes() for name in files(run)}
+    with changing(run, []), pytest.raises(StoreError, match="another process is writing to this run folder"):
+        command(run)
+    assert {name: (run / name).read_bytes() for name in files(run)} == before
+
+
+def test_no_report_is_written_while_another_process_writes(run: Path) -> None:
+    found = evaluate_run(RunFolder(run))
+    with changing(run, []), pytest.raises(StoreError, match="another process is writing to this run folder"):
+        write_report(RunFolder(run), found)

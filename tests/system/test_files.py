@@ -1,0 +1,104 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gradscore.errors import StoreError
+from gradscore.system import only_writer, replacing
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from torch.utils.data import DataLoader
+from gradscore.system import only_writer
+
+class Slow:
+    def __len__(self):
+        return 2
+    def __getitem__(self, place):
+        print("working", flush=True)
+        time.sleep(60)
+
+with only_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    next(iter(DataLoader(Slow(), num_workers=1)))
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path):
+    """Another process that holds the folder while its worker loads."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert [process.stdout.readline() for _ in range(2)] == ["held\n", "working\n"]
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def hold(folder: Path) -> None:
+    with only_writer(folder):
+        pass
+
+
+@pytest.mark.usefixtures("holder")
+def test_another_process_cannot_hold_the_same_folder(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="another process is writing to this run folder; wait for it or stop it"):
+        hold(tmp_path)
+
+
+def test_a_killed_holder_does_not_block_though_its_worker_lives_on(tmp_path: Path, holder) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+    began = time.monotonic()
+    hold(tmp_path)
+    assert time.monotonic() - began < 1
+
+
+def test_what_a_running_process_writes_without_the_lock_stays(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom gradscore.system import replacing\n"
+        "with replacing(Path(sys.argv[1])) as there:\n"
+        "    there.write_text('half'); print('half', flush=True); sys.stdin.read(); there.write_text('whole')\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "bundle")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "half\n"
+    hold(tmp_path)
+    process.communicate("go on")
+    assert process.returncode == 0
+    assert (tmp_path / "bundle").read_text() == "whole"
+
+
+LEFT = {
+    "of a process that is gone": ".manifest.json.4194304999-1-0.tmp",
+    "of an earlier process with the same id": f".manifest.json.{os.getpid()}-1-0.tmp",
+    "of an earlier version": "manifest.json.tmp",
+}
+
+
+@pytest.mark.parametrize("name", LEFT.values(), ids=LEFT)
+def test_what_killed_writers_left_goes_away(tmp_path: Path, name: str) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / name).write_text("{")
+    hold(tmp_path)
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+@pytest.mark.usefixtures("holder")
+def test_nothing_goes_away_without_the_lock(tmp_path: Path) -> None:
+    leftover = tmp_path / ".manifest.json.4194304999-1-0.tmp"
+    leftover.write_text("{")
+    with pytest.raises(StoreError):
+        hold(tmp_path)
+    assert leftover.exists()
+
+
+def test_a_file_is_replaced_or_left(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a") as there:
+        there.write_text(str(1 / 0))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
