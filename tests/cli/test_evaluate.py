@@ -47,7 +47,9 @@ def write_run(path: Path, *, wrong_of_test: int, ood: tuple[str, ...] = ("far", 
         "run": "run",
     }
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
-    with RunWriter.opened(path, config=Config.model_validate(settings), inputs={"model": {}, "data": {}}) as writer:
+    with RunWriter.opened(
+        path, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
+    ) as writer:
         for info in RunFolder(path).splits():
             note = writer.write(
                 info.name, 0, make_rows(info.name, wrong=wrong.get(info.name, 0), copied=info.name == copied)

@@ -82,7 +82,7 @@ def test_files_from_the_future(run: Path) -> None:
 
 
 SURROUNDINGS = {
-    "no home, locale C": {"HOME": "/nowhere/at/all", "LC_ALL": "C"},
+    "no home, locale C": {"HOME": "/dev/null/home", "LC_ALL": "C"},
     "a home that cannot be written": {"HOME": "/proc", "LC_ALL": "tr_TR.UTF-8"},
 }
 

@@ -40,7 +40,9 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
         "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
         "run": "run",
     }
-    with RunWriter.opened(path, config=Config.model_validate(settings), inputs={"model": {}, "data": {}}) as writer:
+    with RunWriter.opened(
+        path, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
+    ) as writer:
         for info in RunFolder(path).splits():
             level = 3.0 if info.kind == "ood" else 0.0
             rows = make_rows(info.name, level=level, labelled=info.kind != "ood", wrong=wrong)

@@ -55,7 +55,7 @@ def write_run(folder, *, planted, setting="report"):
     }
     config = Config.model_validate(settings)
     opened = open_splits(config.data, preprocessing=config.preprocessing, num_classes=2, seed=0)
-    with RunWriter.opened(config.run, config=config, inputs={"model": {}, "data": {}}) as writer:
+    with RunWriter.opened(config.run, config=config, inputs={"model": {"weights_sha256": "ab"}, "data": {}}) as writer:
         for split, dataset in opened.items():
             note = writer.write(split, 0, rows(split, list(dataset)))
             writer.finish_split(split, [note], samples=1, seconds=1.0)

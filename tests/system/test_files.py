@@ -21,7 +21,7 @@ class Slow:
         return 2
     def __getitem__(self, place):
         print("working", flush=True)
-        time.sleep(60)
+        time.sleep(20)
 
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
@@ -36,7 +36,8 @@ def holder(tmp_path: Path):
     assert [process.stdout.readline() for _ in range(2)] == ["held\n", "working\n"]
     yield process
     process.kill()
-    process.communicate()
+    process.wait()
+    process.stdout.close()  # the worker, which lives on for a while, has the other end
 
 
 def hold(folder: Path) -> None:
