@@ -25,9 +25,12 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
 LIBRARY = "gradscore"
 
-LOOKS_AT = {"logits": "logits", "penultimate": "penultimate features",
+LOOKS_AT = {
+    "logits": "logits",
+    "penultimate": "penultimate features",
     "neighbours": "neighbours in the bank",
-    "views": "views"}
+    "views": "views",
+}
 
 MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -83,12 +83,15 @@ def make_bundle(
     _check_weights(run, model)
     frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
+    nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
+    if not run.inputs_path.is_dir():
+        raise BundleError(nothing)
     inputs = _without_content(Inputs.load(run.inputs_path))
     identities = FitIdentities(run, specs_of(run))
     fitted = {name: _meta_model(run, places, identities, inputs) for name, places in _CANDIDATES.items()}
     wanted = {name: found for name, found in fitted.items() if found is not None}
     if not wanted:
-        raise BundleError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
+        raise BundleError(nothing)
     notices += [
         f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in fitted if name not in wanted
     ]

@@ -119,9 +119,9 @@ class Inputs:
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        self._check_columns(frame)
+        ordered = self._in_order(frame)
         starts = range(0, max(len(frame), 1), BLOCK)
-        parts = [self.scores.table(samples_of(frame.iloc[start : start + BLOCK])) for start in starts]
+        parts = [self.scores.table(samples_of(ordered.iloc[start : start + BLOCK])) for start in starts]
         return pd.concat(parts, ignore_index=True)
 
     def scaled(self, frame: pd.DataFrame, scores: pd.DataFrame | None = None) -> FloatArray:
@@ -134,12 +134,13 @@ class Inputs:
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        table = self.score_table(frame) if scores is None else scores
+        ordered = self._in_order(frame)
+        table = self.score_table(ordered) if scores is None else scores
         scaler = self._scaler()
         scaled = np.empty((len(frame), len(self.names)))
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
-            raw = _raw_inputs(frame.iloc[rows], table.iloc[rows][self.scores.inputs])
+            raw = _raw_inputs(ordered.iloc[rows], table.iloc[rows][self.scores.inputs])
             missing = [name for name in self.names if name not in raw]
             if missing:
                 raise EvaluationError(
@@ -178,7 +179,8 @@ class Inputs:
         scaler.floor_, scaler.centre_, scaler.spread_ = (self.scaling[name] for name in ("floor", "centre", "spread"))
         return scaler
 
-    def _check_columns(self, frame: pd.DataFrame) -> None:
+    def _in_order(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame with its columns in the order that was fitted on."""
         got = _columns(frame)
         missing = [name for name in self.columns if name not in set(got)]
         unexpected = [name for name in got if name not in set(self.columns)]
@@ -187,6 +189,7 @@ class Inputs:
                 f"features differ from those the meta model was fitted on: missing {_listed(missing)}, "
                 f"unexpected {_listed(unexpected)}; extract with the same settings, or run fit-meta again"
             )
+        return frame if got == self.columns else frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
 
 
 def group_of(name: str) -> Group:

@@ -1,10 +1,11 @@
 from pathlib import Path
 
 import numpy as np
+from meta_models import OOD, meta_model
 from typer.testing import CliRunner
 
 from gradscore.config.schema import Config
-from gradscore.meta.models import MetaModel
+from gradscore.meta import group_of
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
@@ -86,9 +87,8 @@ def test_writes_a_logit_regression_beside_models_of_two_classes(tmp_path: Path) 
 def test_the_logit_regression_sees_scores_of_logits_alone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     CliRunner().invoke(app, ["fit-meta", str(run)])
-    model = MetaModel.load(run / "meta" / "ood" / "known" / "all" / "logit_lr")
-    assert model.columns == ["logit_0", "logit_1"]
-    assert {name.split("/")[0] for name in model.inputs} == {"score"}
+    model = meta_model(run, f"{OOD}/logit_lr")
+    assert {group_of(name) for name, _ in model.strongest(100)} == {"logits"}
 
 
 def test_says_what_it_skips(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from meta_models import OOD, meta_model
 from torch import nn
 
 from gradscore.columns import META_COLUMNS, views_of
@@ -18,7 +19,6 @@ from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, ModelError
 from gradscore.evaluation import evaluate_run
 from gradscore.features import open_datasets
-from gradscore.meta import MetaModel
 from gradscore.models import build_model
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
@@ -66,14 +66,15 @@ def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, ima
 
 
 def test_scores_are_those_of_the_meta_model_on_the_feature_table(run, bundle, images):
-    model = MetaModel.load(run.meta_path / "ood/known/all")
+    model = meta_model(run, OOD)
     found = Scorer.load(bundle, trust_code=True)(images)
     np.testing.assert_allclose(found["score_ood"], model.decision(run.read("in_dist.test"))[:50], rtol=1e-5)
 
 
-def test_meta_models_look_at_no_view(run):
-    model = MetaModel.load(run.meta_path / "ood/known/all")
-    assert views_of(model.columns) == []
+def test_meta_models_look_at_views_that_leave_the_classifier_as_good(run):
+    model = meta_model(run, OOD)
+    assert views_of(model.inputs.columns) == ["shift:1,0", "python:views.py:halved"]
+    assert set(model.inputs.scores.views) <= set(views_of(model.inputs.columns))
 
 
 def test_views_of_a_bundle_need_trust(bundle, monkeypatch):

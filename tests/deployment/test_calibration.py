@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import pytest
+from meta_models import WRONG, meta_model
 
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.calibration import calibrated, calibration_frame
 from gradscore.errors import EvaluationError
-from gradscore.meta import MetaModel
 from gradscore.store.run_folder import RunFolder
 
 DRAWS, NEW = 1500, 100
@@ -95,7 +95,7 @@ def test_without_enough_samples_predicted_right_there_is_no_threshold(right: int
 
 def test_a_run_without_any_right_prediction_has_no_threshold(small_run) -> None:
     run = RunFolder(small_run)
-    model = MetaModel.load(run.meta_path / "misclassification/in_dist_only/all")
+    model = meta_model(run, WRONG)
     with pytest.raises(EvaluationError, match="needs at least 9 calibration samples, got 0"):
         calibrated({"wrong": (model, "in_dist_only")}, run.read("in_dist.test").iloc[:0], alpha=0.1)
 

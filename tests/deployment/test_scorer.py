@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from meta_models import OOD, WRONG, meta_model
 
 import gradscore
 from gradscore.data import Batch, collate
@@ -15,7 +16,6 @@ from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
 from gradscore.features import open_datasets
-from gradscore.meta.models import MetaModel
 from gradscore.meta.probability import at_prevalence
 from gradscore.store.run_folder import RunFolder
 
@@ -36,13 +36,13 @@ def table(scorer: Scorer, batch: Batch) -> pd.DataFrame:
     return scorer(batch.images, sample_ids=batch.sample_ids)
 
 
-PLACES = {"wrong": "misclassification/in_dist_only/all", "ood": "ood/known/all"}
+PLACES = {"wrong": WRONG, "ood": OOD}
 
 
 @pytest.mark.parametrize("detector", PLACES)
 def test_scores_are_those_of_the_meta_model_on_the_feature_table(small_run, table, detector: str) -> None:
     frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
-    wanted = MetaModel.load(small_run / "meta" / PLACES[detector]).decision(frame)
+    wanted = meta_model(small_run, PLACES[detector]).decision(frame)
     assert table[f"score_{detector}"].to_numpy() == pytest.approx(wanted, abs=1e-9)
     assert table["prediction"].tolist() == frame["prediction"].tolist()
     assert table["sample_id"].tolist() == frame["sample_id"].tolist()
@@ -61,7 +61,7 @@ def host_precision(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_scores_through_a_bundle_are_those_of_the_run_bit_for_bit(small_run, small_bundle, batch) -> None:
     frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
     found = Scorer.load(small_bundle, trust_code=True, device="cpu")(batch.images)
-    wanted = {name: MetaModel.load(small_run / "meta" / place).decision(frame) for name, place in PLACES.items()}
+    wanted = {name: meta_model(small_run, place).decision(frame) for name, place in PLACES.items()}
     assert {name: found[f"score_{name}"].to_numpy().tobytes() for name in PLACES} == {
         name: scores.tobytes() for name, scores in wanted.items()
     }
@@ -71,7 +71,7 @@ def test_scores_through_a_bundle_are_those_of_the_run_bit_for_bit(small_run, sma
 def test_p_values_by_counting(small_run, table, detector: str) -> None:
     frame = RunFolder(small_run).read("in_dist.calibration")
     right = frame[frame["correct"].to_numpy(dtype=bool)]
-    calibration = MetaModel.load(small_run / "meta" / PLACES[detector]).decision(right)
+    calibration = meta_model(small_run, PLACES[detector]).decision(right)
     scores = table[f"score_{detector}"].to_numpy()
     counted = [(1 + int((calibration >= score - 1e-9).sum())) / (1 + len(calibration)) for score in scores]
     assert table[f"p_value_{detector}"].tolist() == pytest.approx(counted)

@@ -58,8 +58,8 @@ CHANGES = {
     "meta.seed": (lambda settings: settings["meta"].update(seed=3), r"in_dist_only/all: .*meta\.seed was 0, is now 3"),
     "meta.strengths": (lambda settings: settings["meta"].update(strengths=[0.1]), r"meta\.strengths was "),
     "meta.ood": (
-        lambda settings: settings["meta"].update(ood="combined"),
-        r'ood/known/all: .*meta\.ood was "logistic", is now "combined"',
+        lambda settings: settings["meta"].update(ood="sum"),
+        r'ood/known/all: .*meta\.ood was "auto", is now "sum"',
     ),
 }
 

@@ -14,6 +14,7 @@ from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.near_duplicates import search
 from gradscore.reporting import write_report
+from gradscore.scores import Ordinary
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
@@ -141,12 +142,15 @@ def test_on_request_their_fit_images_do_not_fit(tmp_path, setting, left_out):
 
 def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkeypatch):
     run = write_run(tmp_path, planted=PLANTED, setting="leave_out")
-    fit_run(run)
     fitted = []
-    monkeypatch.setattr("gradscore.evaluation.free_scores.Ordinary", lambda **given: fitted.append(given["classes"]))
-    monkeypatch.setattr("gradscore.evaluation.free_scores.SCORES", {})
-    evaluate_run(run)
-    assert [len(classes) for classes in fitted] == [FITTED - 1 - PLANTED]
+
+    def spied(**given):
+        fitted.append(len(given["classes"]))
+        return Ordinary(**given)
+
+    monkeypatch.setattr("gradscore.evaluation.preparation.Ordinary", spied)
+    fit_run(run)
+    assert fitted == [FITTED - 1 - PLANTED]
 
 
 def test_images_that_are_gone_are_said(tmp_path):

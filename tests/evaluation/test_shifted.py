@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from meta_models import WRONG, meta_model
 
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.run import EvaluationReport, evaluate_run, fit_run
@@ -49,9 +50,7 @@ def test_accuracy_is_that_of_the_feature_table(run: RunFolder, evaluation: Evalu
 
 
 def test_scores_are_those_of_the_misclassification_model(run: RunFolder, evaluation: EvaluationReport) -> None:
-    from gradscore.meta.models import MetaModel
-
-    model = MetaModel.load(run.meta_path / "misclassification/in_dist_only/all")
+    model = meta_model(run, WRONG)
     found = evaluation.scores.query("task == 'shifted' and dataset == 'blurred'")["meta"]
     assert found.to_numpy() == pytest.approx(model.decision(run.read("shifted.blurred")))
 

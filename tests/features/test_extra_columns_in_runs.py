@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from columns_reference import COLUMNS, hand_made
+from meta_models import OOD, WRONG, meta_model
 from torch import Tensor, nn
 
 from gradscore.config import Config
@@ -20,7 +21,6 @@ from gradscore.errors import BundleError, StoreError
 from gradscore.features import open_datasets
 from gradscore.features.extraction import extract
 from gradscore.meta.explanation import drivers
-from gradscore.meta.models import MetaModel
 from gradscore.store.run_folder import RunFolder
 
 
@@ -85,8 +85,8 @@ def read_bundle_weights(folder: RunFolder) -> dict[str, Tensor]:
 
 
 def test_meta_models_see_them(run: Path) -> None:
-    model = MetaModel.load(run / "meta/ood/known/all")
-    assert {"uniform/0/output_gradient_norm", "forward/1/activation_rate"} < set(model.inputs)
+    model = meta_model(run, OOD)
+    assert {"uniform/0/output_gradient_norm", "forward/1/activation_rate"} < set(model.inputs.names)
 
 
 def test_an_interrupted_run_goes_on_with_the_same_means(run: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_bundle_scores_as_the_run(run: Path, bundle: Path) -> None:
     frame = RunFolder(run).read("in_dist.test").iloc[:50]
     values = scorer._values(images)
     np.testing.assert_allclose(values, frame[scorer.bundle.columns].to_numpy(), rtol=1e-9, atol=1e-12)
-    wanted = MetaModel.load(run / "meta/misclassification/in_dist_only/all").decision(frame)
+    wanted = meta_model(run, WRONG).decision(frame)
     assert scorer(images)["score_wrong"].to_numpy() == pytest.approx(wanted, abs=1e-9)
 
 
@@ -153,7 +153,7 @@ def test_a_bundle_without_its_means_is_refused(bundle: Path, tmp_path: Path) -> 
 
 
 def test_explanations_are_readable(run: Path) -> None:
-    model = MetaModel.load(run / "meta/ood/known/all")
-    found = drivers(model, RunFolder(run).read("ood.noise").iloc[:5], k=len(model.inputs))
+    model = meta_model(run, OOD)
+    found = drivers(model, RunFolder(run).read("ood.noise").iloc[:5], k=len(model.inputs.names))
     names = {str(driver).rpartition(" ")[0] for row in found for driver in row}
     assert {"1 activation_rate", "0 output_gradient_norm of uniform", "3.weight gradient_cosine of uniform"} <= names

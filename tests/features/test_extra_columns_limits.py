@@ -11,7 +11,7 @@ from gradscore.deployment.guard.drift import Drift
 from gradscore.errors import ConfigError, ModelError, StoreError
 from gradscore.features import class_gradients as mean_gradients
 from gradscore.features.class_gradients import MeanGradients
-from gradscore.meta.inputs import logarithmic, meta_inputs
+from gradscore.meta.inputs import gradient_inputs, logarithmic
 
 
 class Unseen(nn.Module):
@@ -116,7 +116,7 @@ def test_which_inputs_are_logarithms() -> None:
 
 def test_rounding_in_cosines_is_no_input() -> None:
     frame = pd.DataFrame({"uniform/0/gradient_cosine": [1e-8, -3e-9, 0.25], "uniform/1/gradient_cosine": 0.99999994})
-    found = meta_inputs(frame)
+    found = gradient_inputs(frame)
     assert found["uniform/0/gradient_cosine"].tolist() == [0.0, 0.0, 0.25]
     assert found["uniform/1/gradient_cosine"].tolist() == [1.0, 1.0, 1.0]
 

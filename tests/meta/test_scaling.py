@@ -1,56 +1,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from packages import write_package
 from sklearn.base import clone
 
 from gradscore.errors import EvaluationError
-from gradscore.meta.inputs import logarithmic, meta_inputs
+from gradscore.meta.inputs import logarithmic
 from gradscore.meta.scaling import RobustLogScaler
-from gradscore.statistics import STATISTICS
-
-FRAME = pd.DataFrame(
-    {
-        "sample_id": ["a", "b"],
-        "logit_0": [0.0, 2.0],
-        "logit_1": [0.0, -1.0],
-        "u/conv/max": [3.0, 0.0],
-        "u/conv/min": [-1.0, 0.0],
-        "u/conv/mean": [-0.5, 0.0],
-        "u/conv/l1": [4.0, 0.0],
-        "u/conv/l2": [2.0, 0.0],
-        "u/head/l1": [8.0, 1.0],
-    }
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("u/conv/l2:l1", [0.5, 0.0]),
-        ("u/conv/max:l1", [0.75, 0.0]),
-        ("u/conv/min:l1", [0.25, 0.0]),
-        ("u/conv/mean:l1", [-0.125, 0.0]),
-        ("u/conv/l1:last", [0.5, 0.0]),
-        ("u/conv/max", [3.0, 0.0]),
-        ("score/max_logit", [0.0, -2.0]),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_inputs_hold_features_shapes_and_scores(name, expected):
-    assert meta_inputs(FRAME)[name].tolist() == expected
-
-
-def test_statistics_that_are_not_there_are_not_loaded(tmp_path, monkeypatch):
-    points = {"gradscore.statistics": {"never": "NEVER"}}
-    monkeypatch.syspath_prepend(str(write_package(tmp_path, "unloadable", "import not_there", points)))
-    monkeypatch.setattr(STATISTICS, "_outside", None)
-    assert "never" in STATISTICS
-    assert "u/conv/l2:l1" in meta_inputs(FRAME)
-
-
-def test_last_group_has_no_ratio_to_itself():
-    assert "u/head/l1:last" not in meta_inputs(FRAME)
 
 
 def test_only_magnitudes_are_logarithmic():
@@ -60,11 +15,6 @@ def test_only_magnitudes_are_logarithmic():
         True,
         True,
     ]
-
-
-def test_inputs_without_features_and_logits_are_refused():
-    with pytest.raises(EvaluationError, match="got neither"):
-        meta_inputs(FRAME[["sample_id"]])
 
 
 def test_magnitudes_are_scaled_in_decades_around_the_median():
@@ -126,32 +76,3 @@ def test_no_sample_is_refused():
 
 def test_can_be_cloned():
     assert clone(RobustLogScaler(logarithmic=[True], limit=3.0)).get_params() == {"logarithmic": [True], "limit": 3.0}
-
-
-def noisy(seed):
-    """Means that are rounding, and a statistic that is one half of another up to rounding."""
-    rng, noise = np.random.default_rng(0), np.random.default_rng(seed)
-    level = rng.lognormal(size=200)
-    columns = {
-        "u/head/mean": 1e-8 * level * noise.standard_normal(200),
-        "u/head/std": level,
-        "u/head/min": -level * (0.5 + 1e-8 * noise.standard_normal(200)),
-        "u/head/l1": level,
-    }
-    return pd.DataFrame(columns)
-
-
-def test_rounding_does_not_reach_the_inputs():
-    one, other = meta_inputs(noisy(1)), meta_inputs(noisy(2))
-    scaler = RobustLogScaler(logarithmic(list(one.columns))).fit(one)
-    np.testing.assert_allclose(scaler.transform(other), scaler.transform(one), atol=1e-6)
-    assert (one["u/head/mean:l1"] == 0).all()
-
-
-def test_means_count_from_where_rounding_ends():
-    frame = pd.DataFrame(
-        {"u/conv/mean": [3e-5, -2e-5, 1e-6], "u/conv/std": [1.0, 1.0, 1.0], "u/conv/l1": [1.0, 1.0, 1.0]}
-    )
-    found = meta_inputs(frame)
-    np.testing.assert_allclose(found["u/conv/mean"], [3e-5, -2e-5, 1e-5])
-    np.testing.assert_allclose(found["u/conv/mean:l1"], [2e-5, -1e-5, 0])

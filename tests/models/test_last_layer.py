@@ -7,19 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from meta_models import OOD, meta_model
 from torch import nn
 
 from gradscore.columns import feature_columns, penultimate_columns
 from gradscore.errors import ConfigError, ModelError
 from gradscore.evaluation.run import EvaluationReport, evaluate_run
-from gradscore.meta.models import MetaModel
+from gradscore.meta import group_of
 from gradscore.models.last_layer import find_last_layer
-from gradscore.scores import penultimate as detectors
-from gradscore.scores import score_names
+from gradscore.scores import SCORES
 from gradscore.store.head import read_head
 from gradscore.store.run_folder import RunFolder
 
-OF_FEATURES = score_names("penultimate")
+OF_FEATURES = [name for name in SCORES if SCORES[name].needs in ("penultimate", "neighbours") and SCORES[name].is_rival]
 
 
 class Twice(nn.Module):
@@ -117,9 +117,10 @@ def test_logits_come_from_them(run: RunFolder) -> None:
     )
 
 
-def test_meta_models_do_not_see_them(run: RunFolder) -> None:
-    model = MetaModel.load(run.meta_path / "ood/known/all")
-    assert not [name for name in [*model.columns, *model.inputs] if name.startswith("penultimate")]
+def test_meta_models_see_scores_of_them_alone(run: RunFolder) -> None:
+    inputs = meta_model(run, OOD).inputs
+    assert not [name for name in inputs.names if name.startswith("penultimate")]
+    assert {"penultimate", "neighbours"} <= {group_of(name) for name in inputs.names}
 
 
 def test_every_baseline_is_reported_and_compared(evaluation: EvaluationReport) -> None:
@@ -131,10 +132,3 @@ def test_every_baseline_is_reported_and_compared(evaluation: EvaluationReport) -
 def test_features_change_nothing_else(run: RunFolder, small_run: Path) -> None:
     columns = feature_columns(run.read("in_dist.test"))
     pd.testing.assert_frame_equal(run.read("in_dist.test", columns), RunFolder(small_run).read("in_dist.test", columns))
-
-
-def test_without_the_extra_the_rest_is_reported(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detectors, "find_spec", lambda name: None)
-    found = evaluate_run(run)
-    assert any("gradscore[baselines]" in line for line in found.notices)
-    assert not set(OF_FEATURES) & set(found.scores.columns)

@@ -142,9 +142,9 @@ def galleries_without(report_run, report_evaluation, *, source):
     return make_galleries(report_evaluation.scores, Figures(report_evaluation.records), config)
 
 
-def test_missing_images_are_said(report_run, report_evaluation):
-    found = galleries_without(report_run, report_evaluation, source="folder:/nowhere")
-    assert found.missing == ["ood.files: data folder /nowhere does not exist"]
+def test_missing_images_are_said(report_run, report_evaluation, tmp_path):
+    found = galleries_without(report_run, report_evaluation, source=f"folder:{tmp_path}/gone")
+    assert found.missing == [f"ood.files: data folder {tmp_path}/gone does not exist"]
     assert [each.image for each in found.galleries[-1].thumbnails] == [None] * 6
     assert all(each.image for each in found.galleries[0].thumbnails)
 

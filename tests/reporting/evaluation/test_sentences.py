@@ -46,7 +46,7 @@ def test_gradients_pay_only_above_both_rivals(best, logits, kind, text):
 
 def test_the_comparison_names_rival_and_interval():
     (found,) = compared(gain("msp", low=-0.01, high=0.03))
-    assert "msp, the best of the logit baselines on these samples, +0.010 (-0.010 to +0.030)" in found.text
+    assert "AUROC gained over msp, the best single score on these samples, +0.010 (-0.010 to +0.030)" in found.text
 
 
 def test_too_few_samples_give_no_verdict():

@@ -1,0 +1,265 @@
+"""What meta models look at: names, groups, scale, and what is stored."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from meta_tables import VIEW, make_inputs, make_table
+from packages import write_package
+from scipy.stats import norm
+
+from gradscore.errors import EvaluationError, StoreError
+from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, group_of, samples_of
+from gradscore.meta import inputs as module
+from gradscore.meta.inputs import gradient_inputs
+from gradscore.statistics import STATISTICS
+
+FRAME = pd.DataFrame(
+    {
+        "sample_id": ["a", "b"],
+        "logit_0": [0.0, 2.0],
+        "logit_1": [0.0, -1.0],
+        "u/conv/max": [3.0, 0.0],
+        "u/conv/min": [-1.0, 0.0],
+        "u/conv/mean": [-0.5, 0.0],
+        "u/conv/l1": [4.0, 0.0],
+        "u/conv/l2": [2.0, 0.0],
+        "u/head/l1": [8.0, 1.0],
+    }
+)
+
+SHAPES = {
+    "u/conv/l2:l1": [0.5, 0.0],
+    "u/conv/max:l1": [0.75, 0.0],
+    "u/conv/min:l1": [0.25, 0.0],
+    "u/conv/mean:l1": [-0.125, 0.0],
+    "u/conv/l1:last": [0.5, 0.0],
+    "u/conv/max": [3.0, 0.0],
+}
+
+
+@pytest.mark.parametrize(("name", "wanted"), SHAPES.items(), ids=SHAPES)
+def test_gradients_give_features_and_shapes(name, wanted):
+    assert gradient_inputs(FRAME)[name].tolist() == wanted
+
+
+def test_the_last_group_has_no_ratio_to_itself():
+    assert "u/head/l1:last" not in gradient_inputs(FRAME)
+
+
+def test_statistics_that_are_not_there_are_not_loaded(tmp_path, monkeypatch):
+    points = {"gradscore.statistics": {"never": "NEVER"}}
+    monkeypatch.syspath_prepend(str(write_package(tmp_path, "unloadable", "import not_there", points)))
+    monkeypatch.setattr(STATISTICS, "_outside", None)
+    assert "never" in STATISTICS
+    assert "u/conv/l2:l1" in gradient_inputs(FRAME)
+
+
+def test_neither_features_nor_logits_are_refused():
+    with pytest.raises(EvaluationError, match="got neither"):
+        gradient_inputs(FRAME[["sample_id"]])
+
+
+def noisy(seed):
+    """Means that are rounding, and a statistic that is one half of another up to rounding."""
+    rng, noise = np.random.default_rng(0), np.random.default_rng(seed)
+    level = rng.lognormal(size=200)
+    columns = {
+        "u/head/mean": 1e-8 * level * noise.standard_normal(200),
+        "u/head/std": level,
+        "u/head/min": -level * (0.5 + 1e-8 * noise.standard_normal(200)),
+        "u/head/l1": level,
+    }
+    return pd.DataFrame({"logit_0": level, "logit_1": -level, **columns})
+
+
+def test_rounding_does_not_reach_the_inputs():
+    one, other = noisy(1), noisy(2)
+    inputs = make_inputs(one)
+    np.testing.assert_allclose(inputs.scaled(other), inputs.scaled(one), atol=1e-6)
+    assert (gradient_inputs(one)["u/head/mean:l1"] == 0).all()
+
+
+def test_means_count_from_where_rounding_ends():
+    frame = pd.DataFrame(
+        {"u/conv/mean": [3e-5, -2e-5, 1e-6], "u/conv/std": [1.0, 1.0, 1.0], "u/conv/l1": [1.0, 1.0, 1.0]}
+    )
+    found = gradient_inputs(frame)
+    np.testing.assert_allclose(found["u/conv/mean"], [3e-5, -2e-5, 1e-5])
+    np.testing.assert_allclose(found["u/conv/mean:l1"], [2e-5, -1e-5, 0])
+
+
+GROUPS = {
+    "u/conv/l1": "gradients",
+    "u/conv/l2:l1": "gradients",
+    "u/conv/gradient_cosine": "columns",
+    "u/conv/output_gradient_norm": "columns",
+    "forward/1/activation_rate": "columns",
+    "score/msp": "logits",
+    "score/react": "penultimate",
+    "score/knn": "neighbours",
+    "score/class_knn_1": "neighbours",
+    "score/views_features": "views",
+    "score/msp@views": "views",
+    "score/knn@views": "views",
+}
+
+
+@pytest.mark.parametrize(("name", "group"), GROUPS.items(), ids=GROUPS)
+def test_groups(name, group):
+    assert group_of(name) == group
+
+
+ORDINARY = make_table(seed=0, positive=np.zeros(100), view=True)
+NEW = make_table(seed=1, positive=np.arange(40) % 4 == 0, view=True)
+INPUTS = make_inputs(ORDINARY, view=True)
+
+
+def column(name, frame=NEW):
+    return INPUTS.scaled(frame)[:, INPUTS.names.index(name)]
+
+
+def test_a_magnitude_is_in_spreads_of_the_ordinary_samples_on_a_scale_of_decades():
+    decades, ordinary = np.log10(NEW["u/head/l1"]), np.log10(ORDINARY["u/head/l1"])
+    low, centre, high = np.quantile(ordinary, [0.25, 0.5, 0.75])
+    spread = (high - low) / (2 * norm.ppf(0.75))
+    np.testing.assert_allclose(column("u/head/l1"), np.clip((decades - centre) / spread, -10, 10), rtol=1e-12)
+
+
+def test_a_score_is_in_spreads_as_it_is():
+    energy = {
+        name: -np.logaddexp(table["logit_0"], table["logit_1"]) for name, table in (("fit", ORDINARY), ("new", NEW))
+    }
+    low, centre, high = np.quantile(energy["fit"], [0.25, 0.5, 0.75])
+    spread = (high - low) / (2 * norm.ppf(0.75))
+    np.testing.assert_allclose(column("score/energy"), np.clip((energy["new"] - centre) / spread, -10, 10), rtol=1e-9)
+
+
+def test_scores_that_are_inputs_are_there_and_no_others():
+    scores = [name.removeprefix("score/") for name in INPUTS.names if name.startswith("score/")]
+    assert scores == INPUTS.scores.inputs
+    assert "mahalanobis" not in scores
+    assert {"knn", "msp@views", "views_features"} <= set(scores)
+
+
+def test_ordinary_samples_are_in_the_middle():
+    medians = np.median(INPUTS.scaled(ORDINARY), axis=0)
+    np.testing.assert_allclose(medians, 0, atol=0.05)
+
+
+def test_neighbours_of_a_sample_of_the_bank_are_others():
+    """The rows that were fitted on are known by their content."""
+    assert (INPUTS.score_table(ORDINARY)["knn_1"] > 0).all()
+    unknown = ORDINARY.drop(columns="content_hash")
+    np.testing.assert_allclose(INPUTS.score_table(unknown)["knn_1"], 0, atol=1e-3)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    whole, scores = INPUTS.scaled(NEW), INPUTS.score_table(NEW)
+    monkeypatch.setattr(module, "BLOCK", 7)
+    np.testing.assert_allclose(INPUTS.scaled(NEW), whole, rtol=1e-9, atol=1e-12)
+    pd.testing.assert_frame_equal(INPUTS.score_table(NEW), scores, rtol=1e-9)
+
+
+def test_blocks_are_no_larger(monkeypatch):
+    """What is held at a time besides the inputs themselves is a block."""
+    seen = []
+
+    def spied(frame):
+        seen.append(len(frame))
+        return samples_of(frame)
+
+    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(module, "samples_of", spied)
+    INPUTS.scaled(NEW)
+    assert seen == [16, 16, 8]
+
+
+def test_no_rows_have_no_inputs():
+    assert INPUTS.scaled(NEW.iloc[:0]).shape == (0, len(INPUTS.names))
+    assert list(INPUTS.score_table(NEW.iloc[:0]).columns) == INPUTS.scores.names
+
+
+def test_known_scores_are_not_computed_again(monkeypatch):
+    scores, whole = INPUTS.score_table(NEW), INPUTS.scaled(NEW)
+    monkeypatch.setattr(Inputs, "score_table", lambda *_: pytest.fail("computed again"))
+    np.testing.assert_array_equal(INPUTS.scaled(NEW, scores), whole)
+
+
+def test_columns_in_another_order_do_not_matter():
+    """Neither that of the logits nor which group comes last."""
+    np.testing.assert_array_equal(INPUTS.scaled(NEW[NEW.columns[::-1]]), INPUTS.scaled(NEW))
+
+
+CHANGES = {
+    "missing": (NEW.drop(columns="u/head/l2"), "missing u/head/l2, unexpected none"),
+    "unexpected": (NEW.assign(**{"u/other/l1": 1.0}), "missing none, unexpected u/other/l1"),
+    "a view is missing": (
+        NEW[[name for name in NEW.columns if not name.startswith("view/")]],
+        rf"missing view/{VIEW}/logit_0, .* and 3 more, unexpected none",
+    ),
+    "not finite": (NEW.assign(**{"u/head/l1": np.nan}), "'u/head/l1': 40 of 40"),
+    "logits that are not finite": (NEW.assign(logit_0=np.inf), "not finite"),
+}
+
+
+@pytest.mark.parametrize(("frame", "message"), CHANGES.values(), ids=CHANGES)
+def test_tables_that_differ_are_refused(frame, message):
+    with pytest.raises(EvaluationError, match=message):
+        INPUTS.scaled(frame)
+
+
+def test_nothing_but_constants_are_refused():
+    constant = pd.concat([ORDINARY.iloc[[0]]] * 5, ignore_index=True).assign(content_hash=list("abcde"))
+    with pytest.raises(EvaluationError, match="every feature is constant"):
+        make_inputs(constant, view=True)
+
+
+def test_a_round_trip_gives_the_same_bits(tmp_path):
+    INPUTS.save(tmp_path)
+    loaded = Inputs.load(tmp_path)
+    assert (loaded.names, loaded.columns) == (INPUTS.names, INPUTS.columns)
+    asked = pd.concat([NEW, ORDINARY], ignore_index=True)
+    assert loaded.scaled(asked).tobytes() == INPUTS.scaled(asked).tobytes()
+    assert loaded.fingerprint == INPUTS.fingerprint
+
+
+def test_the_fingerprint_is_that_of_what_was_learned():
+    again = make_inputs(ORDINARY, view=True)
+    assert again.fingerprint == INPUTS.fingerprint
+    assert make_inputs(ORDINARY.iloc[1:], view=True).fingerprint != INPUTS.fingerprint
+    renamed = make_inputs(ORDINARY.assign(content_hash=[f"other {place}" for place in range(100)]), view=True)
+    assert renamed.fingerprint == INPUTS.fingerprint
+
+
+EDITS = {
+    "no names": ({"names": None}, "incomplete"),
+    "no columns": ({"columns": None}, "incomplete"),
+    "fewer names": ({"names": ["u/head/l1"]}, "incomplete"),
+    "no scores": ({"scores": None}, "incomplete"),
+    "an unknown score": ({"scores": ["msp", "not there"]}, "'not there' unknown here"),
+    "another schema": ({"schema": 2}, "schema 3, got 2"),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS)
+def test_a_changed_description_is_refused(edit, message, tmp_path):
+    INPUTS.save(tmp_path)
+    path = tmp_path / DESCRIPTION
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(StoreError, match=message):
+        Inputs.load(tmp_path)
+
+
+def test_changed_arrays_are_refused(tmp_path):
+    INPUTS.save(tmp_path)
+    path = tmp_path / ARRAYS
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(StoreError, match="damaged"):
+        Inputs.load(tmp_path)
+
+
+def test_inputs_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(StoreError, match="run fit-meta"):
+        Inputs.load(tmp_path / "nothing")

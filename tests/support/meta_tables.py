@@ -1,0 +1,64 @@
+"""Feature tables of made-up samples, and the inputs of meta models that are made of them."""
+
+import numpy as np
+import pandas as pd
+
+from gradscore.columns import PENULTIMATE, view_column
+from gradscore.meta import Inputs, Rows, samples_of
+from gradscore.models import Head
+from gradscore.scores import FittedScores, Ordinary
+
+CLASSES, WIDTH = 2, 6
+VIEW = "flip"
+HEAD = Head(weight=np.random.default_rng(9).normal(size=(CLASSES, WIDTH)), bias=np.zeros(CLASSES))
+
+
+def make_table(*, seed, positive, in_gradients=3.0, in_features=1.0, look=True, view=False):
+    """One row for each of `positive` (N,); positives are off by so many decades of L1 and so far in the features.
+
+    Args:
+        seed: of the random values.
+        positive: (N,) bool, or how unusual each sample is.
+        in_gradients: decades that the gradients of positives are larger.
+        in_features: what the penultimate features of positives are larger by.
+        look: with penultimate features.
+        view: with a view, and its penultimate features.
+    """
+    generator = np.random.default_rng(seed)
+    positive = np.asarray(positive, dtype=np.float64)
+    size = len(positive)
+    features = np.abs(generator.normal(1.0, 0.5, (size, WIDTH)) + in_features * positive[:, None])
+    columns = looks("", features, look=look)
+    if view:
+        columns |= looks(view_column(VIEW, ""), np.abs(features + generator.normal(0, 0.1, features.shape)), look=look)
+    l1 = 10.0 ** (generator.normal(size=size) - 20 + in_gradients * positive)
+    gradients = {
+        "u/body/l1": 10.0 ** generator.normal(size=size),
+        "u/head/mean": l1 * generator.uniform(-1, 1, size),
+        "u/head/l1": l1,
+        "u/head/l2": l1 * generator.uniform(0.5, 1, size),
+    }
+    hashes = [f"{seed}-{place}" for place in range(size)]
+    return pd.DataFrame({"content_hash": hashes, **columns, **gradients})
+
+
+def looks(start, features, *, look):
+    logits = features @ HEAD.weight.T
+    found = {f"{start}logit_{place}": logits[:, place] for place in range(CLASSES)}
+    if look:
+        found |= {f"{start}{PENULTIMATE}{place}": features[:, place] for place in range(WIDTH)}
+    return found
+
+
+def make_inputs(ordinary, *, view=False):
+    """Inputs fitted on ordinary samples."""
+    samples = samples_of(ordinary)
+    head = HEAD if samples.penultimate is not None else None
+    of_what = Ordinary(samples=samples, classes=samples.predictions, head=head)
+    return Inputs.fit(ordinary, FittedScores.fit(of_what, views=[VIEW] if view else []))
+
+
+def make_rows(inputs, frame, target, sets=None):
+    """The rows of a table; positives are of one set unless told otherwise."""
+    names = np.where(target, "ood.a", "in_dist.fit") if sets is None else np.asarray(sets)
+    return Rows(scaled=inputs.scaled(frame), target=np.asarray(target, dtype=bool), sets=names)
