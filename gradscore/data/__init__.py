@@ -7,7 +7,7 @@ of others, `user_images` reads what is named on a command line, `views` look at 
 
 from __future__ import annotations
 
-from .batches import count_shards, load_batches, plan_batches
+from .batches import count_shards, load_batches, naming_lost_workers, plan_batches
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
@@ -51,6 +51,7 @@ __all__ = [
     "content_hash",
     "count_shards",
     "load_batches",
+    "naming_lost_workers",
     "open_images",
     "open_split",
     "open_splits",

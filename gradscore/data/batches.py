@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,9 @@ from .samples import Batch, collate
 
 _LOST = re.compile(r"DataLoader worker \(pid")
 """Start of what PyTorch says when a worker ends that should not."""
+
+_RAISED_IN_WORKER = "Caught "
+"""Start of what PyTorch makes of an error of a sample that a worker loads."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +87,37 @@ def load_batches(
         worker_init_fn=_leave_interrupts_to_the_parent,
         generator=torch.Generator(),
     )
-    batches = iter(loader)
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except RuntimeError as error:
-            lines = str(error).splitlines()
-            if not _LOST.match(str(error)):
-                raise
-            raise DataError(
-                f"data: a worker that loads samples was lost ({lines[0]}); out of memory? Run the same command "
-                "again, with fewer workers (--workers) if it happens again"
-            ) from None
-        yield batch
+    try:
+        with naming_lost_workers():
+            yield from loader
+    except (ConnectionError, EOFError) as error:
+        if workers == 0 or str(error).startswith(_RAISED_IN_WORKER):
+            raise
+        raise _lost(f"{type(error).__name__} while it handed over a batch") from None
+
+
+@contextmanager
+def naming_lost_workers() -> Iterator[None]:
+    """Turns what PyTorch raises when a loading worker was killed into an error that says what to do.
+
+    PyTorch raises it in whatever the main thread is doing then: all that is done while workers run belongs inside.
+
+    Raises:
+        DataError: a worker was killed.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not _LOST.match(str(error)):
+            raise
+        raise _lost(str(error).splitlines()[0]) from None
+
+
+def _lost(reason: str) -> DataError:
+    return DataError(
+        f"data: a worker that loads samples was lost ({reason}); out of memory? Run the same command again, with fewer "
+        "workers (--workers) if it happens again"
+    )
 
 
 def _leave_interrupts_to_the_parent(_worker: int) -> None:

@@ -10,7 +10,18 @@ from typing import Any, Protocol
 
 from ..columns import COSINE
 from ..config import Config, FeaturesConfig
-from ..data import BANK, FIT, SampleDataset, check_views, collate, count_shards, load_batches, open_views, plan_batches
+from ..data import (
+    BANK,
+    FIT,
+    SampleDataset,
+    check_views,
+    collate,
+    count_shards,
+    load_batches,
+    naming_lost_workers,
+    open_views,
+    plan_batches,
+)
 from ..errors import ConfigError, DataError
 from ..gradients import GradientWarning
 from ..losses import LOSSES
@@ -110,7 +121,7 @@ def extract(
     Raises:
         ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
         ModelError: a model that cannot be built, or whose outputs do not fit.
-        DataError: data that cannot be used.
+        DataError: data that cannot be used, or a worker that was killed.
         StoreError: a run folder made from other inputs, or with a damaged shard.
         EngineError: gradients that cannot be computed.
     """
@@ -121,7 +132,7 @@ def extract(
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
             _warm_up(plan.extractor, plan.datasets[FIT], config=config)
-        with RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
+        with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
             counter = _Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(config, plan.extractor, writer, counter)
             if not was_complete:

@@ -1,10 +1,12 @@
+import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 from torch.utils.data import get_worker_info
 
-from gradscore.data import load_batches, plan_batches
+from gradscore.data import BadSample, load_batches, naming_lost_workers, plan_batches
 from gradscore.errors import DataError
 
 
@@ -20,9 +22,27 @@ class Killing:
         raise RuntimeError("no worker")
 
 
-def load(workers: int) -> list:
-    planned = plan_batches(6, shards=[0], shard_size=6, batch_size=3)
-    return list(load_batches(Killing(), planned, workers=workers))
+class Harmless(Killing):
+    def __getitem__(self, place: int) -> BadSample:
+        return BadSample(str(place), "not looked at")
+
+
+class Refused(Killing):
+    def __getitem__(self, place: int) -> object:
+        raise ConnectionRefusedError(f"no server for sample {place}")
+
+
+@naming_lost_workers()
+def kill_worker() -> None:
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    time.sleep(60)
+
+
+PLANNED = plan_batches(6, shards=[0], shard_size=6, batch_size=3)
+
+
+def load(workers: int, dataset: Killing | None = None) -> list:
+    return list(load_batches(dataset or Killing(), PLANNED, workers=workers))
 
 
 def test_a_killed_worker_is_an_error_that_says_what_to_do() -> None:
@@ -33,3 +53,29 @@ def test_a_killed_worker_is_an_error_that_says_what_to_do() -> None:
 def test_other_errors_of_samples_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match="no worker"):
         load(workers=0)
+
+
+def test_a_worker_that_is_killed_while_its_batches_are_used() -> None:
+    batches = load_batches(Harmless(), PLANNED, workers=1)
+    next(batches)
+    with pytest.raises(DataError, match=r"a worker that loads samples was lost .*fewer workers"):
+        kill_worker()
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError, ConnectionRefusedError, EOFError])
+def test_a_worker_that_is_killed_while_it_hands_over_a_batch(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def loader(*_arguments: object, **_options: object):
+        yield "a batch"
+        raise error
+
+    monkeypatch.setattr("gradscore.data.batches.DataLoader", loader)
+    with pytest.raises(DataError, match=f"was lost \\({error.__name__} while it handed over a batch"):
+        load(workers=1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_connections_that_samples_need_are_no_lost_workers(workers: int) -> None:
+    with pytest.raises(ConnectionRefusedError, match="no server for sample 0"):
+        load(workers, Refused())
