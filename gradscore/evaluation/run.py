@@ -141,7 +141,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
 def _evaluated(run: RunFolder) -> EvaluationReport:
     near = near_duplicates.search(run)
     found = specs_of(run, near=near)
-    scorer = ScoreTables(run, frame_reader(run))
+    scorer = ScoreTables(run, frame_reader(run), found.specs)
     identities = FitIdentities(run, found)
     fitted = [spec for spec in found.specs if scorer.has_model(spec)]
     for spec in fitted:

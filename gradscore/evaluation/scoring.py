@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..data import FIT
-from ..meta import DESCRIPTION, Inputs, MetaModel, at_prevalence
+from ..meta import Inputs, MetaModel, at_prevalence
 from ..store import RunFolder
 from ..system import FloatArray
 from .preparation import Read
@@ -39,18 +39,19 @@ class ScoreTables:
     Args:
         run: a run folder with meta models.
         read: reads the feature table of a split.
+        specs: whose models score, where they are there.
 
     Raises:
         StoreError: what makes the inputs of the models, or a model, is missing or damaged.
     """
 
-    def __init__(self, run: RunFolder, read: Read) -> None:
+    def __init__(self, run: RunFolder, read: Read, specs: Sequence[MetaModelSpec]) -> None:
         self._run = run
         self._read = read
         self.inputs = Inputs.load(run.inputs_path)
         """What makes the inputs of the models."""
-        folders = [path.parent for path in sorted(run.meta_path.rglob(DESCRIPTION)) if path.parent != run.inputs_path]
-        self._models = {folder: MetaModel.load(folder, self.inputs) for folder in folders}
+        places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
+        self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, Mapping[Path | str, FloatArray]] = {}
         self.seen_by_meta_wrong: list[str] = []
