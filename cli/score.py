@@ -139,7 +139,7 @@ def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
     console.print(card)
     for name in scorer.bundle.detectors:
         if f"drivers_{name}" in row.index:
-            say(console, f"  what moved the score for '{NAMES[name]}' most:")
+            say(console, f"  what moved the score for '{NAMES[name]}' most: {row[f'because_{name}']}")
             for driver in str(row[f"drivers_{name}"]).split("; "):
                 say(console, f"    {driver}")
 
@@ -157,7 +157,7 @@ def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
         say(console, f"{row['decision']}  {row['sample_id']}  class {row['prediction']}  {'  '.join(values)}{reason}")
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
-                say(console, f"        {NAMES[name]}: {row[f'drivers_{name}']}")
+                say(console, f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
 
 
 def _known(probability: float) -> str:

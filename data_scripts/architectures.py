@@ -1,5 +1,7 @@
 """The classifiers of the example configurations, as factories for `model.source: python:<file>:<factory>`."""
 
+from itertools import pairwise
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -73,6 +75,53 @@ class CifarResNet(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.linear(x.mean((2, 3)))
+
+
+class WideCifarBlock(nn.Module):
+    """Two 3x3 convolutions; the shortcut is a 1x1 convolution where widths change."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        """Takes the number of input and output channels and the stride of the first convolution."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        wider = stride != 1 or inputs != outputs
+        self.shortcut = nn.Sequential(
+            *([nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)] if wider else [])
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.shortcut(x))
+
+
+class OpenOodResNet18(nn.Module):
+    """The ResNet-18 for 32x32 images of OpenOOD, by the names of its published weights."""
+
+    def __init__(self, num_classes: int) -> None:
+        """Takes the number of classes."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        widths = (64, 64, 128, 256, 512)
+        for stage, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+            blocks = [WideCifarBlock(inputs, outputs, 1 if stage == 1 else 2), WideCifarBlock(outputs, outputs, 1)]
+            self.add_module(f"layer{stage}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(512, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, 3, 32, 32) to logits (N, K)."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        for stage in range(1, 5):
+            x = self.get_submodule(f"layer{stage}")(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def openood_resnet18(num_classes: int = 10) -> nn.Module:
+    """ResNet-18 for 32x32 images as OpenOOD has it."""
+    return OpenOodResNet18(num_classes)
 
 
 def cifar_resnet20(num_classes: int = 10) -> nn.Module:

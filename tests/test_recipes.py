@@ -142,7 +142,7 @@ run: run
 COMMANDS = {
     "extract": ["config.yaml", "--trust-code"],
     "fit-meta": ["run"],
-    "evaluate": ["run"],
+    "evaluate": ["run", "--tables"],
     "inspect": ["run", "--trust-code", "--quantities", "toy_largest", "--samples", "1000", "--batch-size", "100"],
 }
 

@@ -20,7 +20,7 @@ from ..config import ModelConfig
 from ..data import Preprocessing
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
-from ..meta import at_prevalence, drivers
+from ..meta import at_prevalence, drivers, loudest_group
 from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, resolve_device
 from .bundle import Bundle, Detector, read_bundle
@@ -155,7 +155,8 @@ class Scorer:
         Returns:
             One row for each sample: `sample_id`, `prediction`, for each detector `probability_*` (missing for a
             one-class model), `score_*` (higher = more likely wrong or OOD), `p_value_*` and, if asked for,
-            `drivers_*`; then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
+            `because_*` (the group of inputs that speaks loudest) and `drivers_*`; then `decision` (`accept`, `reject`
+            or `error`), `reason` and `error`.
 
         Raises:
             DataError: images of another form.
@@ -181,7 +182,7 @@ class Scorer:
 
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
-        kinds = ["probability", "score", "p_value", *(["drivers"] if explain else [])]
+        kinds = ["probability", "score", "p_value", *(["because", "drivers"] if explain else [])]
         of_detectors = [f"{kind}_{name}" for name in self.bundle.detectors for kind in kinds]
         return ["sample_id", "prediction", *of_detectors, "decision", "reason", "error"]
 
@@ -215,6 +216,7 @@ class Scorer:
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
             if explain:
                 found = drivers(detector.model, features, k=explain)
+                table[f"because_{name}"] = loudest_group(detector.model, features)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value
         reasons = [_reason({name: bool(fired[row]) for name, fired in fires.items()}) for row in range(len(features))]
@@ -247,7 +249,11 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
     """A table of results, and below it rows for samples that could not be scored."""
     nothing = [""] * len(sample_ids)
     known = {"sample_id": sample_ids, "decision": ["error"] * len(sample_ids), "error": errors}
-    text = [str(name) for name in table.columns if name in (*known, "reason") or str(name).startswith("drivers_")]
+    text = [
+        str(name)
+        for name in table.columns
+        if name in (*known, "reason") or str(name).startswith(("because_", "drivers_"))
+    ]
     joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(sample_ids)))
     return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})
 

@@ -8,7 +8,7 @@ and writes them without pickle.
 
 from __future__ import annotations
 
-from .explanation import Driver, GroupShare, contributions, drivers, group_shares
+from .explanation import Driver, GroupShare, contributions, drivers, group_shares, loudest_group
 from .files import ARRAYS, DESCRIPTION
 from .fitting import (
     OF_GRADIENTS,
@@ -53,6 +53,7 @@ __all__ = [
     "group_shares",
     "has_stable_scores",
     "leading_axes",
+    "loudest_group",
     "mean_area",
     "samples_of",
     "sum_pays",

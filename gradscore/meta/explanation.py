@@ -101,6 +101,29 @@ def drivers(model: MetaModel, frame: pd.DataFrame, *, k: int) -> list[list[Drive
     ]
 
 
+def loudest_group(model: MetaModel, frame: pd.DataFrame) -> list[str]:
+    """The group of inputs that speaks loudest for each sample being wrong or OOD, and what that means.
+
+    Args:
+        model: the meta model.
+        frame: a feature table with its columns, N rows.
+
+    Returns:
+        N sentences such as `neighbours +1.3: no sample of the bank is near`; empty where no group adds anything.
+
+    Raises:
+        EvaluationError: a value that is not finite.
+    """
+    sentences = []
+    for row in contributions(model, frame):
+        loudest = max(group_shares(model.inputs.names, row), key=lambda share: share.contribution, default=None)
+        speaks = loudest is not None and loudest.contribution > 0
+        sentences.append(
+            f"{loudest.group} {loudest.contribution:+.3g}: {loudest.meaning}" if speaks and loudest else ""
+        )
+    return sentences
+
+
 def group_shares(names: Sequence[str], row: FloatArray) -> list[GroupShare]:
     """What groups of inputs add to the score of one sample, the strongest first.
 
