@@ -116,11 +116,9 @@ def loudest_group(model: MetaModel, frame: pd.DataFrame) -> list[str]:
     """
     sentences = []
     for row in contributions(model, frame):
-        loudest = max(group_shares(model.inputs.names, row), key=lambda share: share.contribution, default=None)
-        speaks = loudest is not None and loudest.contribution > 0
-        sentences.append(
-            f"{loudest.group} {loudest.contribution:+.3g}: {loudest.meaning}" if speaks and loudest else ""
-        )
+        # Shares come strongest first.
+        speaking = [share for share in group_shares(model.inputs.names, row) if share.contribution > 0]
+        sentences.append("".join(f"{share.group} {share.contribution:+.3g}: {share.meaning}" for share in speaking[:1]))
     return sentences
 
 

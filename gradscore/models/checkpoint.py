@@ -133,12 +133,10 @@ def _read(path: Path) -> object:
         raise ModelError(f"checkpoint {path} does not exist")
     if not path.is_file():
         raise ModelError(f"checkpoint {path} is a folder; name the file of the weights in it")
-    wanted = _SUFFIXES.get(path.suffix)
-    if wanted is None:
-        raise ModelError(f"checkpoint {path}: wanted .safetensors, .pt or .pth, got {path.suffix or 'no extension'}")
     try:
         found = format_of(path)
-        if found != wanted:
+        # Other suffixes (.ckpt, .bin) promise nothing, so the content decides.
+        if found != _SUFFIXES.get(path.suffix, found) or found not in _SUFFIXES.values():
             raise ModelError(f"checkpoint {path} {_REFUSED.get(found) or _misnamed(path, found)}")
         if found == "safetensors":
             return load_file(path)

@@ -226,13 +226,18 @@ def test_without_calibration_samples_test_samples_are_used_and_it_is_said(make_r
     assert made.detectors["ood"].threshold.n == int(RunFolder(run).read("in_dist.test")["correct"].sum())
 
 
-def test_a_score_that_depends_on_the_batch_is_said(small_bundle: Path) -> None:
+NOISE = {"a gradient": ("uniform/3.bias/l2", 100.0, ["ood"]), "a logit": ("logit_0", -3.0, DETECTORS)}
+
+
+@pytest.mark.parametrize(("column", "factor", "names"), NOISE.values(), ids=NOISE)
+def test_a_score_that_depends_on_the_batch_is_said(small_bundle: Path, column: str, factor: float, names) -> None:
+    """The misclassification model of this run looks at scores alone."""
     bundle = read_bundle(small_bundle)
     noisy = bundle.self_test.answers.copy()
-    noisy[:, bundle.columns.index("uniform/3.bias/l2")] *= 100
+    noisy[:, bundle.columns.index(column)] *= factor
     options = {"together": bundle.self_test.answers}
     assert batch_notices(bundle.detectors, bundle.columns, in_pairs=bundle.self_test.answers, **options) == []
     found = batch_notices(bundle.detectors, bundle.columns, in_pairs=noisy, **options)
-    assert [notice.split(" change")[0] for notice in found] == [f"scores of '{name}'" for name in DETECTORS]
-    assert "uniform/3.bias/l2" in found[0]
-    assert bundle.notices == []
+    assert [notice.split(" change")[0] for notice in found] == [f"scores of '{name}'" for name in names]
+    assert ("uniform/3.bias/l2" in found[0]) == (column == "uniform/3.bias/l2")
+    assert not [notice for notice in bundle.notices if "with the batch" in notice]

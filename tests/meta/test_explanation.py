@@ -1,42 +1,44 @@
 """Contributions add up to the score, and drivers are the largest of them."""
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
+from meta_tables import make_inputs, make_rows, make_table
 
-from gradscore.config.schema import MetaConfig
-from gradscore.meta.combined import fit_combined_model
-from gradscore.meta.explanation import Driver, contributions, drivers
-from gradscore.meta.models import MetaModel, fit_distance_model
-from gradscore.store.run_folder import RunFolder
+from gradscore.meta import Penalty, add_stable_scores, fit_logistic, fit_one_class
+from gradscore.meta.explanation import Driver, contributions, drivers, group_shares
 
-
-@pytest.fixture(scope="module")
-def frame(small_run: Path) -> pd.DataFrame:
-    return RunFolder(small_run).read("in_dist.test").iloc[:40].reset_index(drop=True)
-
-
-@pytest.fixture(scope="module", params=["logistic", "distance", "combined"])
-def model(request: pytest.FixtureRequest, small_run: Path, frame: pd.DataFrame) -> MetaModel:
-    fitted = {
-        "logistic": lambda: MetaModel.load(small_run / "meta" / "ood" / "known" / "all"),
-        "distance": lambda: fit_distance_model(frame),
-        "combined": lambda: fit_combined_model(frame, np.arange(40) < 9, None, MetaConfig(cv_folds=2)),
-    }
-    return fitted[request.param]()
+TRUTH = np.arange(120) % 4 == 0
+FRAME = make_table(seed=0, positive=TRUTH, view=True)
+OTHER = make_table(seed=1, positive=TRUTH, view=True).iloc[:30]
+INPUTS = make_inputs(FRAME[~TRUTH], view=True)
+ROWS = make_rows(INPUTS, FRAME, TRUTH)
+LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(strength=0.01, boost=3.0))
+MODELS = {
+    "logistic": LOGISTIC,
+    "sum": add_stable_scores(LOGISTIC, ROWS.scaled[~TRUTH]),
+    "one class": fit_one_class(INPUTS, ROWS.scaled[~TRUTH]),
+}
 
 
-def test_contributions_add_up_to_the_score(model: MetaModel, frame: pd.DataFrame) -> None:
-    intercept = model.arrays.get("intercept", np.zeros(1))[0]
-    assert contributions(model, frame).sum(axis=1) + intercept == pytest.approx(model.decision(frame))
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_contributions_add_up_to_the_score_less_the_intercept(model):
+    wanted = model.decision(OTHER) - model.arrays["intercept"][0]
+    np.testing.assert_allclose(contributions(model, OTHER).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_drivers_are_the_largest_first(model: MetaModel, frame: pd.DataFrame) -> None:
-    found = drivers(model, frame, k=3)
-    wanted = -np.sort(-np.abs(contributions(model, frame)), axis=1)[:, :3]
-    assert np.abs([[driver.contribution for driver in row] for row in found]) == pytest.approx(wanted)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_drivers_are_the_largest_first(model):
+    found = drivers(model, OTHER, k=3)
+    wanted = -np.sort(-np.abs(contributions(model, OTHER)), axis=1)[:, :3]
+    np.testing.assert_allclose(np.abs([[driver.contribution for driver in row] for row in found]), wanted)
+
+
+def test_what_a_sample_is_off_in_drives_its_score():
+    """Gradients of the head a thousand times larger, and nothing else."""
+    strange = OTHER.assign(**{name: OTHER[name] * 1e3 for name in ("u/head/mean", "u/head/l1", "u/head/l2")})
+    change = contributions(LOGISTIC, strange) - contributions(LOGISTIC, OTHER)
+    moved = {name for name, column in zip(INPUTS.names, change.T, strict=True) if np.abs(column).max() > 1e-9}
+    assert moved == {"u/head/mean", "u/head/l1", "u/head/l2", "u/body/l1:last"}
 
 
 TEXTS = {
@@ -46,5 +48,28 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("driver", "text"), TEXTS.values(), ids=TEXTS)
-def test_text(driver: Driver, text: str) -> None:
+def test_text(driver, text):
     assert str(driver) == text
+
+
+def test_every_input_has_a_place():
+    """Parts of each group, by the names of drivers of all inputs."""
+    found = {(driver.layer, driver.statistic, driver.loss) for row in drivers(LOGISTIC, OTHER, k=100) for driver in row}
+    assert {
+        ("head", "l2:l1", "u"),
+        ("logits", "msp", None),
+        ("penultimate", "react", None),
+        ("neighbours", "knn", None),
+        ("views", "msp@views", None),
+    } <= found
+
+
+def test_group_shares_are_the_sums_of_their_inputs_the_strongest_first():
+    names = ["u/conv/l1", "score/msp", "u/conv/l2", "score/energy", "score/knn", "score/react"]
+    found = group_shares(names, np.array([1.0, -3.0, 0.5, -1.0, 0.25, 0.0]))
+    assert [(each.group, each.contribution) for each in found] == [
+        ("logits", -4.0),
+        ("gradients", 1.5),
+        ("neighbours", 0.25),
+    ]
+    assert found[0].meaning == "the logits are unusual"

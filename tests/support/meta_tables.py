@@ -10,24 +10,24 @@ from gradscore.scores import FittedScores, Ordinary
 
 CLASSES, WIDTH = 2, 6
 VIEW = "flip"
-HEAD = Head(weight=np.random.default_rng(9).normal(size=(CLASSES, WIDTH)), bias=np.zeros(CLASSES))
+HEAD = Head(weight=np.repeat(np.eye(CLASSES), WIDTH // CLASSES, axis=1), bias=np.zeros(CLASSES))
 
 
-def make_table(*, seed, positive, in_gradients=3.0, in_features=1.0, look=True, view=False):
-    """One row for each of `positive` (N,); positives are off by so many decades of L1 and so far in the features.
+def make_table(*, seed, positive, in_gradients=3.0, in_features=0.7, look=True, view=False):
+    """One row for each of `positive` (N,); positives are off in their gradients and in their features.
 
     Args:
         seed: of the random values.
         positive: (N,) bool, or how unusual each sample is.
         in_gradients: decades that the gradients of positives are larger.
-        in_features: what the penultimate features of positives are larger by.
+        in_features: share that the penultimate features of positives are smaller by.
         look: with penultimate features.
         view: with a view, and its penultimate features.
     """
     generator = np.random.default_rng(seed)
     positive = np.asarray(positive, dtype=np.float64)
     size = len(positive)
-    features = np.abs(generator.normal(1.0, 0.5, (size, WIDTH)) + in_features * positive[:, None])
+    features = np.abs(generator.normal(1.0, 0.5, (size, WIDTH))) * (1 - in_features * positive[:, None])
     columns = looks("", features, look=look)
     if view:
         columns |= looks(view_column(VIEW, ""), np.abs(features + generator.normal(0, 0.1, features.shape)), look=look)
