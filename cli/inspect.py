@@ -38,7 +38,7 @@ class By(StrEnum):
 
 
 SourceArgument = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
         metavar="CONFIG|RUN",
         help="A YAML configuration file or a run folder; with --checkpoints, further checkpoints too.",
@@ -72,7 +72,7 @@ OutOption = Annotated[
 
 
 def inspect(
-    source: SourceArgument,
+    source: SourceArgument = None,
     quantities: QuantitiesOption = None,
     by: ByOption = By.SPLIT,
     checkpoint: CheckpointsOption = None,
@@ -91,15 +91,16 @@ def inspect(
 
     How a model moved: gradscore inspect --checkpoints epoch1.pt epoch2.pt epoch3.pt
     """
-    console = Console()
+    console, sources = Console(), source or []
     if checkpoint is not None:
-        _inspect_checkpoints(console, source, checkpoint, out)
+        _inspect_checkpoints(console, sources, checkpoint, out)
         return
-    if len(source) > 1:
-        raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
+    if len(sources) != 1:
+        got = ", ".join(map(str, sources)) or "none"
+        raise ConfigError(f"wanted one configuration or run folder, got {got}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
 
-    config, folder = _opened(source[0], settings or [])
+    config, folder = _opened(sources[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with Console(stderr=True).status("inspecting") as status:
         found = inspect_config(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .catalogue import QUANTITIES
 from .checkpoints import moves
-from .inspector import Inspector
+from .inspector import InspectionWarning, Inspector
 from .quantities import (
     BinAdaptation,
     ExplicitCall,
@@ -60,6 +60,7 @@ __all__ = [
     "Histogram",
     "Inspection",
     "InspectionFiles",
+    "InspectionWarning",
     "Inspector",
     "InspectorCallback",
     "LossModule",

@@ -84,6 +84,14 @@ class InspectorCallback(Callback):
         if self.inspector is not None:
             self.inspector.start_step()
 
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Begins a pass."""
+        del trainer, pl_module, batch, batch_idx, dataloader_idx
+        if self.inspector is not None:
+            self.inspector.begin_pass()
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Ends an epoch."""
         del trainer, pl_module

@@ -22,6 +22,7 @@ from .catalogue import make_quantities
 from .findings import findings, looked_for
 from .inspector import Inspector
 from .quantities.quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
+from .rows import model_order, ordered_rows
 from .sample_groups import Grouping, choose, grouped, parts
 from .samples import observe_samples
 
@@ -73,11 +74,12 @@ class Inspection:
 
     def table(self) -> pd.DataFrame:
         """All figures, with columns group, quantity, measure, layer, statistic, value."""
+        place = model_order(self.layers)
         rows = [
             (group, quantity.name, row.measure, row.layer, row.statistic, row.value)
             for group, quantities in self.groups.items()
             for quantity in quantities
-            for row in quantity.summary()
+            for row in ordered_rows(quantity.summary(), place)
         ]
         return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -27,6 +27,19 @@ def net(dead=False, growing=False):
     return model
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(64, 10), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.scale * self.linear(x.flatten(1))
+
+
+def scaled():
+    return Scaled()
+
+
 def coupled():
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10))
 """
@@ -148,6 +161,15 @@ def test_classes_beside_each_other(config_file: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "histograms.parquet").exists()
 
 
+def test_a_model_with_a_parameter_without_axes(config_file: Path, tmp_path: Path) -> None:
+    result = inspect(
+        config_file, "--trust-code", "--samples", 12, "--batch-size", 4, "--set", "model.source=python:net.py:scaled"
+    )
+    assert result.exit_code == 0, result.output
+    bins = pd.read_parquet(tmp_path / "runs" / "inspect" / "histograms.parquet")
+    assert bins[(bins["layer"] == "scale") & (bins["group"] == "noise")]["count"].sum() == 12
+
+
 SICK = {
     "dead layer": ("model.arguments={dead: true}", "0.weight is dead: gradient reaches none of its 4 units"),
     "exploding gradients": (
@@ -208,6 +230,12 @@ def test_how_a_model_moved(checkpoints: list[Path], tmp_path: Path) -> None:
     assert np.isnan(moves.loc[("a.safetensors", "weight"), "correlation"])
     assert (tmp_path / "inspect" / "report.html").is_file()
     assert "5" in result.stdout
+
+
+def test_one_checkpoint_alone(checkpoints: list[Path]) -> None:
+    result = inspect("--checkpoints", checkpoints[0])
+    assert result.exit_code == 2
+    assert result.stderr == "error: --checkpoints: wanted two or more files, got 1\n"
 
 
 def test_checkpoints_of_another_model(checkpoints: list[Path], tmp_path: Path) -> None:

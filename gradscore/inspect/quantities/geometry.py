@@ -60,7 +60,7 @@ class Geometry:
         yield NORM, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm
         if self.correlation:
             size = float(norm)
-            last, last_size = self._last.get(name, (tensor[:0], 0.0))
+            last, last_size = self._last.get(name, (tensor, 0.0))
             if last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
                 yield CORRELATION, cosine(last, tensor, last_size, size)
             self._last[name] = (tensor.clone(), size)

@@ -20,7 +20,6 @@ class GradientGeometry(TensorQuantity):
     Args:
         correlation: also record correlations; keeps a copy of the last gradient of every parameter.
         normalize: divide norms by the root of the number of elements: root mean square.
-        log_scale: draw norms on a logarithmic scale.
         options: see `Quantity`.
     """
 
@@ -31,11 +30,8 @@ class GradientGeometry(TensorQuantity):
         "correlation": "Whether batches pull a parameter in the same direction (1) or not (0).",
     }
 
-    def __init__(
-        self, *, correlation: bool = True, normalize: bool = False, log_scale: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.log_scale = log_scale
         self._geometry = Geometry(correlation=correlation, normalize=normalize)
 
     @override

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -14,29 +16,38 @@ from .quantity import TensorQuantity
 class ParameterDifferenceGeometry(TensorQuantity):
     """Norm of the difference between successive values of each parameter, and correlation of successive differences.
 
-    The first value only begins the history. A difference never spans a reset: an inspector looks at the parameters
-    before every training step and once more at the end of an epoch, so that no step is lost.
+    The first value only begins the history. Parameters that nothing wrote to since the last look made no step: with
+    gradient accumulation, batches after which the optimizer waits do not count. A difference never spans a reset: an
+    inspector looks at the parameters before every training step and once more at the end of an epoch, so that no step
+    is lost.
 
     Args:
         correlation: also record correlations.
         normalize: divide norms by the root of the number of elements: root mean square.
-        log_scale: draw norms on a logarithmic scale.
         options: see `Quantity`.
     """
 
     name = "parameter step"
     source = "parameter"
 
-    def __init__(
-        self, *, correlation: bool = True, normalize: bool = False, log_scale: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.log_scale = log_scale
         self._geometry = Geometry(correlation=correlation, normalize=normalize)
         self._last: dict[str, Tensor] = {}
+        self._versions: dict[str, int] = {}
+
+    @override
+    def is_news(self, tensors: Mapping[str, Tensor]) -> bool:
+        return not all(self._is_as_before(name, tensor) for name, tensor in tensors.items())
+
+    def _is_as_before(self, name: str, tensor: Tensor) -> bool:
+        # Some optimizers write past the counter of changes in place, so that values have the last word.
+        known = self._last.get(name)
+        return known is not None and tensor._version == self._versions.get(name) and torch.equal(known, tensor.detach())
 
     @override
     def observe(self, name: str, tensor: Tensor) -> None:
+        self._versions[name] = tensor._version
         tensor = tensor.detach()
         if name in self._last:
             record_geometry(self, self._geometry, name, tensor - self._last[name])

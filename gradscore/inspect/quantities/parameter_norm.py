@@ -17,7 +17,7 @@ class ParameterNorm(ModuleQuantity):
     """Euclidean norm of named attributes of modules; a module without one, or where it is None, is left out.
 
     Args:
-        attrs: names of attributes that are tensors.
+        attrs: names of attributes that are tensors, or one name.
         normalize: divide norms by the root of the number of elements: root mean square.
         options: see `Quantity`.
     """
@@ -29,9 +29,11 @@ class ParameterNorm(ModuleQuantity):
         "bias norm": "Root mean square of the biases; the same for all groups.",
     }
 
-    def __init__(self, *, attrs: Sequence[str] = ("weight", "bias"), normalize: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *, attrs: str | Sequence[str] = ("weight", "bias"), normalize: bool = False, **options: Any
+    ) -> None:
         super().__init__(**options)
-        self.attrs, self.normalize = tuple(attrs), normalize
+        self.attrs, self.normalize = (attrs,) if isinstance(attrs, str) else tuple(attrs), normalize
 
     @override
     def observe(self, layer: str, module: nn.Module) -> None:

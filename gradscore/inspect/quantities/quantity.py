@@ -30,11 +30,32 @@ MODEL = "(model)"
 """The name under which figures of the whole model are kept."""
 
 
+@dataclass(frozen=True)
+class Every:
+    """A schedule: the first step and then every so many.
+
+    Attributes:
+        steps: from one step that is looked at to the next.
+
+    Raises:
+        ConfigError: a number that is not positive.
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        """Checks the number."""
+        if self.steps < 1:
+            raise ConfigError(f"a schedule needs a positive number of steps, got {self.steps}")
+
+    def __call__(self, step: int) -> bool:
+        """Whether a step is looked at."""
+        return step % self.steps == 0
+
+
 def every(steps: int) -> Schedule:
-    """A schedule: the first step and then every so many."""
-    if steps < 1:
-        raise ConfigError(f"a schedule needs a positive number of steps, got {steps}")
-    return lambda step: step % steps == 0
+    """A schedule: the first step and then every so many; `ConfigError` for a number that is not positive."""
+    return Every(steps)
 
 
 @dataclass(frozen=True)
@@ -55,21 +76,21 @@ class Quantity(ABC):
         line_aggregation: the statistics that are drawn as lines.
         range_aggregation: the ranges that are drawn as bands.
         schedule: the training steps that are looked at; all of them by default.
+        log_scale: draw values on a logarithmic scale where all of them are positive.
 
     Attributes:
         name: under which tables and reports show it; a class sets it.
         title: of its section in reports; the name, if a class sets none.
         captions: a sentence for the plot of a measure, by measure; it speaks of the settings in `QUANTITIES`.
-        log_scale: whether plots of it should have a logarithmic scale.
 
     Raises:
-        ConfigError: an unknown statistic or range, or one that in-place aggregation does not have.
+        ConfigError: an unknown statistic or range, or one that in-place aggregation does not have; a schedule that
+            cannot be called; a class without `name`.
     """
 
     name: ClassVar[str]
     title: ClassVar[str] = ""
     captions: ClassVar[Mapping[str, str]] = {}
-    log_scale: bool = False
 
     def __init__(
         self,
@@ -78,10 +99,17 @@ class Quantity(ABC):
         line_aggregation: str | Iterable[str] = "mean",
         range_aggregation: str | Iterable[str] | None = ("std", "min-max"),
         schedule: Schedule | None = None,
+        log_scale: bool = False,
     ) -> None:
-        self.inplace = inplace
+        if not getattr(self, "name", ""):
+            raise ConfigError(f'{type(self).__name__} has no name: give the class one, as in `name = "saturation"`')
+        if schedule is not None and not callable(schedule):
+            raise ConfigError(f"{self.name}: a schedule is a function of the step, got {schedule!r}; use every(steps)")
+        self.inplace, self.log_scale = inplace, log_scale
         self.lines = (line_aggregation,) if isinstance(line_aggregation, str) else tuple(line_aggregation)
         self.bands = (range_aggregation,) if isinstance(range_aggregation, str) else tuple(range_aggregation or ())
+        if not self.lines:
+            raise ConfigError(f'{self.name}: line_aggregation names no statistic; "mean" is one')
         check_statistics(points=self.lines, bands=self.bands, in_place=inplace)
         self.schedule = schedule or every(1)
         self._aggregates: dict[str, dict[str, Aggregate]] = {}
@@ -194,6 +222,11 @@ class TensorQuantity(Quantity):
     """
 
     source: Literal["gradient", "parameter"] = "gradient"
+
+    def is_news(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether parameters are worth a look, by what is known of the last one; they are, unless a class says not."""
+        del tensors
+        return True
 
     @abstractmethod
     def observe(self, name: str, tensor: Tensor) -> None:
