@@ -160,7 +160,7 @@ def _print(console: Console, found: Inspection) -> None:
     say(
         console,
         f"{found.verdict} ({found.scope})",
-        *found.findings,
+        *map(str, found.findings),
         *(f"{group}: {count} samples" for group, count in found.samples.items()),
         *notes(found.notices),
     )

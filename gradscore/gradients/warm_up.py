@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import CoupledSamplesError, EngineError
+from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
 from .engine import Engine
 
 INDEPENDENCE_TOLERANCE = 1e-2
@@ -16,6 +17,10 @@ INDEPENDENCE_TOLERANCE = 1e-2
 Seen on seven torchvision networks: 2e-6 at most in float32 and 2e-3 in bfloat16, which is rounding; 8e-2 or more with
 batch norm in training mode, for batches of 2 to 64.
 """
+
+ROUNDING_TOLERANCE = 1e-5
+"""Largest difference in float64, in the same terms, that is taken for rounding: that of float64 is 5e8 times finer than
+that of float32, and a difference of 1e-2 there would be one of 2e-11 here."""
 
 
 def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Callable[[Tensor], Tensor]) -> None:
@@ -29,6 +34,7 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
 
     Raises:
         CoupledSamplesError: the output for an image depends on the other images of its batch.
+        AmplifiedRoundingError: it seems to, but not in float64; nothing was learned.
         EngineError: the model returns something else than logits (n, K).
     """
     logits = model(images)
@@ -49,9 +55,27 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
             ) from error
         together = logits.detach()[0]
         if bool((alone - together).abs().max() > INDEPENDENCE_TOLERANCE * together.abs().max()):
+            if _is_rounding(model, images):
+                raise AmplifiedRoundingError(
+                    "the model's output for an image changes with the size of its batch "
+                    f"(by {float((alone - together).abs().max()):.3g}), but not in float64: it amplifies rounding "
+                    "until nothing else is left; `gradscore inspect` shows where its gradients explode"
+                )
             raise CoupledSamplesError(
                 "the model's output for an image changes with the other images of its batch "
                 f"(by {float((alone - together).abs().max()):.3g}); per-sample gradients are not defined for it. "
                 "Put batch norm and dropout in eval mode, and remove operations that run across the batch"
             )
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
+
+
+def _is_rounding(model: nn.Module, images: Tensor) -> bool:
+    """Whether an image alone and in a batch have the same output in float64, up to amplified rounding."""
+    try:
+        twin = copy.deepcopy(model).double()
+        given = images.double() if images.is_floating_point() else images
+        with torch.no_grad():
+            alone, together = twin(given[:1])[0], twin(given)[0]
+    except (RuntimeError, TypeError, ValueError):
+        return False  # float64 cannot be had, so that nothing speaks for rounding
+    return bool((alone - together).abs().max() <= ROUNDING_TOLERANCE * together.abs().max())

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .catalogue import QUANTITIES
 from .checkpoints import moves
+from .examination import examine
+from .findings import Finding
 from .inspector import InspectionWarning, Inspector
 from .quantities import (
     BinAdaptation,
@@ -52,6 +54,7 @@ __all__ = [
     "QUANTITIES",
     "BinAdaptation",
     "ExplicitCall",
+    "Finding",
     "GradAbsMax",
     "GradHist1d",
     "GradHist2d",
@@ -80,6 +83,7 @@ __all__ = [
     "Series",
     "TensorQuantity",
     "every",
+    "examine",
     "inspect_config",
     "moves",
     "observe_samples",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from ...errors import ConfigError
 from ...gradients import PerSample
 from .aggregate import POINTS, QUARTILES, Aggregate, Running, Series, check_statistics
+from .timeline import Timeline
 
 Schedule = Callable[[int], bool]
 """From the number of a training step, counted from 0, to whether it is looked at."""
@@ -82,6 +84,8 @@ class Quantity(ABC):
         name: under which tables and reports show it; a class sets it.
         title: of its section in reports; the name, if a class sets none.
         captions: a sentence for the plot of a measure, by measure; it speaks of the settings in `QUANTITIES`.
+        step: of training, which values belong to; set by an inspector, None without one.
+        timelines: values over the steps of training, by measure and layer; a reset does not end them.
 
     Raises:
         ConfigError: an unknown statistic or range, or one that in-place aggregation does not have; a schedule that
@@ -113,7 +117,9 @@ class Quantity(ABC):
         check_statistics(points=self.lines, bands=self.bands, in_place=inplace)
         self.schedule = schedule or every(1)
         self._aggregates: dict[str, dict[str, Aggregate]] = {}
-        self._waiting: list[tuple[str, str, Tensor]] = []
+        self._waiting: list[tuple[str, str, Tensor, int | None]] = []
+        self.step: int | None = None
+        self.timelines: dict[str, dict[str, Timeline]] = {}
 
     def record(self, measure: str, layer: str, value: Tensor | float) -> None:
         """Adds a value, or all values of a tensor.
@@ -127,12 +133,12 @@ class Quantity(ABC):
         """
         self._aggregates.setdefault(measure, {}).setdefault(layer, Running() if self.inplace else Series())
         if isinstance(value, Tensor):
-            self._waiting.append((measure, layer, value.detach().double().flatten()))
+            self._waiting.append((measure, layer, value.detach().double().flatten(), self.step))
             if value.device.type == "cpu" or len(self._waiting) >= FLUSH:
                 self._flush()
         else:
             self._flush()
-            self._aggregates[measure][layer].add(float(value))
+            self._add(measure, layer, [float(value)], self.step)
 
     @property
     def value(self) -> dict[str, dict[str, Aggregate]]:
@@ -166,6 +172,13 @@ class Quantity(ABC):
             for layer, aggregate in layers.items():
                 mine = self.value.setdefault(measure, {})
                 mine.setdefault(layer, Running() if self.inplace else Series()).merge(aggregate)
+        self.merge_timelines(other)
+
+    def merge_timelines(self, other: Quantity) -> None:
+        """Takes in the timelines of another quantity, of the same steps."""
+        for measure, layers in other.timelines.items():
+            for layer, timeline in layers.items():
+                self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).merge(timeline)
 
     def wants(self, module: nn.Module) -> bool:
         """Whether a layer is looked at; all are, unless a class says otherwise."""
@@ -175,11 +188,16 @@ class Quantity(ABC):
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            numbers = iter(torch.cat([value.to(waiting[0][2].device) for _, _, value in waiting]).tolist())
-            for measure, layer, value in waiting:
-                aggregate = self._aggregates[measure][layer]
-                for _ in range(len(value)):
-                    aggregate.add(next(numbers))
+            numbers = iter(torch.cat([each[2].to(waiting[0][2].device) for each in waiting]).tolist())
+            for measure, layer, value, step in waiting:
+                self._add(measure, layer, list(islice(numbers, len(value))), step)
+
+    def _add(self, measure: str, layer: str, values: list[float], step: int | None) -> None:
+        aggregate = self._aggregates[measure][layer]
+        for value in values:
+            aggregate.add(value)
+        if step is not None:
+            self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
 
 
 class OutputQuantity(Quantity):
