@@ -41,7 +41,7 @@ SourceArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="CONFIG|RUN",
-        help="A YAML configuration file or a run folder; with --checkpoints, further checkpoints too.",
+        help="A YAML configuration file or a run folder; with --checkpoints or --training, further files.",
         show_default=False,
     ),
 ]
@@ -56,6 +56,14 @@ CheckpointsOption = Annotated[
         "--checkpoints",
         metavar="FILE...",
         help="Show how a model moved: two or more checkpoints, in order; nothing else is looked at.",
+    ),
+]
+TrainingOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--training",
+        metavar="FILE...",
+        help="Show a run of training, or several beside each other: Parquet files that an Inspector saved.",
     ),
 ]
 SamplesOption = Annotated[
@@ -76,6 +84,7 @@ def inspect(
     quantities: QuantitiesOption = None,
     by: ByOption = By.SPLIT,
     checkpoint: CheckpointsOption = None,
+    training: TrainingOption = None,
     samples: SamplesOption = 256,
     batch_size: BatchOption = 32,
     loss: LossOption = None,
@@ -90,10 +99,15 @@ def inspect(
     Example: gradscore inspect runs/digits/run --by correct --trust-code
 
     How a model moved: gradscore inspect --checkpoints epoch1.pt epoch2.pt epoch3.pt
+
+    How it trained: gradscore inspect --training run.parquet
     """
     console, sources = Console(), source or []
     if checkpoint is not None:
         _inspect_checkpoints(console, sources, checkpoint, out)
+        return
+    if training is not None:
+        _inspect_training(console, [training, *sources], out)
         return
     if len(sources) != 1:
         got = ", ".join(map(str, sources)) or "none"
@@ -140,6 +154,18 @@ def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out:
     _say_files(
         console, write_moves(found, out or first.parent / "inspect", name=f"{files[0].name} to {files[-1].name}")
     )
+
+
+def _inspect_training(console: Console, files: list[Path], out: Path | None) -> None:
+    from gradscore.inspect import read_record, write_training
+
+    records = [read_record(file) for file in files]
+    page = (out or files[0].parent / "inspect") / "training.html"
+    write_training(records, page)
+    for record in records:
+        prefix = f"{record.name}: " if len(records) > 1 else ""
+        say(console, *(prefix + sentence for sentence in record.findings["sentence"]))
+    say(console, f"report: {page}")
 
 
 def _print(console: Console, found: Inspection) -> None:

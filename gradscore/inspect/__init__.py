@@ -2,8 +2,9 @@
 
 In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`, one file each) says
 what is looked at, an `inspector` feeds quantities from a model, `samples` with the gradients of single samples, and
-`run` looks at the splits of a configuration, in groups of samples (`sample_groups`), and words what is not well
-(`findings`). `checkpoints` shows how a model moved; `report`, `tables` and `tensorboard` write.
+`run` looks at the splits of a configuration, in groups of samples (`sample_groups`). What is not well is found from
+`vitals`, worded by `findings`, in a saved model by an `examination` and while one trains by `health`. `checkpoints`
+shows how a model moved, `training` a run; `report`, `tables` and `tensorboard` write.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from .catalogue import QUANTITIES
 from .checkpoints import moves
+from .checks import InspectionWarning
 from .examination import examine
-from .findings import Finding
-from .inspector import InspectionWarning, Inspector
+from .finding import Finding
+from .health import HealthWarning
+from .inspector import Inspector
 from .quantities import (
     BinAdaptation,
     ExplicitCall,
@@ -46,6 +49,7 @@ from .report import InspectionFiles, write_inspection, write_moves
 from .run import Inspection, inspect_config
 from .samples import observe_samples
 from .tensorboard import to_tensorboard
+from .training import TrainingRecord, read_record, write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback
@@ -60,6 +64,7 @@ __all__ = [
     "GradHist2d",
     "GradientActivation",
     "GradientGeometry",
+    "HealthWarning",
     "Histogram",
     "Inspection",
     "InspectionFiles",
@@ -82,14 +87,17 @@ __all__ = [
     "SampleGradientQuantity",
     "Series",
     "TensorQuantity",
+    "TrainingRecord",
     "every",
     "examine",
     "inspect_config",
     "moves",
     "observe_samples",
+    "read_record",
     "to_tensorboard",
     "write_inspection",
     "write_moves",
+    "write_training",
 ]
 
 

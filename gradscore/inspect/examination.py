@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from .findings import Finding, contradicted, diagnose, said
-from .hooks import first_tensor, leaf_modules
+from .finding import Finding, said
+from .findings import contradicted, diagnose
+from .hooks import first_tensor, leaf_modules, learning_modules
 from .sample_groups import Group
 from .vitals import Vitals
 
@@ -51,7 +52,7 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
 
 def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[Vitals, dict[str, Tensor], Tensor]:
     """Figures of the layers, the summed gradients of the parameters that get one, and logits on the CPU."""
-    vitals = Vitals(model, leaf_modules(model))
+    vitals = Vitals(model, learning_modules(model))
     wanted = {name: each for name, each in model.named_parameters() if each.requires_grad}
     totals: dict[str, Tensor] = {}
     logits = []
@@ -86,7 +87,9 @@ def run_once(vitals: Vitals, images: Tensor, wanted: Sequence[Tensor]) -> tuple[
         inputs = [*wanted, *([images] if images.requires_grad else [])]
         found: Sequence[Tensor | None] = [None] * len(inputs)
         if logits.requires_grad and inputs:
-            found = torch.autograd.grad(logits, inputs, direction_of(logits.detach()), allow_unused=True)
+            found = torch.autograd.grad(
+                logits, inputs, direction_of(logits.detach()), retain_graph=True, allow_unused=True
+            )
     finally:
         vitals.active = False
     return logits.detach(), list(found[: len(wanted)])
@@ -129,14 +132,14 @@ def _replaced(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tenso
 def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
     """Layers whose outputs matter to the logits, but not by way of the graph: something in between is detached."""
     learning = {name for name, each in model.named_parameters() if each.requires_grad}
+    modules = leaf_modules(model)
     lost = [
         site
         for site, layer in vitals.layers.items()
-        if site not in vitals.behind and learning.intersection(layer.parameters)
+        if site in modules and site not in vitals.behind and learning.intersection(layer.parameters)
     ]
-    modules = leaf_modules(model)
     for site in reversed(lost):
-        if site in modules and _matters(model, modules[site], batch.images):
+        if _matters(model, modules[site], batch.images):
             sentence = (
                 f"{said(vitals, site)} is cut off: the outputs depend on it, but no gradient comes back to it; look "
                 "for detach() or no_grad() behind it"

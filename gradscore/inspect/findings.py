@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from statistics import median
@@ -11,8 +11,10 @@ from statistics import median
 import torch
 from torch import nn
 
+from .dead import ENOUGH_SAMPLES, UNDERFLOW, dead
+from .finding import Finding, said, upstream
 from .quantities.quantity import MODEL
-from .vitals import OUTPUT, LayerVitals, Vitals
+from .vitals import Vitals
 
 LOOKED_FOR = (
     "inputs, weights, outputs and gradients that are not finite",
@@ -28,25 +30,12 @@ LOOKED_FOR = (
 INPUT, LABELS = "(input)", "(labels)"
 """Stand for a layer in findings about the data."""
 
-MANY_DEAD = 0.25
-"""Share of units without a gradient from which on a layer is named.
-
-The digits model is right 93 % of the time with a fifth of the units of a layer dead, over 256 samples.
-"""
-
-ENOUGH_SAMPLES = 16
-"""Samples below which units are not called dead: some are silent for a few samples in every network."""
-
 GROWTH = 4.0
 """Gradients that grow or shrink by so many decades from the last layer to the first are named.
 
 Seen: 3.6 at most on fresh networks of torchvision, timm and transformers, which begin with a last layer of 1e-3; 7.6 on
 eight hidden layers of sigmoids, 6.5 on sixteen of ReLU as PyTorch initialises them.
 """
-
-UNDERFLOW = -30.0
-"""Gradients below so many decades, against 1 at the logits, may be followed by zeros that are none in other numbers:
-float32 ends at 1e-38, or 1e-45 with fewer digits."""
 
 LARGE_INPUT = 30.0
 """Root mean square of inputs from which on they are out of scale: 1 is usual, bytes have about 130."""
@@ -67,33 +56,6 @@ CONTRADICTED, MANY_CONTRADICTED, MOSTLY_RIGHT = 4.6, 0.1, 0.9
 """Labels whose logit is e^4.6 = 100 times less likely than that of the prediction are contradicted; share of them from
 which on labels are named, if the network is right for most of the others: one that is often wrong is not believed.
 """
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is not well.
-
-    Attributes:
-        kind: what it is, a word or three: "dead layer".
-        layer: where its cause is: a layer, a parameter, `(input)`, `(labels)` or `(model)`.
-        sentence: what it is, for a reader.
-        because: layers, and other things, that are not well because of it.
-        step: of training, at which it was seen first; None for a saved model.
-    """
-
-    kind: str
-    layer: str
-    sentence: str
-    because: tuple[str, ...] = ()
-    step: int | None = None
-
-    def __str__(self) -> str:
-        """The sentence, with what follows from it."""
-        text = self.sentence if self.step is None else f"step {self.step}: {self.sentence}"
-        if self.because:
-            shown = ", ".join(self.because[:3]) + (", ..." if len(self.because) > 3 else "")
-            text += f"; and {len(self.because)} more because of it: {shown}"
-        return f"{text}."
 
 
 def diagnose(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
@@ -156,15 +118,16 @@ def _inputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Find
 
 
 def _weights(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
-    found = []
-    for name, parameter in parameters.items():
-        bad = int((~parameter.detach().isfinite()).sum())
-        if bad:
-            owner = next((site for site, layer in vitals.layers.items() if name in layer.parameters), "")
-            where = f"{name} of {said(vitals, owner)}" if owner else name
-            sentence = f"{where} holds {bad} of {parameter.numel()} values that are NaN or infinite"
-            found.append(Finding("bad weight", name, sentence))
-    return found
+    owners = {name: site for site, layer in vitals.layers.items() for name in layer.parameters}
+    bad = [name for name, each in parameters.items() if not bool(each.detach().isfinite().all())]
+    if not bad:
+        return []
+    places = {site: place for place, site in enumerate(vitals.layers)}
+    first, *others = sorted(bad, key=lambda name: places.get(owners.get(name, ""), len(places)))
+    count = int((~parameters[first].detach().isfinite()).sum())
+    where = f"{first} of {said(vitals, owners[first])}" if first in owners else first
+    sentence = f"{where} holds {count} of {parameters[first].numel()} values that are NaN or infinite"
+    return [Finding("bad weight", first, sentence, tuple(others))]
 
 
 def _outputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
@@ -210,7 +173,7 @@ def _frozen(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Find
     learning, found = False, []
     for site, layer in vitals.layers.items():
         weights = [name for name in layer.parameters if name in sizes]
-        if learning and weights and all(name in frozen for name in weights):
+        if learning and weights and not layer.is_table and all(name in frozen for name in weights):
             found.append(site)
         learning |= any(name not in frozen for name in weights)
     if not found:
@@ -224,55 +187,9 @@ def _bad_gradients(vitals: Vitals) -> list[Finding]:
     causes = [site for site in vitals.layers if site in bad and not vitals.behind.get(site, set()) & bad]
     sentence = "the gradient at the output of {} is NaN or infinite, though it is finite behind it"
     return [
-        Finding("bad gradient", site, sentence.format(said(vitals, site)), _upstream(vitals, site, bad))
+        Finding("bad gradient", site, sentence.format(said(vitals, site)), upstream(vitals, site, bad))
         for site in causes
     ]
-
-
-def dead(vitals: Vitals) -> list[Finding]:
-    """Layers that no gradient gets through, and layers with many units that none reaches."""
-    layers = vitals.layers
-    silent = {site for site, layer in layers.items() if layer.is_silent}
-    found = []
-    for site in silent_causes(vitals):
-        units = layers[site].width
-        what = f"no gradient reaches any of its {units} units" if units else "no gradient reaches its outputs"
-        follows = _upstream(vitals, site, silent)
-        found.append(Finding("dead layer", site, f"{said(vitals, site)} is dead: {what}", follows))
-    if vitals.samples_ever < ENOUGH_SAMPLES or vitals.is_fresh:
-        return found
-    shares = {site: _share(layer) for site, layer in layers.items() if site not in silent}
-    for site, share in shares.items():
-        later = [shares.get(each, 0.0) for each in vitals.behind.get(site, set())]
-        if share >= MANY_DEAD and all(other < share for other in later):
-            few, units = layers[site].dead_units, layers[site].width
-            follows = tuple(_same_units(vitals, site, shares))
-            sentence = f"{said(vitals, site)} is partly dead: {few} of {units} units get no gradient from any sample"
-            found.append(Finding("dead units", site, sentence, follows))
-    return found
-
-
-def silent_causes(vitals: Vitals) -> list[str]:
-    """Layers without a gradient at their output though there is one behind them, the last one first."""
-    layers = vitals.layers
-
-    def reaches(site: str) -> bool:
-        return site == OUTPUT or layers[site].slope > UNDERFLOW
-
-    causes = [site for site in layers if layers[site].is_silent and any(map(reaches, vitals.behind.get(site, ())))]
-    return causes[::-1]
-
-
-def _share(layer: LayerVitals) -> float:
-    return layer.dead_units / layer.width if layer.width else 0.0
-
-
-def _same_units(vitals: Vitals, site: str, shares: Mapping[str, float]) -> Iterator[str]:
-    """Layers right before a partly dead one whose units are dead with it: what batch norm is given, say."""
-    for before in vitals.layers:
-        if site in vitals.behind.get(before, set()) and shares.get(before, 0.0) >= MANY_DEAD:
-            yield before
-            yield from _same_units(vitals, before, shares)
 
 
 def _growth(vitals: Vitals) -> list[Finding]:
@@ -328,22 +245,7 @@ def _certain(vitals: Vitals) -> list[Finding]:
     return [Finding("saturated", MODEL, sentence)]
 
 
-def _upstream(vitals: Vitals, cause: str, among: set[str]) -> tuple[str, ...]:
-    """Which of some layers lie before a layer, with nothing but such layers between."""
-    found = {cause}
-    for site in reversed(vitals.layers):
-        if site in among and vitals.behind.get(site, set()) & found:
-            found.add(site)
-    return tuple(site for site in vitals.layers if site in found and site != cause)
-
-
 def _short(finding: Finding) -> str:
     return {"constant output": "the same outputs for every sample", "saturated": "a loss at its floor"}.get(
         finding.kind, f"{finding.kind} at {finding.layer}"
     )
-
-
-def said(vitals: Vitals, site: str) -> str:
-    """A layer with its type and its position."""
-    layer = vitals.layers[site]
-    return f"{site} ({layer.kind}, layer {layer.place} of {len(vitals.layers)})"

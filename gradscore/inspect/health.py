@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from .findings import Finding, diagnose
+from .finding import Finding
+from .findings import diagnose
 from .quantities.quantity import Schedule
 from .vitals import Vitals
 
@@ -46,7 +47,7 @@ class Health:
         self._parameters, self._schedule = parameters, schedule
         self._vitals = Vitals(model, layers)
         self._suspected: set[tuple[str, str]] = set()
-        self._step = -1
+        self._step, self._looks = -1, False
 
     def attach(self, stack: ExitStack) -> None:
         """Registers hooks, which the stack removes."""
@@ -57,13 +58,14 @@ class Health:
         self.conclude()
         if self._schedule(step):
             self._vitals.forget()
-            self._vitals.active, self._step = True, step
+            self._vitals.active = self._looks = True
+            self._step = step
 
     def conclude(self) -> None:
         """Ends a look: what it shows is remembered and, where it is new, said in a `HealthWarning`."""
-        if not self._vitals.active:
+        if not self._looks:
             return
-        self._vitals.active = False
+        self._vitals.active = self._looks = False
         if not self._vitals.samples:
             return
         seen = diagnose(self._vitals, self._parameters)
@@ -75,11 +77,6 @@ class Health:
                 warnings.warn(str(self.found[-1]), HealthWarning, stacklevel=2)
         self._suspected = {(each.kind, each.layer) for each in seen}
 
-    def pause(self) -> bool:
-        """Looks at nothing until `go_on`; returns what that wants to know."""
-        active, self._vitals.active = self._vitals.active, False
-        return active
-
-    def go_on(self, active: bool) -> None:
-        """Ends a pause."""
-        self._vitals.active = active
+    def pause(self, paused: bool) -> None:
+        """Looks at nothing from here on, or goes on with the look at this step."""
+        self._vitals.active = self._looks and not paused

@@ -78,6 +78,15 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     return {name or MODEL: module for name, module in model.named_modules() if next(module.children(), None) is None}
 
 
+def learning_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules without submodules, and others with parameters of their own, by name, in the order of the model."""
+    return {
+        name or MODEL: module
+        for name, module in model.named_modules()
+        if next(module.children(), None) is None or next(module.parameters(recurse=False), None) is not None
+    }
+
+
 def first_tensor(output: object) -> Tensor | None:
     """The output, or the first tensor in a tuple, list or dictionary of outputs."""
     if isinstance(output, Tensor):

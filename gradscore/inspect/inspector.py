@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from fnmatch import fnmatchcase
+from dataclasses import astuple
+from pathlib import Path
+from time import monotonic
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, EngineError
+from ..errors import ConfigError
 from ..gradients import Engine
-from .hooks import leaf_modules
+from .checks import check_losses, chosen, warn_of_nothing
+from .finding import Finding
+from .health import Health
+from .hooks import leaf_modules, learning_modules
 from .quantities.quantity import (
+    MODEL,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
     Quantity,
-    Row,
     SampleGradientQuantity,
+    Schedule,
     TensorQuantity,
 )
 from .rows import Entry, model_order, ordered_rows
 from .samples import observe_samples, observe_training
+from .training import Logbook, TrainingLoop, TrainingRecord, write_training
+from .training.logbook import LOSS, RATE
 from .watcher import Watcher
 
-Named = TypeVar("Named")
-
 COLUMNS = ["epoch", "quantity", "measure", "layer", "statistic", "value"]
-
-
-class InspectionWarning(UserWarning):
-    """Something that was asked for is not seen."""
 
 
 EpochCallback = Callable[["Inspector"], None]
@@ -58,6 +59,9 @@ class Inspector:
         layers: shell patterns on the names of layers: of modules without submodules.
         parameters: shell patterns on the names of parameters.
         on_epoch: called by `tick_epoch`, for writing things elsewhere.
+        optimizer: whose learning rates are kept for `report`.
+        health: the steps at which `findings` are looked for; none by default.
+        name: of the run, for `report`.
 
     Attributes:
         epoch: number of the epoch, counted from 0.
@@ -84,17 +88,25 @@ class Inspector:
         layers: Sequence[str] = ("*",),
         parameters: Sequence[str] = ("*",),
         on_epoch: Sequence[EpochCallback] = (),
+        optimizer: torch.optim.Optimizer | None = None,
+        health: Schedule | None = None,
+        name: str = "run",
     ) -> None:
         names = [quantity.name for quantity in quantities]
         if len(set(names)) < len(names):
             raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
         self.model, self.quantities, self.on_epoch = model, list(quantities), list(on_epoch)
-        self.layers = _chosen(leaf_modules(model), layers, "layer")
-        self.parameters = _chosen(dict(model.named_parameters()), parameters, "parameter")
-        self.epoch = 0
+        self.layers = chosen(leaf_modules(model), layers, "layer")
+        self.parameters = chosen(dict(model.named_parameters()), parameters, "parameter")
+        self.epoch, self.name, self.optimizer = 0, name, optimizer
         self.history: list[Entry] = []
         self._engine: Engine | None = None
-        self._watcher = Watcher(model, self.layers, self.parameters, self.quantities, begin=self._begin)
+        self._loop, self._logbook = TrainingLoop(), Logbook()
+        self._health = None if health is None else Health(model, learning_modules(model), self.parameters, health)
+        self._report: tuple[Path, float, float] | None = None
+        self._watcher = Watcher(
+            model, self.layers, self.parameters, self.quantities, begin=self._begin, health=self._health
+        )
         self._saw_samples = self._samples_were_due = False
 
     @property
@@ -131,6 +143,12 @@ class Inspector:
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
         self._watcher.step += 1
+        for quantity in (*self.quantities, self._loop):
+            quantity.step = self.step
+        if self._health is not None:
+            self._health.start_step(self.step)
+        self._push_rates()
+        self._write_report_if_due()
         self._samples_were_due |= bool(self._due())
         self._watcher.watch_parameters()
         self.begin_pass()
@@ -151,7 +169,8 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed, or losses of another shape.
         """
-        _check_losses(losses)
+        check_losses(losses)
+        self._loop.record(LOSS, MODEL, losses.detach().mean())
         self._saw_samples = True
         due = self._due()
         if due:
@@ -172,7 +191,8 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed, losses of another shape, or a weight of zero.
         """
-        _check_losses(losses)
+        check_losses(losses)
+        self._loop.record(LOSS, MODEL, losses.detach().mean())
         self._saw_samples = True
         weight = 1 / len(losses) if weight is None else weight
         due = self._due()
@@ -197,6 +217,55 @@ class Inspector:
                 for name, parameter in self.parameters.items():
                     quantity.observe(name, parameter)
 
+    def push(self, **figures: float) -> None:
+        """Keeps figures of this step for `report`, the loss above all: `push(loss=loss.item())`.
+
+        `backward` and `observe_losses` push the mean of the losses themselves; underscores in names become spaces.
+        """
+        for name, value in figures.items():
+            self._loop.push_running(name.replace("_", " "), value)
+
+    def findings(self) -> list[Finding]:
+        """What was not well at the steps that `health` names, each cause once, with the step it was seen at first.
+
+        Raises:
+            ConfigError: no step was to be looked at.
+        """
+        if self._health is None:
+            raise ConfigError("findings are looked for where Inspector is given health=every(50), say")
+        self._health.conclude()
+        return list(self._health.found)
+
+    def record(self) -> TrainingRecord:
+        """Everything that was seen of the run until now, as tables."""
+        found = [] if self._health is None else self._health.found
+        layers = [*self.layers, *self.parameters]
+        return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
+
+    def save(self, path: Path | str) -> None:
+        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows."""
+        self.record().save(path)
+
+    def report(self, path: Path | str, *, images: bool = True) -> None:
+        """Writes a page that shows the run until now, and beside it the Parquet file of the same name.
+
+        Args:
+            path: the page.
+            images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
+
+        Raises:
+            MissingExtraError: the extra `report` is not installed.
+        """
+        record = self.record()
+        record.save(Path(path).with_suffix(".parquet"))
+        write_training([record], Path(path), images=images)
+
+    def report_every(self, path: Path | str, *, minutes: float) -> None:
+        """Writes the page of `report` anew during training, without images, at the first step after so many minutes."""
+        if not minutes > 0:
+            raise ConfigError(f"minutes between reports must be above 0, got {minutes}")
+        self._report = Path(path), 60 * minutes, monotonic()
+
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.
 
@@ -213,6 +282,7 @@ class Inspector:
             for row in ordered_rows(quantity.summary(), place)
         ]
         self.history += found
+        self._logbook.end_epoch(self.epoch, self.step, self.quantities)
         for callback in self.on_epoch:
             callback(self)
         for quantity in self.quantities:
@@ -222,7 +292,7 @@ class Inspector:
 
     def table(self) -> pd.DataFrame:
         """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
-        rows = [(entry.epoch, entry.quantity, *_fields(entry.row)) for entry in self.history]
+        rows = [(each.epoch, each.quantity, *astuple(each.row)) for each in self.history]
         return pd.DataFrame(rows, columns=COLUMNS)
 
     def paused(self) -> AbstractContextManager[None]:
@@ -237,13 +307,30 @@ class Inspector:
         """
         return self._with_pause(True)
 
+    def _push_rates(self) -> None:
+        for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
+            self._loop.push_running(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
+
+    def _write_report_if_due(self) -> None:
+        if self._report is not None:
+            path, seconds, last = self._report
+            if monotonic() - last >= seconds:
+                self.report(path, images=False)
+                self._report = path, seconds, monotonic()
+
     @contextmanager
     def _with_pause(self, paused: bool) -> Iterator[None]:
-        before, self._watcher.paused = self._watcher.paused, paused
+        before = self._watcher.paused
+        self._pause(paused)
         try:
             yield
         finally:
-            self._watcher.paused = before
+            self._pause(before)
+
+    def _pause(self, paused: bool) -> None:
+        self._watcher.paused = paused
+        if self._health is not None:
+            self._health.pause(paused)
 
     def _due(self) -> list[SampleGradientQuantity]:
         return [quantity for quantity in self._of(SampleGradientQuantity) if self._watcher.is_due(quantity)]
@@ -266,7 +353,7 @@ class Inspector:
     def _warn_of_nothing(self) -> None:
         """Says which quantities had nothing to look at in an epoch, and why."""
         if self._samples_were_due and not self._saw_samples:
-            _warn(
+            warn_of_nothing(
                 self._of(SampleGradientQuantity),
                 "gradients of single samples need inspector.backward(losses), or inspector.observe_losses(losses) "
                 "before a backward pass of your own",
@@ -274,31 +361,8 @@ class Inspector:
         hooks = [*self._of(OutputQuantity), *self._of(OutputGradientQuantity)]
         hooks += [quantity for quantity in self._of(TensorQuantity) if quantity.source == "gradient"]
         if hooks and self._watcher.is_attached and not self._watcher.saw:
-            _warn(
+            warn_of_nothing(
                 hooks,
                 "no layer of the watched model was run; train that very model, and as it was before torch.compile",
             )
         self._saw_samples = self._samples_were_due = self._watcher.saw = False
-
-
-def _warn(quantities: Sequence[Quantity], why: str) -> None:
-    names = ", ".join(quantity.name for quantity in quantities)
-    warnings.warn(f"{names}: nothing was seen in this epoch, because {why}", InspectionWarning, stacklevel=4)
-
-
-def _check_losses(losses: Tensor) -> None:
-    if losses.dim() != 1 or not len(losses):
-        raise EngineError(
-            f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
-        )
-
-
-def _chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:
-    for pattern in patterns:
-        if named and not any(fnmatchcase(name, pattern) for name in named):
-            raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")
-    return {name: each for name, each in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
-
-
-def _fields(row: Row) -> tuple[str, str, str, float]:
-    return row.measure, row.layer, row.statistic, row.value

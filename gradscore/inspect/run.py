@@ -20,7 +20,8 @@ from ..models import build_model
 from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
 from .examination import examine
-from .findings import LOOKED_FOR, Finding
+from .finding import Finding
+from .findings import LOOKED_FOR
 from .inspector import Inspector
 from .quantities.mean_gsnr import MeanGSNR
 from .quantities.quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
@@ -213,7 +214,7 @@ class _Task:
             gradient = self.loss(logits.detach())
             wanted = [parameter for parameter in inspector.parameters.values() if parameter.requires_grad]
             at_logits = (gradient.direction * gradient.scale.unsqueeze(1)).to(logits.dtype)
-            torch.autograd.grad(logits, wanted, at_logits, allow_unused=True)
+            torch.autograd.grad(logits, wanted, at_logits, retain_graph=True, allow_unused=True)
 
     def observe_samples(self, logits: Tensor, quantities: Sequence[SampleGradientQuantity]) -> None:
         gradient = self.loss(logits.detach())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf, log10, nan, sqrt
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +13,8 @@ from torch.autograd.graph import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .hooks import Calls, Hook, first_tensor, in_backward, watch_gradient
+from .layer_vitals import LayerVitals, known, note_statistics, note_units, of_module, unit_axis
 from .quantities.geometry import precise_norm
-from .quantities.quantity import MODEL
 
 OUTPUT = ""
 """Stands for the outputs of the model among the layers behind a layer."""
@@ -26,120 +24,12 @@ SAME = 1e-5
 rounding of float32."""
 
 
-FAR_UNITS = 5.0
-"""A silent unit is dead if its mean output is this many times as far from zero as that of the median active unit, both
-in standard deviations."""
-
-
-@dataclass
-class UnitMoments:
-    """Mean and spread of the outputs of units, in float64.
-
-    Attributes:
-        count: values of each unit.
-        mean: (units,).
-        squares: (units,) sums of squared deviations.
-    """
-
-    count: int
-    mean: Tensor
-    squares: Tensor
-
-    @property
-    def deviation(self) -> Tensor:
-        """Standard deviations, (units,)."""
-        return (self.squares / self.count).sqrt()
-
-    @classmethod
-    def of(cls, values: Tensor, axis: int) -> UnitMoments:
-        """Moments of a batch, units on one axis."""
-        rows = values.movedim(axis, 0).flatten(1)
-        variance, mean = torch.var_mean(rows, dim=1, correction=0)
-        return cls(rows.shape[1], mean.double().cpu(), variance.double().cpu() * rows.shape[1])
-
-    def merged(self, other: UnitMoments) -> UnitMoments:
-        """Moments of both; see `aggregate.Running` for the source."""
-        total = self.count + other.count
-        difference = other.mean - self.mean
-        squares = self.squares + other.squares + difference.square() * (self.count * other.count / total)
-        return UnitMoments(total, self.mean + difference * (other.count / total), squares)
-
-
-@dataclass
-class LayerVitals:
-    """A call of a layer.
-
-    Attributes:
-        kind: class of the layer.
-        place: number of the call in the first pass, counted from 1.
-        parameters: full names of the parameters that are its own.
-        widths: sizes of the first axis of those parameters.
-        is_convolution: whether units lie on the second axis before the last.
-        broke: batches whose outputs are not finite though the inputs are.
-        largest: magnitude of the outputs.
-        differs: whether two samples had different outputs.
-        slopes: log10 of the root mean square over samples of the norm of the gradient at the output, by batch.
-        bad_slopes: batches whose gradient at the output is not finite.
-        reached: which units a gradient reached; None where units cannot be told.
-        outputs: moments of the outputs of every unit, over samples and positions.
-        shift: how far the means of a batch lie from running ones, in running standard deviations: median over channels,
-            least over batches; NaN for anything but batch norm with running statistics.
-        spread: the same for the log10 of the ratio of variances, by magnitude.
-    """
-
-    kind: str
-    place: int
-    parameters: tuple[str, ...]
-    widths: tuple[int, ...]
-    is_convolution: bool
-    broke: int = 0
-    largest: float = 0.0
-    differs: bool = False
-    slopes: list[float] = field(default_factory=list)
-    bad_slopes: int = 0
-    reached: Tensor | None = None
-    outputs: UnitMoments | None = None
-    shift: float = nan
-    spread: float = nan
-    first: Tensor | None = None
-
-    @property
-    def slope(self) -> float:
-        """Mean of `slopes` that are finite; -inf if all gradients were zero, NaN without any."""
-        finite = [slope for slope in self.slopes if slope > -inf]
-        return sum(finite) / len(finite) if finite else -inf if self.slopes else nan
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether gradients were there, and all of them zero."""
-        return self.slope == -inf
-
-    @property
-    def width(self) -> int:
-        """Units; 0 where they cannot be told."""
-        return 0 if self.reached is None else len(self.reached)
-
-    @property
-    def dead_units(self) -> int:
-        """Units that no gradient reached, and whose outputs stay on one side much more than those of the others.
-
-        In networks whose outputs hardly differ between samples, as fresh deep ones, half of the units are silent for
-        all of them, and none is dead.
-        """
-        if self.reached is None or self.outputs is None or len(self.outputs.mean) != len(self.reached):
-            return 0
-        distance = self.outputs.mean.abs() / self.outputs.deviation.clamp_(min=torch.finfo(torch.float64).tiny)
-        if not bool(self.reached.any()):
-            return len(self.reached)
-        return int((~self.reached & (distance > FAR_UNITS * distance[self.reached].median())).sum())
-
-
 class Vitals:
     """Gathers `LayerVitals` from hooks, as long as it is active.
 
     Args:
         model: what is watched.
-        layers: modules without submodules, by name.
+        layers: by name, see `learning_modules`.
 
     Attributes:
         layers: by call, in the order of the first pass.
@@ -162,6 +52,7 @@ class Vitals:
         self.margins: list[float] = []
         self.is_fresh = False
         self.active = False
+        self._runs = False
         self._calls = Calls()
         self._nodes: dict[Node, str] = {}
         self._batch = 0
@@ -184,7 +75,8 @@ class Vitals:
 
     def _before(self, module: nn.Module, inputs: object) -> None:
         del module
-        if not self.active or in_backward():
+        self._runs = self.active and torch.is_grad_enabled()
+        if not self._runs or in_backward():
             return
         self._calls.restart()
         self._nodes = {}
@@ -198,15 +90,15 @@ class Vitals:
             fine = tensor.detach().reshape(self._batch, -1).isfinite().all(1)
             self.bad_inputs += int((~fine).sum())
             if bool(fine.all()):
-                self.inputs = min(self.inputs, float(precise_norm(tensor.detach())) / sqrt(tensor.numel()), key=_known)
+                self.inputs = min(self.inputs, float(precise_norm(tensor.detach())) / sqrt(tensor.numel()), key=known)
 
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
         tensor = first_tensor(output)
-        if not self.active or tensor is None or in_backward() or not tensor.is_floating_point() or not tensor.numel():
+        if not self._looks() or tensor is None or not tensor.is_floating_point() or not tensor.numel():
             return
         site = self._calls.site(name)
         if site not in self.layers:
-            self.layers[site] = _of_module(name, module, len(self.layers) + 1)
+            self.layers[site] = of_module(name, module, len(self.layers) + 1)
         layer = self.layers[site]
         given = first_tensor(inputs)
         values = tensor.detach()
@@ -216,12 +108,12 @@ class Vitals:
         else:
             layer.largest = max(layer.largest, largest)
             self._compare(layer, values, largest)
-            _note_units(layer, values)
+            note_units(layer, values)
         if isinstance(module, _BatchNorm) and given is not None:
             self.is_fresh |= (
                 not module.training and module.num_batches_tracked is not None and not int(module.num_batches_tracked)
             )
-            _note_statistics(layer, module, given.detach())
+            note_statistics(layer, module, given.detach())
         if tensor.requires_grad and tensor.grad_fn is not None and tensor.grad_fn not in self._nodes:
             self._nodes[tensor.grad_fn] = site
             if tensor._base is not None and tensor._base.grad_fn is not None:
@@ -234,7 +126,7 @@ class Vitals:
     def _after(self, module: nn.Module, inputs: object, output: object) -> None:
         del module, inputs
         tensor = first_tensor(output)
-        if not self.active or tensor is None or in_backward():
+        if not self._looks() or tensor is None:
             return
         if tensor.grad_fn is not None:
             for site, others in layers_behind(tensor.grad_fn, self._nodes).items():
@@ -243,6 +135,10 @@ class Vitals:
         if tensor.dim() == 2 and tensor.shape[1] > 1 and tensor.is_floating_point():
             top = tensor.detach().double().topk(2, dim=1).values
             self.margins += (top[:, 0] - top[:, 1]).tolist()
+
+    def _looks(self) -> bool:
+        """Whether this is a pass that gradients come back through, and the first time that it is computed."""
+        return self.active and self._runs and not in_backward()
 
     def _compare(self, layer: LayerVitals, values: Tensor, largest: float) -> None:
         """Notes whether samples differ in the output of a layer."""
@@ -261,56 +157,10 @@ class Vitals:
             layer.bad_slopes += 1
             return
         layer.slopes.append(log10(norm) if norm else -inf)
-        axis = _unit_axis(layer, gradient)
+        axis = unit_axis(layer, gradient)
         if axis is not None:
             reached = (gradient.detach() != 0).movedim(axis, 0).flatten(1).any(1).cpu()
             layer.reached = reached if layer.reached is None else layer.reached | reached
-
-
-def _known(value: float) -> float:
-    """For `min`: what is not known yet is larger than anything."""
-    return inf if value != value else value
-
-
-def _of_module(name: str, module: nn.Module, place: int) -> LayerVitals:
-    prefix = "" if name == MODEL else f"{name}."
-    own = dict(module.named_parameters(recurse=False))
-    transposed = isinstance(module, nn.modules.conv._ConvTransposeNd)
-    widths = tuple(
-        each.shape[1] * int(getattr(module, "groups", 1)) if transposed and each.dim() > 1 else each.shape[0]
-        for each in own.values()
-        if each.dim()
-    )
-    channels = isinstance(module, nn.modules.conv._ConvNd | _BatchNorm | nn.GroupNorm)
-    return LayerVitals(type(module).__name__, place, tuple(prefix + each for each in own), widths, channels)
-
-
-def _note_units(layer: LayerVitals, values: Tensor) -> None:
-    axis = _unit_axis(layer, values)
-    if axis is not None:
-        moments = UnitMoments.of(values, axis)
-        layer.outputs = moments if layer.outputs is None else layer.outputs.merged(moments)
-
-
-def _unit_axis(layer: LayerVitals, values: Tensor) -> int | None:
-    """The axis of units: the one that is as wide as the parameters of the layer."""
-    if values.dim() < 2:
-        return None
-    axes = (1, -1) if layer.is_convolution else (-1, 1)
-    return next((axis for axis in axes if layer.widths and values.shape[axis] == layer.widths[-1]), None)
-
-
-def _note_statistics(layer: LayerVitals, module: Any, given: Tensor) -> None:
-    """How far a batch is from the running statistics of a batch norm that has been trained and is in eval mode."""
-    tracked = module.num_batches_tracked
-    if module.training or module.running_mean is None or tracked is None or not int(tracked) or given.dim() < 2:
-        return
-    channels = given.double().transpose(0, 1).flatten(1)
-    variance = module.running_var.double() + module.eps
-    shift = ((channels.mean(1) - module.running_mean) / variance.sqrt()).abs().median()
-    spread = ((channels.var(1, correction=0) + module.eps) / variance).log10().median().abs()
-    layer.shift = min(layer.shift, float(shift), key=_known)
-    layer.spread = min(layer.spread, float(spread), key=_known)
 
 
 def layers_behind(outputs: Node, nodes: Mapping[Node, str]) -> dict[str, set[str]]:

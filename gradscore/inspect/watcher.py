@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
+from .health import Health
 from .hooks import Calls, Hook, first_tensor, hooked, in_backward, refuse_compiled, watch_gradient
 from .quantities.quantity import OutputGradientQuantity, OutputQuantity, Quantity, TensorQuantity
 
@@ -24,6 +25,7 @@ class Watcher:
         parameters: the watched parameters by name.
         quantities: what is fed.
         begin: called before every forward pass of the model, told whether it begins a step.
+        health: has hooks of its own.
 
     Attributes:
         step: the number that schedules are asked about.
@@ -39,9 +41,10 @@ class Watcher:
         quantities: Sequence[Quantity],
         *,
         begin: Callable[[bool], None],
+        health: Health | None = None,
     ) -> None:
         self.model, self.layers, self.parameters, self.quantities = model, layers, parameters, quantities
-        self.begin = begin
+        self.begin, self.health = begin, health
         self.step, self.paused, self.saw = -1, False, False
         self._stack: ExitStack | None = None
         self._hooked: set[str] = set()
@@ -64,6 +67,8 @@ class Watcher:
         refuse_compiled(self.model)
         with ExitStack() as stack:
             stack.callback(self.model.register_forward_pre_hook(Hook(partial(self._before, count_steps))).remove)
+            if self.health is not None:
+                self.health.attach(stack)
             for name, module in self.layers.items():
                 if self.of(OutputQuantity, module) or self.of(OutputGradientQuantity, module):
                     stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
