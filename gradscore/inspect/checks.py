@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import ConfigError, EngineError
-from .quantities.quantity import Quantity
+from .hooks import leaf_modules, modules_to_depth
+from .quantities.quantity import MODEL, Quantity
 
 Named = TypeVar("Named")
 
@@ -31,6 +32,22 @@ def check_losses(losses: Tensor) -> None:
         raise EngineError(
             f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
         )
+
+
+def chosen_layers(model: nn.Module, patterns: Sequence[str], depth: int | None) -> dict[str, nn.Module]:
+    """The layers that are watched, by name in the order of the model; see `Inspector`.
+
+    Raises:
+        ConfigError: a pattern that matches nothing, or a depth below 1.
+    """
+    if depth is not None and depth < 1:
+        raise ConfigError(f"depth counts levels below the model, from 1; got {depth}")
+    layers = leaf_modules(model) if depth is None else modules_to_depth(model, depth) or leaf_modules(model)
+    modules = dict(model.named_modules())
+    named = [name for name in patterns if name in modules and name not in layers and name]
+    wanted = [pattern for pattern in patterns if pattern not in named]
+    found = chosen(layers, wanted, "layer")
+    return {name or MODEL: each for name, each in modules.items() if name in named or (name or MODEL) in found}
 
 
 def chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:

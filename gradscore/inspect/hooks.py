@@ -48,8 +48,13 @@ class Calls:
 
     def site(self, layer: str) -> str:
         """The name of the next call of a layer: that of the layer for the first one, `relu#2` for the second."""
+        name = self.next_site(layer)
         self._counts[layer] += 1
-        number = self._counts[layer]
+        return name
+
+    def next_site(self, layer: str) -> str:
+        """The name that `site` will give to the next call of a layer."""
+        number = self._counts[layer] + 1
         return layer if number == 1 else f"{layer}{CALL}{number}"
 
     def __contains__(self, layer: object) -> bool:
@@ -76,6 +81,26 @@ def in_backward() -> bool:
 def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The modules without submodules by name, in the order of the model; a model that has none is its own layer."""
     return {name or MODEL: module for name, module in model.named_modules() if next(module.children(), None) is None}
+
+
+def modules_to_depth(model: nn.Module, depth: int) -> dict[str, nn.Module]:
+    """The modules so many levels below a model, and those without submodules above that, by name.
+
+    Lists and dictionaries of modules, which are not called, make no level.
+
+    Example:
+        >>> list(modules_to_depth(nn.Sequential(nn.Sequential(nn.ReLU(), nn.ReLU()), nn.Flatten()), 1))
+        ['0', '1']
+    """
+    found: dict[str, nn.Module] = {}
+    for name, child in model.named_children():
+        is_list = isinstance(child, nn.ModuleList | nn.ModuleDict)
+        if is_list or (depth > 1 and next(child.children(), None) is not None):
+            below = modules_to_depth(child, depth if is_list else depth - 1)
+            found |= {f"{name}.{each}": module for each, module in below.items()}
+        else:
+            found[name] = child
+    return found
 
 
 def learning_modules(model: nn.Module) -> dict[str, nn.Module]:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..gradients import Engine
-from .checks import check_losses, chosen, warn_of_nothing
+from .checks import check_losses, chosen, chosen_layers, warn_of_nothing
 from .finding import Finding
 from .health import Health
-from .hooks import leaf_modules, learning_modules
+from .hooks import learning_modules
 from .quantities.quantity import (
     MODEL,
     ModuleQuantity,
@@ -30,6 +30,7 @@ from .quantities.quantity import (
     Schedule,
     TensorQuantity,
 )
+from .ranks import merge_ranks
 from .rows import Entry, model_order, ordered_rows
 from .samples import observe_samples, observe_training
 from .training import Logbook, TrainingLoop, TrainingRecord, write_training
@@ -56,7 +57,10 @@ class Inspector:
     Args:
         model: what is watched.
         quantities: what is fed.
-        layers: shell patterns on the names of layers: of modules without submodules.
+        layers: shell patterns on the names of layers, which are modules without submodules; and whole names of others,
+            of blocks and of attention for example.
+        depth: take the modules so many levels below the model as its layers, blocks for example; modules without
+            submodules above that level stay layers.
         parameters: shell patterns on the names of parameters.
         on_epoch: called by `tick_epoch`, for writing things elsewhere.
         optimizer: whose learning rates are kept for `report`.
@@ -86,6 +90,7 @@ class Inspector:
         quantities: Sequence[Quantity],
         *,
         layers: Sequence[str] = ("*",),
+        depth: int | None = None,
         parameters: Sequence[str] = ("*",),
         on_epoch: Sequence[EpochCallback] = (),
         optimizer: torch.optim.Optimizer | None = None,
@@ -96,7 +101,9 @@ class Inspector:
         if len(set(names)) < len(names):
             raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
         self.model, self.quantities, self.on_epoch = model, list(quantities), list(on_epoch)
-        self.layers = chosen(leaf_modules(model), layers, "layer")
+        self.layers = chosen_layers(model, layers, depth)
+        # Attention, say, has parameters of its own and a layer within.
+        self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
         self.parameters = chosen(dict(model.named_parameters()), parameters, "parameter")
         self.epoch, self.name, self.optimizer = 0, name, optimizer
         self.history: list[Entry] = []
@@ -142,6 +149,7 @@ class Inspector:
 
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
+        self.finish_step()
         self._watcher.step += 1
         for quantity in (*self.quantities, self._loop):
             quantity.step = self.step
@@ -153,6 +161,11 @@ class Inspector:
         self._watcher.watch_parameters()
         self.begin_pass()
         self.observe_parameters()
+
+    def finish_step(self) -> None:
+        """Ends a step; the next one does, too, and `tick_epoch`."""
+        for quantity in self._of(TensorQuantity):
+            quantity.finish()
 
     def begin_pass(self) -> None:
         """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too."""
@@ -205,7 +218,7 @@ class Inspector:
 
     def observe_modules(self) -> None:
         """Feeds the quantities that look at modules; `tick_epoch` does, too."""
-        for name, module in self.layers.items():
+        for name, module in {**self.layers, **self._owners}.items():
             for quantity in self._of(ModuleQuantity, module):
                 quantity.observe(name, module)
 
@@ -216,6 +229,7 @@ class Inspector:
             if due and quantity.is_news(self.parameters):
                 for name, parameter in self.parameters.items():
                     quantity.observe(name, parameter)
+                quantity.finish()
 
     def push(self, **figures: float) -> None:
         """Keeps figures of this step for `report`, the loss above all: `push(loss=loss.item())`.
@@ -269,12 +283,16 @@ class Inspector:
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.
 
+        Where `torch.distributed` is at work, every process has to call it; quantities then hold what all of them saw.
+
         Returns:
             The figures, measure by measure, layers in the order of the model.
         """
         self._warn_of_nothing()
+        self.finish_step()
         self.observe_parameters()
         self.observe_modules()
+        merge_ranks(self.quantities)
         place = model_order([*self.layers, *self.parameters])
         found = [
             Entry(self.epoch, quantity.name, row)

@@ -175,6 +175,7 @@ def inspect_groups(
                     done += len(batch)
                     if progress is not None:
                         progress(name, done, total)
+                inspector.finish_step()
                 inspector.observe_modules()
         batches = [
             Group(part.images.to(device), part.labels) for each in samples.values() for part in each.parts(batch_size)

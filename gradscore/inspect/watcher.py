@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .health import Health
 from .hooks import Calls, Hook, first_tensor, hooked, in_backward, refuse_compiled, watch_gradient
-from .quantities.quantity import OutputGradientQuantity, OutputQuantity, Quantity, TensorQuantity
+from .quantities.quantity import (
+    InputGradientQuantity,
+    InputQuantity,
+    OutputGradientQuantity,
+    OutputQuantity,
+    Quantity,
+    TensorQuantity,
+)
 
 
 class Watcher:
@@ -48,7 +55,7 @@ class Watcher:
         self.step, self.paused, self.saw = -1, False, False
         self._stack: ExitStack | None = None
         self._hooked: set[str] = set()
-        self._calls, self._recalls = Calls(), Calls()
+        self._inputs, self._calls, self._recalls = Calls(), Calls(), Calls()
         self._with_gradients: set[str] = set()
 
     @property
@@ -70,6 +77,9 @@ class Watcher:
             if self.health is not None:
                 self.health.attach(stack)
             for name, module in self.layers.items():
+                if self.of(InputQuantity, module) or self.of(InputGradientQuantity, module):
+                    stack.callback(module.register_forward_pre_hook(Hook(partial(self._before_layer, name))).remove)
+                    stack.callback(module.register_forward_hook(Hook(partial(self._count_call, name))).remove)
                 if self.of(OutputQuantity, module) or self.of(OutputGradientQuantity, module):
                     stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
             self._stack = stack.pop_all()
@@ -92,8 +102,8 @@ class Watcher:
 
     def begin_pass(self) -> None:
         """The next call of every layer is its first one."""
-        self._calls.restart()
-        self._recalls.restart()
+        for calls in (self._inputs, self._calls, self._recalls):
+            calls.restart()
         self._with_gradients.clear()
 
     def of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
@@ -113,6 +123,24 @@ class Watcher:
         if not self.paused and not in_backward():
             self.begin(count_steps and torch.is_grad_enabled())
 
+    def _before_layer(self, name: str, module: nn.Module, inputs: object) -> None:
+        given = first_tensor(inputs)
+        if self.paused or given is None or in_backward() or not torch.is_grad_enabled():
+            return
+        self.saw = True
+        site = self._inputs.next_site(name)
+        for quantity in self.of(InputQuantity, module):
+            if self.is_due(quantity):
+                quantity.observe(site, module, given)
+        gradients = [quantity for quantity in self.of(InputGradientQuantity, module) if self.is_due(quantity)]
+        if gradients and given.requires_grad:
+            watch_gradient(given, partial(self._after_tensor_gradient, site, module, gradients))
+
+    def _count_call(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
+        del module, inputs, output
+        if not self.paused and not in_backward() and torch.is_grad_enabled():
+            self._inputs.site(name)
+
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
         del inputs
         tensor = first_tensor(output)
@@ -131,10 +159,14 @@ class Watcher:
                 quantity.observe(site, module, tensor)
         gradients = [quantity for quantity in self.of(OutputGradientQuantity, module) if self.is_due(quantity)]
         if gradients and tensor.requires_grad:
-            watch_gradient(tensor, partial(self._after_output_gradient, site, module, gradients))
+            watch_gradient(tensor, partial(self._after_tensor_gradient, site, module, gradients))
 
-    def _after_output_gradient(
-        self, site: str, module: nn.Module, quantities: list[OutputGradientQuantity], gradient: Tensor
+    def _after_tensor_gradient(
+        self,
+        site: str,
+        module: nn.Module,
+        quantities: list[OutputGradientQuantity | InputGradientQuantity],
+        gradient: Tensor,
     ) -> None:
         if self.is_attached and not self.paused:
             for quantity in quantities:

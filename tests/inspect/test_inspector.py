@@ -316,6 +316,22 @@ def test_tensorboard_reads_what_is_written(net, batch, tmp_path):
     assert [event.value for event in found] == pytest.approx(table["norm", "head.weight", "mean"].tolist())
 
 
+def test_tensorboard_reads_histograms(net, batch, tmp_path):
+    quantity = GradHist1d(bins=5, span=(-0.1, 0.1))
+    counts = []
+    with Inspector(
+        net,
+        [quantity],
+        on_epoch=[to_tensorboard(tmp_path), lambda _: counts.append(quantity.histograms["head.bias"].counts)],
+    ) as inspector:
+        inspector.observe_losses(F.cross_entropy(net(batch[0]), batch[1], reduction="none"))
+        inspector.tick_epoch()
+    (event,) = EventAccumulator(str(tmp_path)).Reload().Histograms("gradient_histogram/head.bias")
+    assert event.histogram_value.num == counts[0].sum() == 24
+    assert list(event.histogram_value.bucket) == counts[0].tolist()
+    assert event.histogram_value.bucket_limit == pytest.approx([-0.06, -0.02, 0.02, 0.06, 0.1])
+
+
 def test_without_tensorboard(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[tensorboard\]'"):

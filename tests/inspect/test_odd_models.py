@@ -18,6 +18,8 @@ from gradscore.inspect import (
     GradHist2d,
     GradientActivation,
     GradientGeometry,
+    InputGradientQuantity,
+    InputQuantity,
     InspectionWarning,
     Inspector,
     MeanGSNR,
@@ -149,7 +151,7 @@ def test_the_table_is_in_the_order_of_the_model(inputs):
         inspector.tick_epoch()
     layers = inspector.table().groupby("quantity", sort=False)["layer"].unique()
     assert list(layers["output gradient"]) == ["first", "second", "third", "relu", "relu#2", "relu#3"]
-    assert list(layers["parameter gradient"]) == [name for name, _ in model.named_parameters()]
+    assert list(layers["parameter gradient"]) == [*(name for name, _ in model.named_parameters()), "(model)"]
 
 
 def saved(model):
@@ -293,6 +295,7 @@ def test_parameters_that_are_unfrozen_later(inputs):
         "1.bias": 2,
         "0.weight": 1,
         "0.bias": 1,
+        "(model)": 1,
     }
     assert samples.moments["0.weight"].count == 6
     assert all(parameter._backward_hooks is None for parameter in model.parameters())
@@ -410,3 +413,124 @@ def test_no_warning_where_all_is_seen(inputs):
         warnings.simplefilter("error")
         inspector.backward(model(inputs).square().sum(1))
         assert {entry.quantity for entry in inspector.tick_epoch()} == {"output", "gradient signal-to-noise ratio"}
+
+
+def test_gradient_norm_of_the_whole_model(inputs):
+    model, quantity = Scaled(), GradientGeometry(inplace=False)
+    with Inspector(model, [quantity]) as inspector:
+        truth = []
+        for factor in (1.0, 3.0):
+            model.zero_grad()
+            (factor * model(inputs)).square().sum().backward()
+            truth.append(torch.cat([each.grad.double().flatten() for each in model.parameters()]).norm().item())
+        inspector.finish_step()
+    assert values(quantity)["(model)"] == pytest.approx(truth, rel=1e-6)
+
+
+def test_step_of_the_whole_model_relative_to_its_weights(inputs):
+    model, quantity = Scaled(), ParameterDifferenceGeometry(inplace=False)
+    with Inspector(model, [quantity]) as inspector:
+        before = torch.cat([each.detach().double().flatten() for each in model.parameters()])
+        model(inputs)
+        step_of(model.linear.weight, 0.5)
+        step_of(model.scale, 1.0)
+        inspector.observe_parameters()
+    norm = (12 * 0.25 + 1) ** 0.5
+    assert values(quantity)["(model)"] == pytest.approx([norm])
+    assert values(quantity, "size relative to the weights")["(model)"] == pytest.approx([norm / float(before.norm())])
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2))
+        self.start, self.head = nn.Parameter(torch.ones(8)), nn.Linear(8, 3)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x + self.start)
+        return self.head(x.mean(1))
+
+
+CHOSEN = {
+    "blocks": ({"depth": 1}, ["blocks.0", "blocks.1", "head"]),
+    "parts of blocks": ({"depth": 2, "layers": ["*attn", "*norm1"]}, ["blocks.0.self_attn", "blocks.0.norm1",
+                        "blocks.1.self_attn", "blocks.1.norm1"]),
+    "by name": ({"layers": ["blocks.1", "head", "blocks.0.self_attn"]}, ["blocks.0.self_attn", "blocks.1", "head"]),
+    "a name and a pattern": ({"layers": ["blocks.1", "*.linear?"]}, ["blocks.0.linear1", "blocks.0.linear2",
+                             "blocks.1", "blocks.1.linear1", "blocks.1.linear2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), CHOSEN.values(), ids=CHOSEN)
+def test_blocks_can_be_watched(options, expected):
+    assert list(Inspector(Attending(), [], **options).layers) == expected
+
+
+def test_what_blocks_return():
+    model, tokens = Attending(), torch.randn(2, 5, 8)
+    outputs, gradients = OutputNorm(inplace=False), OutputGradientGeometry(inplace=False)
+    truth = []
+    model.blocks[1].register_forward_hook(
+        lambda module, given, output: truth.append(output.detach().flatten(1).norm(dim=1))
+    )
+    with Inspector(model, [outputs, gradients], layers=["blocks.1", "blocks.0.self_attn"]):
+        model(tokens).square().sum().backward()
+    assert values(outputs)["blocks.1"] == pytest.approx([float(truth[0].mean())], rel=1e-6)
+    assert values(gradients).keys() == {"blocks.1", "blocks.0.self_attn"}
+
+
+def test_parameters_of_modules_with_layers_within_are_part_of_the_norms():
+    model, quantity = Attending(), ParameterNorm(inplace=False)
+    with Inspector(model, [quantity]) as inspector:
+        inspector.observe_modules()
+    attention = model.blocks[0].self_attn
+    norm = float(attention.in_proj_weight.detach().norm())
+    assert values(quantity, "in_proj_weight norm")["blocks.0.self_attn"] == pytest.approx([norm])
+    assert values(quantity, "start norm")["(model)"] == pytest.approx([8**0.5])
+
+
+def test_depth_below_one():
+    with pytest.raises(ConfigError, match="depth counts levels below the model, from 1; got 0"):
+        Inspector(Attending(), [], depth=0)
+
+
+class Given(InputQuantity):
+    name = "given"
+
+    def observe(self, layer, module, given):
+        del module
+        self.record("norm", layer, given.norm())
+
+
+class GivenGradient(InputGradientQuantity):
+    name = "given gradient"
+
+    def observe(self, layer, module, gradient):
+        del module
+        self.record("norm", layer, gradient.norm())
+
+
+def test_inputs_of_layers_and_their_gradients_before_they_change_in_place(inputs):
+    linear, relu = nn.Linear(4, 3), nn.ReLU(inplace=True)
+    model = nn.Sequential(linear, relu, nn.Linear(3, 2))
+    given, gradients = Given(inplace=False), GivenGradient(inplace=False)
+    with Inspector(model, [given, gradients]):
+        model(inputs).square().sum().backward()
+    before = linear(inputs).detach().requires_grad_()
+    after = before.relu().detach().requires_grad_()
+    model[2](after).square().sum().backward()
+    before.relu().backward(after.grad)
+    norms = {"0": inputs, "1": before.detach(), "2": after.detach()}
+    assert values(given) == {layer: pytest.approx([float(each.norm())]) for layer, each in norms.items()}
+    assert values(gradients) == {
+        "1": pytest.approx([float(before.grad.norm())]),
+        "2": pytest.approx([float(after.grad.norm())]),
+    }
+
+
+def test_inputs_of_every_call(inputs):
+    model, given = Widths(), Given(inplace=False)
+    with Inspector(model, [given]):
+        model(inputs)
+    assert {"relu", "relu#2", "relu#3"} <= values(given).keys()

@@ -136,7 +136,7 @@ def test_page_of_a_run(tmp_path):
     plots = {path.stem for path in (tmp_path / "training-plots").glob("*.png")}
     assert set(figures) == plots == {path.stem for path in (tmp_path / "training-plots").glob("*.svg")}
     assert read_record(tmp_path / "training.parquet").name == "run"
-    layers = [name for name, _ in inspector.model.named_parameters()]
+    layers = ["(model)", *(name for name, _ in inspector.model.named_parameters())]
     epochs = figures["parameter-gradient-norm-epochs"]
     assert [each["text"] for each in epochs["layout"]["annotations"]] == layers
     lines = [line for line in epochs["data"] if line.get("name")]

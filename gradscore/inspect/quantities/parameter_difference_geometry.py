@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from .geometry import Geometry, record_geometry
-from .quantity import TensorQuantity
+from .geometry import NORM, Geometry, WholeModel, precise_norm, record_geometry
+from .quantity import MODEL, TensorQuantity
+
+RELATIVE = "size relative to the weights"
 
 
 class ParameterDifferenceGeometry(TensorQuantity):
@@ -20,6 +22,9 @@ class ParameterDifferenceGeometry(TensorQuantity):
     gradient accumulation, batches after which the optimizer waits do not count. A difference never spans a reset: an
     inspector looks at the parameters before every training step and once more at the end of an epoch, so that no step
     is lost.
+
+    The step of the whole model, all parameters in one vector, stands beside them as `(model)`, with its size relative
+    to the weights it began at.
 
     Args:
         correlation: also record correlations.
@@ -34,6 +39,7 @@ class ParameterDifferenceGeometry(TensorQuantity):
         super().__init__(**options)
         self._geometry = Geometry(correlation=correlation, normalize=normalize)
         self._last: dict[str, Tensor] = {}
+        self._steps, self._weights = WholeModel(normalize=normalize), WholeModel(normalize=normalize)
         self._versions: dict[str, int] = {}
 
     @override
@@ -51,7 +57,16 @@ class ParameterDifferenceGeometry(TensorQuantity):
         tensor = tensor.detach()
         if name in self._last:
             record_geometry(self, self._geometry, name, tensor - self._last[name])
+            self._steps.add(self._geometry.last_norm, tensor.numel())
+            self._weights.add(precise_norm(self._last[name]), tensor.numel())
         self._last[name] = tensor.clone()
+
+    @override
+    def finish(self) -> None:
+        if self._steps.size:
+            step, weights = self._steps.take(), self._weights.take()
+            self.record(NORM, MODEL, step)
+            self.record(RELATIVE, MODEL, step / weights)
 
     def reset(self) -> None:
         """The next value begins a new history."""

@@ -22,6 +22,15 @@ MOST_MARKS = 12
 MOST_HEATS = 12
 """Layers whose histograms are shown; all are in the Parquet file."""
 
+HEAT_BINS = 61
+"""Rows of a heat map of histograms, an odd number, so that zero has one of its own."""
+
+LEAST_SHARE = -8.0
+"""Shares that are shown, as powers of ten: fewer than one value of a hundred million is none."""
+
+BOUNDED = frozenset({"correlation", "activation rate", "death rate"})
+"""Measures that no logarithmic scale suits."""
+
 ONE_NUMBER = frozenset({"count", "non_finite"})
 """Statistics of a summary that are no lines."""
 
@@ -62,7 +71,7 @@ def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing)
             caption=_caption(drawing, measure, parts, "Line: mean of a stretch of steps; band: extremes."),
             x_label="step",
             rows=rows,
-            log=drawing.log_scale and _positive(rows),
+            log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
             marks=_marks(records),
         )
 
@@ -95,7 +104,7 @@ def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing
                 "values of an epoch.",
                 x_label="epoch",
                 rows=rows,
-                log=drawing.log_scale and _positive(rows),
+                log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
             )
 
 
@@ -166,29 +175,36 @@ def _histograms(records: Sequence[TrainingRecord]) -> Iterator[Plot]:
 
 
 def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bool) -> HeatMap | None:
-    """How often which value occurred, epoch by epoch; bins of epochs with another range are put where they belong."""
-    low, high = float(bins["low"].min()), float(bins["high"].max())
-    width = float((bins["high"] - bins["low"]).min())
-    count = int(min(100, max(1, round((high - low) / width))))
-    epochs = np.arange(int(bins["epoch"].max()) + 1)
+    """How often which value occurred, epoch by epoch; bins of any width are spread evenly over those they cover."""
+    epochs = sorted(set(bins["epoch"]))
     if len(epochs) < 2:
         return None
-    edges = np.linspace(low, high, count + 1)
-    middles = (bins["low"] + bins["high"]).to_numpy(np.float64) / 2
-    ends = np.arange(len(epochs) + 1) - 0.5
-    counts = np.histogram2d(middles, bins["epoch"].to_numpy(np.float64), [edges, ends], weights=bins["bin_count"])[0]
-    shares = np.where(counts > 0, counts / np.maximum(1, counts.sum(0)), np.nan)
-    logs = np.log10(shares)
+    edges = np.linspace(float(bins["low"].min()), float(bins["high"].max()), HEAT_BINS + 1)
+    columns = np.arange(epochs[-1] + 1)
+    logs = np.full((HEAT_BINS, len(columns)), np.nan)
+    for epoch, part in bins.groupby("epoch"):
+        shares = _spread(part.sort_values("low"), edges)
+        logs[:, int(str(epoch))] = np.log10(np.where(shares > 0, shares, np.nan))
     name = layer if layer_of(layer)[0] != MODEL else "whole model"
     return HeatMap(
         name=file_name(f"histogram-{record.name}-{layer}"),
         title=f"{record.name}: {name}" if several else name,
         x_label="epoch",
         y_label="gradient",
-        columns=epochs.astype(np.float64),
+        columns=columns.astype(np.float64),
         rows=(edges[:-1] + edges[1:]) / 2,
         values=logs,
-        low=float(np.nanmin(logs)),
+        low=max(float(np.nanmin(logs)), LEAST_SHARE),
         high=0.0,
         unit="share, log10",
     )
+
+
+def _spread(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
+    """The shares of values between edges, if values lie evenly in their bins."""
+    ends = bins[["low", "high"]].to_numpy(np.float64).ravel()
+    counts = bins["bin_count"].to_numpy(np.float64)
+    after = np.cumsum(counts)
+    reached: FloatArray = np.interp(edges, ends, np.stack([after - counts, after], axis=1).ravel())
+    shares: FloatArray = np.diff(reached) / after[-1]
+    return shares
