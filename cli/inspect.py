@@ -40,10 +40,10 @@ class By(StrEnum):
 
 
 SourceArgument = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
         metavar="CONFIG|RUN",
-        help="A YAML configuration file or a run folder; with --checkpoints, further checkpoints too.",
+        help="A YAML configuration file or a run folder; with --checkpoints or --training, further files.",
         show_default=False,
     ),
 ]
@@ -60,6 +60,14 @@ CheckpointsOption = Annotated[
         help="Show how a model moved: two or more checkpoints, in order; nothing else is looked at.",
     ),
 ]
+TrainingOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--training",
+        metavar="FILE...",
+        help="Show a run of training, or several beside each other: Parquet files that an Inspector saved.",
+    ),
+]
 SamplesOption = Annotated[
     int, typer.Option("--samples", min=1, help="At most so many samples of each split, drawn at random.")
 ]
@@ -74,10 +82,11 @@ OutOption = Annotated[
 
 
 def inspect(
-    source: SourceArgument,
+    source: SourceArgument = None,
     quantities: QuantitiesOption = None,
     by: ByOption = By.SPLIT,
     checkpoint: CheckpointsOption = None,
+    training: TrainingOption = None,
     samples: SamplesOption = 256,
     batch_size: BatchOption = 32,
     loss: LossOption = None,
@@ -92,17 +101,23 @@ def inspect(
     Example: gradscore inspect runs/digits/run --by correct --trust-code
 
     How a model moved: gradscore inspect --checkpoints epoch1.pt epoch2.pt epoch3.pt
+
+    How it trained: gradscore inspect --training run.parquet
     """
-    console = Terminal()
+    console, sources = Terminal(), source or []
     if checkpoint is not None:
-        _inspect_checkpoints(console, source, checkpoint, out)
+        _inspect_checkpoints(console, sources, checkpoint, out)
         return
-    if len(source) > 1:
-        raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
+    if training is not None:
+        _inspect_training(console, [training, *sources], out)
+        return
+    if len(sources) != 1:
+        got = ", ".join(map(str, sources)) or "none"
+        raise ConfigError(f"wanted one configuration or run folder, got {got}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
     from gradscore.store import changing
 
-    config, folder, named = _opened(source[0], settings or [])
+    config, folder, named = _opened(sources[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with Terminal(stderr=True).status("inspecting") as status:
         found = inspect_config(
@@ -119,8 +134,8 @@ def inspect(
         )
     _print(console, found)
     name = f"{config.run.parent.name}, by {by.value}"
-    in_run = out is None and source[0].is_dir()
-    with changing(source[0], [folder.name]) if in_run else nullcontext():
+    in_run = out is None and sources[0].is_dir()
+    with changing(sources[0], [folder.name]) if in_run else nullcontext():
         _say_files(console, write_inspection(found, out or folder, name=name))
 
 
@@ -153,6 +168,18 @@ def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out:
     )
 
 
+def _inspect_training(console: Console, files: list[Path], out: Path | None) -> None:
+    from gradscore.inspect import read_record, write_training
+
+    records = [read_record(file) for file in files]
+    page = (out or files[0].parent / "inspect") / "training.html"
+    write_training(records, page)
+    for record in records:
+        prefix = f"{record.name}: " if len(records) > 1 else ""
+        say(console, *(prefix + sentence for sentence in record.findings["sentence"]))
+    say(console, f"report: {page}")
+
+
 def _print(console: Console, found: Inspection) -> None:
     figures = found.table()
     for (quantity, measure, statistic), title in SHOWN.items():
@@ -171,7 +198,7 @@ def _print(console: Console, found: Inspection) -> None:
     say(
         console,
         f"{found.verdict} ({found.scope})",
-        *found.findings,
+        *map(str, found.findings),
         *(f"{group}: {count} samples" for group, count in found.samples.items()),
         *notes(found.notices),
     )

@@ -35,6 +35,10 @@ class CoupledSamplesError(EngineError):
     """The loss of one sample depends on other samples of the batch, so per-sample gradients are not defined."""
 
 
+class AmplifiedRoundingError(EngineError):
+    """A network whose outputs are made of its own rounding, so that they change with the size of the batch."""
+
+
 class StoreError(GradscoreError):
     """A run folder that is damaged, missing a part, or made from other inputs."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..errors import CoupledSamplesError, EngineError
+from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
 from .engine import Engine
 
 INDEPENDENCE_TOLERANCE = 1e-2
@@ -29,6 +29,7 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
 
     Raises:
         CoupledSamplesError: the output for an image depends on the other images of its batch.
+        AmplifiedRoundingError: it only depends on how many there are; nothing was learned.
         EngineError: the model returns something else than logits (n, K).
     """
     logits = model(images)
@@ -49,9 +50,25 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
             ) from error
         together = logits.detach()[0]
         if bool((alone - together).abs().max() > INDEPENDENCE_TOLERANCE * together.abs().max()):
+            if _is_rounding(model, images, together):
+                raise AmplifiedRoundingError(
+                    "the model's output for an image changes with the size of its batch "
+                    f"(by {float((alone - together).abs().max()):.3g}), not with the images in it: it amplifies "
+                    "rounding until nothing else is left; `gradscore inspect` shows where its gradients explode"
+                )
             raise CoupledSamplesError(
                 "the model's output for an image changes with the other images of its batch "
                 f"(by {float((alone - together).abs().max()):.3g}); per-sample gradients are not defined for it. "
                 "Put batch norm and dropout in eval mode, and remove operations that run across the batch"
             )
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
+
+
+def _is_rounding(model: nn.Module, images: Tensor, together: Tensor) -> bool:
+    """Whether the output for the first image stays the same, bit for bit, whatever the others of its batch are.
+
+    Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
+    """
+    with torch.no_grad():
+        others: Tensor = model(images[:1].expand_as(images).contiguous())
+    return torch.equal(others[0], together)

@@ -2,8 +2,9 @@
 
 In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`, one file each) says
 what is looked at, an `inspector` feeds quantities from a model, `samples` with the gradients of single samples, and
-`run` looks at the splits of a configuration, in groups of samples (`sample_groups`), and words what is not well
-(`findings`). `checkpoints` shows how a model moved; `report`, `tables` and `tensorboard` write.
+`run` looks at the splits of a configuration, in groups of samples (`sample_groups`). What is not well is found from
+`vitals`, worded by `findings`, in a saved model by an `examination` and while one trains by `health`. `checkpoints`
+shows how a model moved, `training` a run; `report`, `tables` and `tensorboard` write.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from .catalogue import QUANTITIES
 from .checkpoints import moves
+from .checks import InspectionWarning
+from .examination import examine
+from .finding import Finding
+from .health import HealthWarning
 from .inspector import Inspector
 from .quantities import (
     BinAdaptation,
@@ -22,6 +27,8 @@ from .quantities import (
     GradientActivation,
     GradientGeometry,
     Histogram,
+    InputGradientQuantity,
+    InputQuantity,
     LossModule,
     MeanGSNR,
     ModuleQuantity,
@@ -44,6 +51,7 @@ from .report import InspectionFiles, write_inspection, write_moves
 from .run import Inspection, inspect_config
 from .samples import observe_samples
 from .tensorboard import to_tensorboard
+from .training import TrainingRecord, read_record, write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback
@@ -52,14 +60,19 @@ __all__ = [
     "QUANTITIES",
     "BinAdaptation",
     "ExplicitCall",
+    "Finding",
     "GradAbsMax",
     "GradHist1d",
     "GradHist2d",
     "GradientActivation",
     "GradientGeometry",
+    "HealthWarning",
     "Histogram",
+    "InputGradientQuantity",
+    "InputQuantity",
     "Inspection",
     "InspectionFiles",
+    "InspectionWarning",
     "Inspector",
     "InspectorCallback",
     "LossModule",
@@ -78,13 +91,17 @@ __all__ = [
     "SampleGradientQuantity",
     "Series",
     "TensorQuantity",
+    "TrainingRecord",
     "every",
+    "examine",
     "inspect_config",
     "moves",
     "observe_samples",
+    "read_record",
     "to_tensorboard",
     "write_inspection",
     "write_moves",
+    "write_training",
 ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..system import Registry
 from .quantities.bin_adaptation import GradAbsMax, ParamAbsMax
@@ -17,6 +18,9 @@ from .quantities.output_norm import OutputNorm
 from .quantities.parameter_norm import ParameterNorm
 from .quantities.quantity import Quantity
 
+KEPT: Mapping[str, Any] = {"inplace": False, "line_aggregation": "median", "range_aggregation": "Q1-Q3"}
+"""Values are kept, for medians and quartiles."""
+
 QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
     "quantity",
     "gradscore.quantities",
@@ -25,18 +29,18 @@ QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
         "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(GradAbsMax(min_size=1e-300), ParamAbsMax())),
         "mean_gsnr": lambda: MeanGSNR(inplace=False),
         "output_gradient_geometry": lambda: OutputGradientGeometry(
-            inplace=False, per_sample=True, reduction="sum", skip_activation=False, log_scale=True
+            **KEPT, per_sample=True, reduction="sum", skip_activation=False, log_scale=True
         ),
-        "gradient_geometry": lambda: GradientGeometry(inplace=False, normalize=True, log_scale=True),
-        "gradient_activation": lambda: GradientActivation(inplace=False, eps=0.0),
-        "output_activation": lambda: OutputActivation(inplace=False, eps=0.0, record_eval=True),
-        "output_norm": lambda: OutputNorm(inplace=False, normalize=True, record_eval=True),
-        "parameter_norm": lambda: ParameterNorm(inplace=False, normalize=True),
+        "gradient_geometry": lambda: GradientGeometry(**KEPT, normalize=True, log_scale=True),
+        "gradient_activation": lambda: GradientActivation(**KEPT, eps=0.0),
+        "output_activation": lambda: OutputActivation(**KEPT, eps=0.0, record_eval=True),
+        "output_norm": lambda: OutputNorm(**KEPT, normalize=True, record_eval=True),
+        "parameter_norm": lambda: ParameterNorm(**KEPT, normalize=True),
     },
 )
 """What makes a new quantity, by name.
 
-Values are kept, for quartiles; zero is zero, since a saved model has no noise that hides it.
+Zero is zero, since a saved model has no noise that hides it.
 """
 
 

@@ -1,128 +1,251 @@
-"""What is not well with gradients, in plain words."""
+"""What is not well with a network, in plain words: the cause is named, what follows from it is folded below it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
 from statistics import median
 
-from .quantities.aggregate import Aggregate
-from .quantities.grad_hist_1d import GradHist1d
-from .quantities.gradient_activation import GradientActivation
-from .quantities.gradient_geometry import GradientGeometry
-from .quantities.mean_gsnr import MeanGSNR
-from .quantities.output_activation import OutputActivation
-from .quantities.output_gradient_geometry import PER_SAMPLE, OutputGradientGeometry
-from .quantities.quantity import Quantity
+import torch
+from torch import nn
 
-MANY_DEAD = 0.25
-"""Share of units without gradient or output from which on a layer is named.
+from .dead import ENOUGH_SAMPLES, UNDERFLOW, dead
+from .finding import Finding, said, upstream
+from .quantities.quantity import MODEL
+from .vitals import Vitals
 
-The digits model is right 93 % of the time with a fifth of the units of a layer dead, over 256 samples.
+LOOKED_FOR = (
+    "inputs, weights, outputs and gradients that are not finite",
+    "inputs out of scale",
+    "frozen and cut-off layers",
+    "dead units and layers",
+    "exploding and vanishing gradients",
+    "outputs that are constant or certain beyond all measure",
+    "labels that contradict a network that is right elsewhere",
+)
+"""What `diagnose` and `examine` can name."""
+
+INPUT, LABELS = "(input)", "(labels)"
+"""Stand for a layer in findings about the data."""
+
+GROWTH = 4.0
+"""Gradients that grow or shrink by so many decades from the last layer to the first are named.
+
+Seen: 3.6 at most on fresh networks of torchvision, timm and transformers, which begin with a last layer of 1e-3; 7.6 on
+eight hidden layers of sigmoids, 6.5 on sixteen of ReLU as PyTorch initialises them.
 """
 
-FAR = 1e3
-"""A gradient this many times as large, or as small, as the median over all parameters is named, by root mean squares.
+LARGE_INPUT = 30.0
+"""Root mean square of inputs from which on they are out of scale: 1 is usual, bytes have about 130."""
 
-Seen: 7 times at most on the trained digits model, 56 on fresh ResNet-18, VGG-11, DenseNet-121 and Swin-T, 23,000 on
-eight hidden layers of sigmoids.
+FAR_MEAN, FAR_SPREAD = 5.0, 2.0
+"""Batch statistics this far from running ones are named: running standard deviations, and decades of the variance.
+
+Seen: 0.6 and 0.5 at most for samples like the training samples.
 """
 
-GROWTH = 1e3
-"""Gradients that grow or shrink by this factor from the last layer to the first are named.
+CERTAIN = 87.0
+"""A logit this far above all others leaves a gradient of e^-87 = 1.6e-38, below what float32 holds in full."""
 
-Seen: a factor of 2 on the trained digits model, 18 at most on the fresh networks above, 4e7 on eight hidden layers of
-sigmoids, 3e6 on sixteen of ReLU as PyTorch initialises them.
+MANY_CERTAIN = 0.25
+"""Share of samples from which on a network is too certain."""
+
+CONTRADICTED, MANY_CONTRADICTED, MOSTLY_RIGHT = 4.6, 0.1, 0.9
+"""Labels whose logit is e^4.6 = 100 times less likely than that of the prediction are contradicted; share of them from
+which on labels are named, if the network is right for most of the others: one that is often wrong is not believed.
 """
 
 
-NOTICED_BY: dict[str, tuple[type[Quantity], ...]] = {
-    "gradients that are not finite": (GradHist1d, GradientGeometry),
-    "dead units": (GradientActivation, OutputActivation),
-    "exploding or vanishing gradients": (GradientGeometry, OutputGradientGeometry),
-}
-"""What `findings` can name, and the quantities of which any one shows it."""
-
-
-def looked_for(quantities: Sequence[Quantity]) -> tuple[list[str], list[str]]:
-    """What `findings` would have named, given these quantities, and what it could not have."""
-    seen = [what for what, kinds in NOTICED_BY.items() if any(isinstance(quantity, kinds) for quantity in quantities)]
-    return seen, [what for what in NOTICED_BY if what not in seen]
-
-
-def findings(groups: Mapping[str, Sequence[Quantity]], samples: Mapping[str, int]) -> list[str]:
-    """Names layers with gradients that are not finite, dead, exploding or vanishing.
+def diagnose(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+    """Names what is not well, the cause and not what follows from it.
 
     Args:
-        groups: quantities by group of samples.
-        samples: number of samples by group.
+        vitals: what was gathered.
+        parameters: of the model, by name.
 
     Returns:
-        Sentences, the gravest first; a sentence that holds for all groups is said once.
+        The findings, the gravest first. A network whose batch norm is in eval mode and has seen no batch does not hold
+        signals at their size, so that nothing is said of sizes.
     """
-    said: dict[tuple[int, str], list[str]] = {}
-    for group, quantities in groups.items():
-        for quantity in quantities:
-            for weight, sentence in _about(quantity, samples[group]):
-                said.setdefault((weight, sentence), []).append(group)
-    ordered = sorted(said.items(), key=lambda item: item[0][0])
-    return [f"{sentence} ({_where(found, groups)})." for (_, sentence), found in ordered]
+    for check in (_inputs, _weights, _outputs):
+        found = check(vitals, parameters)
+        if found:  # where numbers are not numbers, nothing behind says anything
+            return found
+    causes = [*_scale(vitals), *_frozen(vitals, parameters), *_bad_gradients(vitals), *dead(vitals), *_growth(vitals)]
+    scale = [finding for finding in causes if finding.kind == "wrong scale"]
+    follows = [*_constant(vitals), *_certain(vitals)]
+    if scale:
+        others = [finding for finding in causes if finding.kind != "wrong scale"]
+        return [replace(scale[0], because=(*scale[0].because, *(_short(each) for each in (*others, *follows))))]
+    if causes and follows:
+        first, *others = causes
+        return [replace(first, because=(*first.because, *map(_short, follows))), *others]
+    return causes or follows[:1]
 
 
-def _where(found: Sequence[str], groups: Mapping[str, object]) -> str:
-    return "all groups" if len(found) == len(groups) > 1 else ", ".join(found)
+def contradicted(logits: torch.Tensor, labels: torch.Tensor) -> list[Finding]:
+    """Names labels that a network contradicts with certainty, though it is right elsewhere.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) int64, -1 for none.
+    """
+    known = labels >= 0
+    if int(known.sum()) < ENOUGH_SAMPLES:
+        return []
+    logits, labels = logits[known].double(), labels[known]
+    behind = logits.amax(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    against = behind > CONTRADICTED
+    share = float(against.double().mean())
+    right = float((behind[~against] == 0).double().mean()) if bool((~against).any()) else 0.0
+    if share < MANY_CONTRADICTED or right < MOSTLY_RIGHT:
+        return []
+    sentence = (
+        f"labels may be wrong: the network gives {int(against.sum())} of {len(labels)} labels less than a hundredth of "
+        f"the probability of its prediction, and is right for {right:.0%} of the others"
+    )
+    return [Finding("label noise", LABELS, sentence)]
 
 
-def _about(quantity: Quantity, samples: int) -> Iterator[tuple[int, str]]:
-    match quantity:
-        case GradHist1d():
-            for name, histogram in quantity.histograms.items():
-                if histogram.non_finite:
-                    yield 0, f"{name}: gradients are NaN or infinite"
-        case GradientActivation():
-            yield from _dead(quantity.never_active(), "get no gradient from any sample", "gradient reaches none of")
-        case OutputActivation():
-            yield from _dead(quantity.never_active(), "are zero for every sample", "the output is zero for all of")
-        case GradientGeometry():
-            yield from _outliers(quantity.value.get("norm", {}))
-        case OutputGradientGeometry():
-            yield from _growth(quantity.value.get(PER_SAMPLE, {}))
-        case MeanGSNR():
-            if samples < 2:
-                yield 4, "The gradient signal-to-noise ratio is undefined: it needs at least two samples"
-        case _:
-            pass
+def _inputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+    del parameters
+    if not vitals.bad_inputs:
+        return []
+    sentence = f"{vitals.bad_inputs} of {vitals.samples} samples hold values that are NaN or infinite"
+    return [Finding("bad input", INPUT, sentence)]
 
 
-def _dead(units: Mapping[str, tuple[int, int]], some: str, every: str) -> Iterator[tuple[int, str]]:
-    for name, (dead, count) in units.items():
-        if dead == count:
-            yield 1, f"{name} is dead: {every} its {count} units"
-        elif dead >= MANY_DEAD * count:
-            yield 2, f"{name} is partly dead: {dead} of {count} units {some}"
+def _weights(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+    owners = {name: site for site, layer in vitals.layers.items() for name in layer.parameters}
+    bad = [name for name, each in parameters.items() if not bool(each.detach().isfinite().all())]
+    if not bad:
+        return []
+    places = {site: place for place, site in enumerate(vitals.layers)}
+    first, *others = sorted(bad, key=lambda name: places.get(owners.get(name, ""), len(places)))
+    count = int((~parameters[first].detach().isfinite()).sum())
+    where = f"{first} of {said(vitals, owners[first])}" if first in owners else first
+    sentence = f"{where} holds {count} of {parameters[first].numel()} values that are NaN or infinite"
+    return [Finding("bad weight", first, sentence, tuple(others))]
 
 
-def _outliers(norms: Mapping[str, Aggregate]) -> Iterator[tuple[int, str]]:
-    sizes = {name: norm.point("mean") for name, norm in norms.items() if norm.count}
-    positive = [size for size in sizes.values() if size > 0]
-    if not positive:
-        return
-    middle = median(positive)
-    for name, size in sizes.items():
-        if norms[name].non_finite:
-            yield 0, f"{name}: the gradient of {norms[name].non_finite} batches is NaN or infinite"
-        if size > FAR * middle:
-            yield 1, f"{name} explodes: its gradient is {size / middle:.2g} times that of the median parameter"
-        elif 0 < size < middle / FAR:
-            yield 2, f"{name} vanishes: its gradient is {size / middle:.2g} times that of the median parameter"
+def _outputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+    del parameters
+    broken = [site for site, layer in vitals.layers.items() if layer.broke]
+    if not broken:
+        return []
+    places = list(vitals.layers)
+    before = [vitals.layers[site].largest for site in places[: places.index(broken[0])]]
+    sentence = f"the outputs of {said(vitals, broken[0])} are NaN or infinite, though what it is given is finite"
+    if before:
+        sentence += f"; the largest output before it is {max(before):.2g}"
+    return [Finding("bad output", broken[0], sentence, tuple(broken[1:]))]
 
 
-def _growth(norms: Mapping[str, Aggregate]) -> Iterator[tuple[int, str]]:
-    sizes = [(name, norm.point("mean")) for name, norm in norms.items() if norm.count]
-    if len(sizes) < 2 or not sizes[0][1] > 0:
-        return
-    (last, at_last), (first, at_first) = sizes[0], sizes[-1]  # in the order of the backward pass
-    factor = at_first / at_last
-    if factor > GROWTH:
-        yield 1, f"Gradients explode on their way back: {factor:.2g} times as large at {first} as at {last}"
-    elif factor < 1 / GROWTH:
-        yield 1, f"Gradients vanish on their way back: {factor:.2g} times as large at {first} as at {last}"
+def _scale(vitals: Vitals) -> list[Finding]:
+    far = [
+        site for site, layer in vitals.layers.items() if layer.shift > FAR_MEAN or layer.spread > FAR_SPREAD
+    ]  # NaN is neither
+    normalised = next((layer for layer in vitals.layers.values() if layer.parameters), None)
+    if vitals.inputs > LARGE_INPUT and (normalised is None or normalised.shift != normalised.shift or far):
+        sentence = f"the inputs are out of scale: their root mean square is {vitals.inputs:.3g}, where about 1 is usual"
+        return [Finding("wrong scale", INPUT, sentence, tuple(far))]
+    if not far:
+        return []
+    layer = vitals.layers[far[0]]
+    sentence = (
+        f"{said(vitals, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} running "
+        f"standard deviations away and variances differ by a factor of {10**layer.spread:.2g}; look at how inputs are "
+        "normalised"
+    )
+    return [Finding("wrong scale", far[0], sentence, tuple(far[1:]))]
+
+
+def _frozen(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+    """Frozen layers behind trainable ones, where most of the model is trained: not a frozen backbone, nor adapters."""
+    if not any(each.requires_grad for each in parameters.values()):
+        return [Finding("frozen", MODEL, "nothing can learn: no parameter needs a gradient")]
+    sizes = {name: parameter.numel() for name, parameter in parameters.items() if parameter.dim() > 1}
+    frozen = {name for name in sizes if not parameters[name].requires_grad}
+    if not frozen or sum(sizes[name] for name in frozen) > sum(sizes.values()) / 2:
+        return []
+    learning, found = False, []
+    for site, layer in vitals.layers.items():
+        weights = [name for name in layer.parameters if name in sizes]
+        if learning and weights and not layer.is_table and all(name in frozen for name in weights):
+            found.append(site)
+        learning |= any(name not in frozen for name in weights)
+    if not found:
+        return []
+    sentence = f"{said(vitals, found[0])} is frozen, though layers before it learn: requires_grad is False"
+    return [Finding("frozen", found[0], sentence, tuple(found[1:]))]
+
+
+def _bad_gradients(vitals: Vitals) -> list[Finding]:
+    bad = {site for site, layer in vitals.layers.items() if layer.bad_slopes}
+    causes = [site for site in vitals.layers if site in bad and not vitals.behind.get(site, set()) & bad]
+    sentence = "the gradient at the output of {} is NaN or infinite, though it is finite behind it"
+    return [
+        Finding("bad gradient", site, sentence.format(said(vitals, site)), upstream(vitals, site, bad))
+        for site in causes
+    ]
+
+
+def _growth(vitals: Vitals) -> list[Finding]:
+    slopes = {site: each.slope for site, each in vitals.layers.items() if each.parameters and each.slope == each.slope}
+    finite = [site for site, slope in slopes.items() if slope > -inf]
+    if len(finite) < 2 or vitals.is_fresh:
+        return []
+    last = finite[-1]
+    firsts = [slopes[site] - slopes[last] for site in list(slopes)[:3] if site != last]
+    decades = min(firsts) if min(firsts) > GROWTH else max(firsts)
+    if decades == -inf and min(slopes[site] for site in finite) > UNDERFLOW:
+        return []  # gradients end somewhere, which is something else
+    if abs(decades) <= GROWTH:
+        return []
+    first = next(iter(slopes)) if decades > -inf else finite[0]
+    drops = {after: slopes[before] - slopes[after] for before, after in pairwise(finite)}
+    steepest = max(drops, key=lambda site: abs(drops[site]) if drops[site] * decades > 0 else 0.0)
+    kind, verb = ("exploding", "explode") if decades > 0 else ("vanishing", "vanish")
+    factor = slopes[first] - slopes[last]
+    sentence = f"gradients {verb} on their way back: {_power(factor)} times as large at {first} as at {last}"
+    if abs(drops[steepest]) > abs(factor) / 2:
+        return [Finding(kind, steepest, f"{sentence}, most of it in {said(vitals, steepest)}")]
+    typical = median(drops[site] for site in drops)
+    return [Finding(kind, first, f"{sentence}, {_power(typical)} times from layer to layer")]
+
+
+def _power(decades: float) -> str:
+    return f"{10**decades:.2g}" if abs(decades) < 300 else f"1e{decades:.0f}"
+
+
+def _constant(vitals: Vitals) -> list[Finding]:
+    """A model whose outputs are the same for every sample, at the layer from which on they are."""
+    sites = list(vitals.layers)
+    constant: list[str] = []
+    while sites and not vitals.layers[sites[-1]].differs:
+        constant.append(sites.pop())
+    if not constant or vitals.samples < 2 or vitals.is_fresh:
+        return []
+    site = constant[-1]
+    sentence = f"the outputs are the same for every sample, from {said(vitals, site)} on"
+    return [Finding("constant output", site, sentence, tuple(constant[-2::-1]))]
+
+
+def _certain(vitals: Vitals) -> list[Finding]:
+    certain = sum(margin > CERTAIN for margin in vitals.margins)
+    if not vitals.margins or certain < MANY_CERTAIN * len(vitals.margins):
+        return []
+    sentence = (
+        f"the loss is at its floor and its gradient underflows: for {certain} of {len(vitals.margins)} samples the "
+        f"largest logit is far above all others, by {median(vitals.margins):.3g} in the median, where float32 ends at "
+        f"{CERTAIN:.0f}; weights or inputs are too large"
+    )
+    return [Finding("saturated", MODEL, sentence)]
+
+
+def _short(finding: Finding) -> str:
+    return {"constant output": "the same outputs for every sample", "saturated": "a loss at its floor"}.get(
+        finding.kind, f"{finding.kind} at {finding.layer}"
+    )

@@ -1,45 +1,43 @@
-"""Watching a model while it runs: hooks that feed quantities, and go without a trace."""
+"""Watching a model while it runs: what feeds quantities, epoch by epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from time import monotonic
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, EngineError
+from ..errors import ConfigError
 from ..gradients import Engine
+from .checks import check_losses, chosen, chosen_layers, warn_of_nothing
+from .finding import Finding
+from .health import Health
+from .hooks import learning_modules
 from .quantities.quantity import (
     MODEL,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
     Quantity,
-    Row,
     SampleGradientQuantity,
+    Schedule,
     TensorQuantity,
 )
+from .ranks import merge_ranks
+from .rows import Entry, model_order, ordered_rows
 from .samples import observe_samples, observe_training
-
-Named = TypeVar("Named")
+from .training import Logbook, TrainingLoop, TrainingRecord, write_training
+from .training.logbook import LOSS, RATE
+from .watcher import Watcher
 
 COLUMNS = ["epoch", "quantity", "measure", "layer", "statistic", "value"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A figure of an epoch."""
-
-    epoch: int
-    quantity: str
-    row: Row
 
 
 EpochCallback = Callable[["Inspector"], None]
@@ -50,17 +48,26 @@ class Inspector:
     """Feeds quantities from a model that trains, or that is only run.
 
     A step is a forward pass of the model with gradients enabled. Whether a quantity looks at it, is for its schedule to
-    say; passes without gradients are offered to every quantity that looks at outputs.
+    say; passes without gradients are offered to every quantity that looks at outputs. A further forward pass within a
+    step belongs into `paused`.
+
+    A layer that is called again within a pass has figures of its own for every call: `relu`, `relu#2`, and so on.
+    Copies of the model, and files it is saved to, hold nothing of the inspector.
 
     Args:
         model: what is watched.
         quantities: what is fed.
-        layers: shell patterns on the names of layers: of modules without submodules.
+        layers: shell patterns on the names of layers, which are modules without submodules; and whole names of others,
+            of blocks and of attention for example.
+        depth: take the modules so many levels below the model as its layers, blocks for example; modules without
+            submodules above that level stay layers.
         parameters: shell patterns on the names of parameters.
         on_epoch: called by `tick_epoch`, for writing things elsewhere.
+        optimizer: whose learning rates are kept for `report`.
+        health: the steps at which `findings` are looked for; none by default.
+        name: of the run, for `report`.
 
     Attributes:
-        step: number of the last step, counted from 0; -1 before the first.
         epoch: number of the epoch, counted from 0.
         history: the figures of all epochs.
 
@@ -83,20 +90,36 @@ class Inspector:
         quantities: Sequence[Quantity],
         *,
         layers: Sequence[str] = ("*",),
+        depth: int | None = None,
         parameters: Sequence[str] = ("*",),
         on_epoch: Sequence[EpochCallback] = (),
+        optimizer: torch.optim.Optimizer | None = None,
+        health: Schedule | None = None,
+        name: str = "run",
     ) -> None:
         names = [quantity.name for quantity in quantities]
         if len(set(names)) < len(names):
             raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
         self.model, self.quantities, self.on_epoch = model, list(quantities), list(on_epoch)
-        self.layers = _chosen(leaf_modules(model), layers, "layer")
-        self.parameters = _chosen(dict(model.named_parameters()), parameters, "parameter")
-        self.step, self.epoch = -1, 0
+        self.layers = chosen_layers(model, layers, depth)
+        # Attention, say, has parameters of its own and a layer within.
+        self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
+        self.parameters = chosen(dict(model.named_parameters()), parameters, "parameter")
+        self.epoch, self.name, self.optimizer = 0, name, optimizer
         self.history: list[Entry] = []
         self._engine: Engine | None = None
-        self._stack: ExitStack | None = None
-        self._paused = False
+        self._loop, self._logbook = TrainingLoop(), Logbook()
+        self._health = None if health is None else Health(model, learning_modules(model), self.parameters, health)
+        self._report: tuple[Path, float, float] | None = None
+        self._watcher = Watcher(
+            model, self.layers, self.parameters, self.quantities, begin=self._begin, health=self._health
+        )
+        self._saw_samples = self._samples_were_due = False
+
+    @property
+    def step(self) -> int:
+        """Number of the last step, counted from 0; -1 before the first."""
+        return self._watcher.step
 
     def attach(self, *, count_steps: bool = True) -> Self:
         """Registers hooks; `detach` removes them.
@@ -105,28 +128,14 @@ class Inspector:
             count_steps: a forward pass of the model with gradients begins a step; otherwise `start_step` does.
 
         Raises:
-            ConfigError: it is attached already.
+            ConfigError: it is attached already, or a part of the model is compiled.
         """
-        if self._stack is not None:
-            raise ConfigError("the inspector is attached already; call detach() first")
-        with ExitStack() as stack:
-            if count_steps:
-                stack.callback(self.model.register_forward_pre_hook(self._begin).remove)
-            for name, module in self.layers.items():
-                if self._of(OutputQuantity, module) or self._of(OutputGradientQuantity, module):
-                    stack.callback(module.register_forward_hook(partial(self._after_layer, name)).remove)
-            if any(quantity.source == "gradient" for quantity in self._of(TensorQuantity)):
-                for name, parameter in self.parameters.items():
-                    if parameter.requires_grad:
-                        stack.enter_context(_hooked(parameter, partial(self._after_gradient, name)))
-            self._stack = stack.pop_all()
+        self._watcher.attach(count_steps=count_steps)
         return self
 
     def detach(self) -> None:
         """Removes all hooks. The model is as it was; what was found stays."""
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            stack.close()
+        self._watcher.detach()
 
     def __enter__(self) -> Self:
         """Attaches."""
@@ -140,8 +149,27 @@ class Inspector:
 
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
-        self.step += 1
+        self.finish_step()
+        self._watcher.step += 1
+        for quantity in (*self.quantities, self._loop):
+            quantity.step = self.step
+        if self._health is not None:
+            self._health.start_step(self.step)
+        self._push_rates()
+        self._write_report_if_due()
+        self._samples_were_due |= bool(self._due())
+        self._watcher.watch_parameters()
+        self.begin_pass()
         self.observe_parameters()
+
+    def finish_step(self) -> None:
+        """Ends a step; the next one does, too, and `tick_epoch`."""
+        for quantity in self._of(TensorQuantity):
+            quantity.finish()
+
+    def begin_pass(self) -> None:
+        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too."""
+        self._watcher.begin_pass()
 
     def observe_losses(self, losses: Tensor) -> None:
         """Feeds the quantities that look at gradients of single samples; to be called before `backward`.
@@ -154,7 +182,9 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed, or losses of another shape.
         """
-        _check_losses(losses)
+        check_losses(losses)
+        self._loop.record(LOSS, MODEL, losses.detach().mean())
+        self._saw_samples = True
         due = self._due()
         if due:
             with self.paused():
@@ -174,39 +204,103 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed, losses of another shape, or a weight of zero.
         """
-        _check_losses(losses)
+        check_losses(losses)
+        self._loop.record(LOSS, MODEL, losses.detach().mean())
+        self._saw_samples = True
         weight = 1 / len(losses) if weight is None else weight
         due = self._due()
         if not due:
             torch.autograd.backward(losses, torch.full_like(losses, weight))
             return
-        around = self._with_pause(self._paused)
+        around = self._with_pause(self._watcher.paused)
         with self.paused():
             observe_training(self._samples_of(), losses, due, weight=weight, around=around)
 
     def observe_modules(self) -> None:
         """Feeds the quantities that look at modules; `tick_epoch` does, too."""
-        for name, module in self.layers.items():
+        for name, module in {**self.layers, **self._owners}.items():
             for quantity in self._of(ModuleQuantity, module):
                 quantity.observe(name, module)
 
     def observe_parameters(self) -> None:
         """Feeds the quantities that look at parameters; every step and `tick_epoch` do, too."""
         for quantity in self._of(TensorQuantity):
-            if quantity.source == "parameter" and quantity.schedule(max(0, self.step)):
+            due = quantity.source == "parameter" and self._watcher.is_due(quantity)
+            if due and quantity.is_news(self.parameters):
                 for name, parameter in self.parameters.items():
                     quantity.observe(name, parameter)
+                quantity.finish()
+
+    def push(self, **figures: float) -> None:
+        """Keeps figures of this step for `report`, the loss above all: `push(loss=loss.item())`.
+
+        `backward` and `observe_losses` push the mean of the losses themselves; underscores in names become spaces.
+        """
+        for name, value in figures.items():
+            self._loop.push_running(name.replace("_", " "), value)
+
+    def findings(self) -> list[Finding]:
+        """What was not well at the steps that `health` names, each cause once, with the step it was seen at first.
+
+        Raises:
+            ConfigError: no step was to be looked at.
+        """
+        if self._health is None:
+            raise ConfigError("findings are looked for where Inspector is given health=every(50), say")
+        self._health.conclude()
+        return list(self._health.found)
+
+    def record(self) -> TrainingRecord:
+        """Everything that was seen of the run until now, as tables."""
+        found = [] if self._health is None else self._health.found
+        layers = [*self.layers, *self.parameters]
+        return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
+
+    def save(self, path: Path | str) -> None:
+        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows."""
+        self.record().save(path)
+
+    def report(self, path: Path | str, *, images: bool = True) -> None:
+        """Writes a page that shows the run until now, and beside it the Parquet file of the same name.
+
+        Args:
+            path: the page.
+            images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
+
+        Raises:
+            MissingExtraError: the extra `report` is not installed.
+        """
+        record = self.record()
+        record.save(Path(path).with_suffix(".parquet"))
+        write_training([record], Path(path), images=images)
+
+    def report_every(self, path: Path | str, *, minutes: float) -> None:
+        """Writes the page of `report` anew during training, without images, at the first step after so many minutes."""
+        if not minutes > 0:
+            raise ConfigError(f"minutes between reports must be above 0, got {minutes}")
+        self._report = Path(path), 60 * minutes, monotonic()
 
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.
 
+        Where `torch.distributed` is at work, every process has to call it; quantities then hold what all of them saw.
+
         Returns:
-            The figures.
+            The figures, measure by measure, layers in the order of the model.
         """
+        self._warn_of_nothing()
+        self.finish_step()
         self.observe_parameters()
         self.observe_modules()
-        found = [Entry(self.epoch, quantity.name, row) for quantity in self.quantities for row in quantity.summary()]
+        merge_ranks(self.quantities)
+        place = model_order([*self.layers, *self.parameters])
+        found = [
+            Entry(self.epoch, quantity.name, row)
+            for quantity in self.quantities
+            for row in ordered_rows(quantity.summary(), place)
+        ]
         self.history += found
+        self._logbook.end_epoch(self.epoch, self.step, self.quantities)
         for callback in self.on_epoch:
             callback(self)
         for quantity in self.quantities:
@@ -216,109 +310,77 @@ class Inspector:
 
     def table(self) -> pd.DataFrame:
         """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
-        rows = [(entry.epoch, entry.quantity, *_fields(entry.row)) for entry in self.history]
+        rows = [(each.epoch, each.quantity, *astuple(each.row)) for each in self.history]
         return pd.DataFrame(rows, columns=COLUMNS)
 
     def paused(self) -> AbstractContextManager[None]:
-        """Looks at nothing while the block runs."""
+        """Looks at nothing while the block runs: for a forward pass that is no step.
+
+        A model with batch norm trains on another pass than the one whose samples are looked at:
+
+            with inspector.paused():
+                losses = criterion(model.eval()(inputs), labels)
+            inspector.observe_losses(losses)
+            criterion(model.train()(inputs), labels).mean().backward()
+        """
         return self._with_pause(True)
+
+    def _push_rates(self) -> None:
+        for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
+            self._loop.push_running(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
+
+    def _write_report_if_due(self) -> None:
+        if self._report is not None:
+            path, seconds, last = self._report
+            if monotonic() - last >= seconds:
+                self.report(path, images=False)
+                self._report = path, seconds, monotonic()
 
     @contextmanager
     def _with_pause(self, paused: bool) -> Iterator[None]:
-        before, self._paused = self._paused, paused
+        before = self._watcher.paused
+        self._pause(paused)
         try:
             yield
         finally:
-            self._paused = before
+            self._pause(before)
+
+    def _pause(self, paused: bool) -> None:
+        self._watcher.paused = paused
+        if self._health is not None:
+            self._health.pause(paused)
 
     def _due(self) -> list[SampleGradientQuantity]:
-        return [quantity for quantity in self._of(SampleGradientQuantity) if quantity.schedule(max(0, self.step))]
+        return [quantity for quantity in self._of(SampleGradientQuantity) if self._watcher.is_due(quantity)]
 
     def _samples_of(self) -> Engine:
-        if self._engine is None:
-            self._engine = Engine({name: each for name, each in self.parameters.items() if each.requires_grad})
+        wanted = {name: each for name, each in self.parameters.items() if each.requires_grad}
+        if self._engine is None or self._engine.parameters.keys() != wanted.keys():
+            self._engine = Engine(wanted)
         return self._engine
 
     def _of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
-        return [
-            quantity
-            for quantity in self.quantities
-            if isinstance(quantity, kind) and (module is None or quantity.wants(module))
-        ]
+        return self._watcher.of(kind, module)
 
-    def _begin(self, module: nn.Module, inputs: object) -> None:
-        del module, inputs
-        if torch.is_grad_enabled() and not self._paused:
+    def _begin(self, is_step: bool) -> None:
+        if is_step:
             self.start_step()
+        else:
+            self.begin_pass()
 
-    def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
-        del inputs
-        tensor = first_tensor(output)
-        if self._paused or tensor is None:
-            return
-        for quantity in self._of(OutputQuantity, module):
-            if not torch.is_grad_enabled() or quantity.schedule(max(0, self.step)):
-                quantity.observe(name, module, tensor)
-        gradients = [
-            quantity for quantity in self._of(OutputGradientQuantity, module) if quantity.schedule(max(0, self.step))
-        ]
-        if gradients and tensor.requires_grad:
-            hooked: Any = tensor
-            hooked.register_hook(partial(self._after_output_gradient, name, module, gradients))
-
-    def _after_output_gradient(
-        self, name: str, module: nn.Module, quantities: list[OutputGradientQuantity], gradient: Tensor
-    ) -> None:
-        if self._stack is not None and not self._paused:
-            for quantity in quantities:
-                quantity.observe(name, module, gradient)
-
-    def _after_gradient(self, name: str, gradient: Tensor) -> None:
-        if not self._paused:
-            for quantity in self._of(TensorQuantity):
-                if quantity.source == "gradient" and quantity.schedule(max(0, self.step)):
-                    quantity.observe(name, gradient)
-
-
-def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules without submodules by name, in the order of the model; a model that has none is its own layer."""
-    return {name or MODEL: module for name, module in model.named_modules() if not any(module.children())}
-
-
-def _check_losses(losses: Tensor) -> None:
-    if losses.dim() != 1 or not len(losses):
-        raise EngineError(
-            f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
-        )
-
-
-def first_tensor(output: object) -> Tensor | None:
-    """The output, or the first tensor in a tuple, list or dictionary of outputs."""
-    if isinstance(output, Tensor):
-        return output
-    items = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
-    return next((tensor for tensor in map(first_tensor, items) if tensor is not None), None)
-
-
-@contextmanager
-def _hooked(parameter: Any, hook: Callable[[Tensor], None]) -> Iterator[None]:
-    """A hook on the gradient of a parameter; afterwards the parameter has the attributes it had before."""
-    before = parameter._backward_hooks
-    handle = parameter.register_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-        if before is None and not parameter._backward_hooks:
-            parameter._backward_hooks = None
-
-
-def _chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:
-    for pattern in patterns:
-        if named and not any(fnmatchcase(name, pattern) for name in named):
-            raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")
-    return {name: each for name, each in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
-
-
-def _fields(row: Row) -> tuple[str, str, str, float]:
-    return row.measure, row.layer, row.statistic, row.value
+    def _warn_of_nothing(self) -> None:
+        """Says which quantities had nothing to look at in an epoch, and why."""
+        if self._samples_were_due and not self._saw_samples:
+            warn_of_nothing(
+                self._of(SampleGradientQuantity),
+                "gradients of single samples need inspector.backward(losses), or inspector.observe_losses(losses) "
+                "before a backward pass of your own",
+            )
+        hooks = [*self._of(OutputQuantity), *self._of(OutputGradientQuantity)]
+        hooks += [quantity for quantity in self._of(TensorQuantity) if quantity.source == "gradient"]
+        if hooks and self._watcher.is_attached and not self._watcher.saw:
+            warn_of_nothing(
+                hooks,
+                "no layer of the watched model was run; train that very model, and as it was before torch.compile",
+            )
+        self._saw_samples = self._samples_were_due = self._watcher.saw = False

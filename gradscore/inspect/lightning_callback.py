@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from torch import Tensor
@@ -33,6 +34,8 @@ class InspectorCallback(Callback):
         layers: see `Inspector`; names begin with that of the module's attribute ("model.0").
         parameters: see `Inspector`.
         on_epoch: see `Inspector`.
+        log: also give every finite figure of an epoch to the loggers of the trainer (Weights & Biases, MLflow, CSV),
+            named quantity/measure/layer/statistic.
 
     Attributes:
         inspector: holds the figures, also after the fit; None before the first one. Another fit begins another history.
@@ -45,9 +48,11 @@ class InspectorCallback(Callback):
         layers: Sequence[str] = ("*",),
         parameters: Sequence[str] = ("*",),
         on_epoch: Sequence[EpochCallback] = (),
+        log: bool = False,
     ) -> None:
         self.quantities, self.layers, self.parameters = list(quantities), layers, parameters
-        self.on_epoch = list(on_epoch)
+        self.on_epoch, self.log = list(on_epoch), log
+        self._saw_losses = False
         self.inspector: Inspector | None = None
 
     def observe_losses(self, losses: Tensor) -> None:
@@ -66,15 +71,20 @@ class InspectorCallback(Callback):
                 "observe_losses was called and nothing is watched: give this InspectorCallback to the trainer, "
                 "as Trainer(callbacks=[...]), and call it in training_step only"
             )
+        self._saw_losses = True
         self.inspector.observe_losses(losses)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attaches an inspector."""
-        del trainer
         for quantity in self.quantities:
             quantity.reset()
         self.inspector = Inspector(
-            pl_module, self.quantities, layers=self.layers, parameters=self.parameters, on_epoch=self.on_epoch
+            pl_module,
+            self.quantities,
+            layers=self.layers,
+            parameters=self.parameters,
+            on_epoch=self.on_epoch,
+            optimizer=trainer.optimizers[0] if trainer.optimizers else None,
         )
         self.inspector.attach(count_steps=False)
 
@@ -84,11 +94,38 @@ class InspectorCallback(Callback):
         if self.inspector is not None:
             self.inspector.start_step()
 
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Keeps the loss of the step, unless `observe_losses` did."""
+        del trainer, pl_module, batch, batch_idx
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if self.inspector is not None and isinstance(loss, Tensor) and not self._saw_losses:
+            self.inspector.push(loss=float(loss.detach()))
+        self._saw_losses = False
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Begins a pass."""
+        del trainer, pl_module, batch, batch_idx, dataloader_idx
+        if self.inspector is not None:
+            self.inspector.begin_pass()
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Ends an epoch."""
-        del trainer, pl_module
-        if self.inspector is not None:
-            self.inspector.tick_epoch()
+        del pl_module
+        if self.inspector is None:
+            return
+        figures = self.inspector.tick_epoch()
+        if self.log:
+            metrics = {
+                "/".join((each.quantity, each.row.measure, each.row.layer, each.row.statistic)): each.row.value
+                for each in figures
+                if isfinite(each.row.value)
+            }
+            for logger in trainer.loggers:
+                logger.log_metrics(metrics, step=trainer.global_step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Detaches."""

@@ -12,17 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
-from ..errors import ConfigError
+from ..errors import AmplifiedRoundingError, ConfigError
 from ..features import open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
 from ..models import NamedCode, TellCode, build_model
 from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
-from .findings import findings, looked_for
+from .examination import examine
+from .finding import Finding
+from .findings import LOOKED_FOR
 from .inspector import Inspector
+from .quantities.mean_gsnr import MeanGSNR
 from .quantities.quantity import OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
-from .sample_groups import Grouping, choose, grouped, parts
+from .rows import model_order, ordered_rows
+from .sample_groups import Group, Grouping, choose, grouped
 from .samples import observe_samples
 
 COLUMNS = ["group", "quantity", "measure", "layer", "statistic", "value"]
@@ -42,48 +46,36 @@ class Inspection:
         groups: quantities by group of samples; those of one class hold the same bins in every group.
         samples: number of samples by group.
         layers: layers and parameters in the order of the model.
-        findings: what is not well, in plain words.
+        findings: what is not well, whatever the quantities are; its `str` is a sentence.
         notices: what a reader of the figures should know.
     """
 
     groups: dict[str, list[Quantity]]
     samples: dict[str, int]
     layers: list[str]
-    findings: list[str]
+    findings: list[Finding]
     notices: list[str]
 
     @property
     def verdict(self) -> str:
         """Whether anything stands out, for a heading."""
-        if self.findings:
-            return "not well"
-        return "nothing stands out" if looked_for(self._quantities)[0] else "nothing was looked for"
+        return "not well" if self.findings else "nothing stands out"
 
     @property
     def scope(self) -> str:
-        """What the findings cover, and what these quantities could not have shown."""
-        seen, unseen = looked_for(self._quantities)
-        clauses = [f"looked for {_listed(seen)}"] if seen else []
-        clauses += [f"without the quantities that show {_listed(unseen)}"] if unseen else []
-        return ", ".join(clauses)
-
-    @property
-    def _quantities(self) -> list[Quantity]:
-        return next(iter(self.groups.values()))
+        """What was looked for."""
+        return f"looked for {', '.join(LOOKED_FOR[:-1])}, and {LOOKED_FOR[-1]}"
 
     def table(self) -> pd.DataFrame:
         """All figures, with columns group, quantity, measure, layer, statistic, value."""
+        place = model_order(self.layers)
         rows = [
             (group, quantity.name, row.measure, row.layer, row.statistic, row.value)
             for group, quantities in self.groups.items()
             for quantity in quantities
-            for row in quantity.summary()
+            for row in ordered_rows(quantity.summary(), place)
         ]
         return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _listed(items: Sequence[str]) -> str:
-    return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else items[0]
 
 
 def inspect_config(
@@ -140,7 +132,7 @@ def inspect_config(
 
 def inspect_groups(
     model: nn.Module,
-    images: Mapping[str, Tensor],
+    samples: Mapping[str, Group],
     templates: Sequence[Quantity],
     *,
     loss: LossHead,
@@ -153,7 +145,7 @@ def inspect_groups(
 
     Args:
         model: the classifier, in eval mode.
-        images: (N, ...) by group.
+        samples: by group.
         templates: quantities that have seen nothing; they are used up.
         loss: from logits to the loss whose gradients are looked at.
         batch_size: samples in a batch.
@@ -169,28 +161,36 @@ def inspect_groups(
     engine = Engine(dict(model.named_parameters()))
     task = _Task(model, engine, loss)
     sampled = [quantity for quantity in templates if isinstance(quantity, SampleGradientQuantity)]
+    notices: list[str] = []
     with full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices say it
-        for group in images.values() if sampled else ():
-            first = group[:batch_size].to(device)
-            prepare(engine, model, first[:SHOWN_TO_ENGINE], lambda logits: loss(logits).direction)
+        for group in samples.values() if sampled else ():
+            first = group.images[:batch_size].to(device)
+            notices += task.prepare(first[:SHOWN_TO_ENGINE])
             task.observe_samples(model(first), sampled)
         for quantity in sampled:
             quantity.reset()
         groups: dict[str, list[Quantity]] = {}
-        done, total = 0, sum(map(len, images.values()))
-        for name, group in images.items():
+        done, total = 0, sum(map(len, samples.values()))
+        for name, group in samples.items():
             groups[name] = copy.deepcopy(list(templates))
             with Inspector(model, groups[name]) as inspector:
-                for batch in parts(group, batch_size):
-                    task.observe(inspector, batch.to(device))
+                for batch in group.parts(batch_size):
+                    task.observe(inspector, batch.images.to(device))
                     done += len(batch)
                     if progress is not None:
                         progress(name, done, total)
+                inspector.finish_step()
                 inspector.observe_modules()
-    counts = {name: len(group) for name, group in images.items()}
+        batches = [
+            Group(part.images.to(device), part.labels) for each in samples.values() for part in each.parts(batch_size)
+        ]
+        found = examine(model, batches)
+    counts = {name: len(group) for name, group in samples.items()}
+    if any(isinstance(quantity, MeanGSNR) for quantity in templates) and min(counts.values()) < 2:
+        notices.append("the gradient signal-to-noise ratio is undefined: it needs at least two samples in a group")
     layers = [*inspector.layers, *inspector.parameters]
-    return Inspection(groups, counts, layers, findings(groups, counts), list(engine.notices))
+    return Inspection(groups, counts, layers, found, [*dict.fromkeys(notices), *engine.notices])
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,16 @@ class _Task:
     model: nn.Module
     engine: Engine
     loss: LossHead
+
+    def prepare(self, images: Tensor) -> list[str]:
+        """Shows the engine a few images, and returns what a reader should know of the model."""
+        try:
+            prepare(self.engine, self.model, images, lambda logits: self.loss(logits).direction)
+        except AmplifiedRoundingError as error:
+            logits = self.model(images)
+            self.engine.learn(logits, self.loss(logits.detach()).direction.to(logits.dtype))
+            return [str(error)]
+        return []
 
     def observe(self, inspector: Inspector, batch: Tensor) -> None:
         """Feeds all quantities with a batch, samples first: those need no hooks, the rest needs nothing else."""
@@ -210,7 +220,7 @@ class _Task:
             gradient = self.loss(logits.detach())
             wanted = [parameter for parameter in inspector.parameters.values() if parameter.requires_grad]
             at_logits = (gradient.direction * gradient.scale.unsqueeze(1)).to(logits.dtype)
-            torch.autograd.grad(logits, wanted, at_logits, allow_unused=True)
+            torch.autograd.grad(logits, wanted, at_logits, retain_graph=True, allow_unused=True)
 
     def observe_samples(self, logits: Tensor, quantities: Sequence[SampleGradientQuantity]) -> None:
         gradient = self.loss(logits.detach())

@@ -71,8 +71,35 @@ def choose(
     return found, notices
 
 
-def grouped(chosen: Mapping[str, Chosen], by: Grouping) -> dict[str, Tensor]:
-    """Images by group; groups without a sample are left out.
+@dataclass(frozen=True)
+class Group:
+    """Samples that are looked at together.
+
+    Attributes:
+        images: (N, ...) preprocessed.
+        labels: (N,) int64, -1 for none; only samples of the test split have some.
+    """
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.images)
+
+    @classmethod
+    def without_labels(cls, images: Tensor) -> Group:
+        """Samples whose labels are not known, or belong to other classes."""
+        return cls(images, torch.full((len(images),), -1))
+
+    def parts(self, size: int) -> Iterator[Group]:
+        """Batches of `size` samples in order; the last one may have fewer."""
+        for start in range(0, len(self), size):
+            yield Group(self.images[start : start + size], self.labels[start : start + size])
+
+
+def grouped(chosen: Mapping[str, Chosen], by: Grouping) -> dict[str, Group]:
+    """Samples by group; groups without one are left out.
 
     Args:
         chosen: as `choose` gives them.
@@ -80,34 +107,38 @@ def grouped(chosen: Mapping[str, Chosen], by: Grouping) -> dict[str, Tensor]:
             the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
 
     Returns:
-        Images by name of the group.
+        Samples by name of the group.
 
     Raises:
         DataError: no sample has a label, and the grouping needs them.
     """
     groups = dict(_groups(chosen, by))
-    found = {name: images for name, images in groups.items() if len(images)}
+    found = {name: group for name, group in groups.items() if len(group)}
     if by != "split" and not bool((chosen[TEST].labels >= 0).any()):
         raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
     return found
 
 
-def _groups(chosen: Mapping[str, Chosen], by: Grouping) -> Iterator[tuple[str, Tensor]]:
+def _groups(chosen: Mapping[str, Chosen], by: Grouping) -> Iterator[tuple[str, Group]]:
     test = chosen[TEST]
     if by == "class":
         for label in sorted(set(test.labels[test.labels >= 0].tolist())):
-            yield f"class {label}", test.images[test.labels == label]
+            yield f"class {label}", _where(test, test.labels == label)
         return
     if by == "correct":
         known = test.labels >= 0
         right = test.labels == test.predictions
-        yield "right", test.images[known & right]
-        yield "wrong", test.images[known & ~right]
+        yield "right", _where(test, known & right)
+        yield "wrong", _where(test, known & ~right)
     else:
-        yield TEST, test.images
+        yield TEST, Group(test.images, test.labels)
     for name, others in chosen.items():
         if name != TEST:
-            yield name, others.images
+            yield name, Group.without_labels(others.images)
+
+
+def _where(chosen: Chosen, places: Tensor) -> Group:
+    return Group(chosen.images[places], chosen.labels[places])
 
 
 def _predictions(model: nn.Module, images: Tensor, classes: int, batch_size: int) -> Tensor:

@@ -1,13 +1,15 @@
-"""Writing the figures of an inspector to TensorBoard."""
+"""Writing the figures of an inspector, and its histograms, to TensorBoard."""
 
 from __future__ import annotations
 
 from math import isfinite
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import MissingExtraError
 from .inspector import EpochCallback, Inspector
+from .quantities.grad_hist_1d import GradHist1d
+from .quantities.histogram import Histogram
 
 
 class Writer(Protocol):
@@ -27,8 +29,9 @@ def to_tensorboard(writer: Writer | Path | str) -> EpochCallback:
         writer: a `torch.utils.tensorboard.SummaryWriter`, anything with its methods, or a folder for a new one.
 
     Returns:
-        For the argument `on_epoch` of an `Inspector`. Every statistic becomes a scalar with tag
-        quantity/measure/layer/statistic; figures that are not finite are left out.
+        Every statistic becomes a scalar with tag
+        quantity/measure/layer/statistic; figures that are not finite are left out. The counts of `GradHist1d` become
+        histograms with tag quantity/layer, where the writer has `add_histogram_raw`.
 
     Raises:
         MissingExtraError: a folder is given, and TensorBoard is not installed.
@@ -41,9 +44,28 @@ def to_tensorboard(writer: Writer | Path | str) -> EpochCallback:
                 if isfinite(row.value):
                     tag = "/".join((quantity.name, row.measure, row.layer, row.statistic)).replace(" ", "_")
                     target.add_scalar(tag, row.value, inspector.epoch)
+            if isinstance(quantity, GradHist1d) and hasattr(target, "add_histogram_raw"):
+                for layer, histogram in quantity.histograms.items():
+                    tag = f"{quantity.name}/{layer}".replace(" ", "_")
+                    target.add_histogram_raw(tag, **_raw(histogram), global_step=inspector.epoch)
         target.flush()
 
     return write
+
+
+def _raw(histogram: Histogram) -> dict[str, Any]:
+    """Counts as TensorBoard takes them; sums are those of values in the middle of their bins."""
+    edges, counts = histogram.edges[0], histogram.counts.numpy()
+    middles = (edges[:-1] + edges[1:]) / 2
+    return {
+        "min": float(edges[0]),
+        "max": float(edges[-1]),
+        "num": int(counts.sum()),
+        "sum": float(counts @ middles),
+        "sum_squares": float(counts @ middles**2),
+        "bucket_limits": edges[1:].tolist(),
+        "bucket_counts": counts.tolist(),
+    }
 
 
 def _open(folder: Path | str) -> Writer:

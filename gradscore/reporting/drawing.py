@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from ..system import replacing
-from .plots import MANY_ROWS, Axis, Curves, HeatMap, Histograms, LayerProfile, Plot, height_of, is_numbers
+from .plots import MANY_ROWS, Axis, Curves, HeatMap, Histograms, LayerProfile, Plot, TimeRows, height_of, is_numbers
 
 SETTINGS: dict[Any, Any] = {
     "font.size": 10,
@@ -38,7 +38,7 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
     """Writes `<name>.png` and `<name>.svg` to a folder and returns their paths."""
     with rc_context(SETTINGS):
         made = Figure(figsize=(WIDTH, height_of(plot) / PIXELS_PER_INCH))
-        axes = made.subplots(gridspec_kw=_margins(plot))
+        axes = _time_rows(plot, made) if isinstance(plot, TimeRows) else made.subplots(gridspec_kw=_margins(plot))
         match plot:
             case Curves():
                 _curves(plot, axes)
@@ -48,7 +48,8 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
                 _heat_map(plot, made, axes)
             case LayerProfile():
                 _layer_profile(plot, axes)
-        axes.set_title(plot.title, loc="left", fontsize=11, pad=22 if isinstance(plot, LayerProfile) else 6)
+        pad = {LayerProfile: 22, TimeRows: 34}.get(type(plot), 6)
+        axes.set_title(plot.title, loc="left", fontsize=11, pad=pad)
         paths = [folder / f"{plot.name}.png", folder / f"{plot.name}.svg"]
         for path in paths:
             kind = path.suffix[1:]
@@ -152,6 +153,31 @@ def _layer_profile(plot: LayerProfile, axes: Axes) -> None:
     _name_rows(axes, plot.layers)
     axes.set_xlabel(plot.x_label)
     axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, handlelength=1.4)
+
+
+def _time_rows(plot: TimeRows, made: Figure) -> Axes:
+    """Draws all rows and returns the axes of the first one, for the title."""
+    height = height_of(plot) / PIXELS_PER_INCH
+    margins = {"left": 0.11, "right": 0.97, "bottom": 0.5 / height, "top": 1 - 0.75 / height, "hspace": 0.55}
+    columns = made.subplots(len(plot.rows), sharex=True, squeeze=False, gridspec_kw=margins)[:, 0]
+    for axes, row in zip(columns, plot.rows, strict=True):
+        for line in row.lines:
+            for low, high in line.bands:
+                axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0)
+            style = ":" if line.dashed else "-"
+            axes.plot(line.x, line.y, style, color=line.colour, label=line.name, linewidth=1.2)
+        for step in plot.marks:
+            axes.axvline(step, color="#b45309", linewidth=0.8, linestyle="--")
+        if plot.log:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(_plainly)
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(labelsize=7)
+        axes.annotate(row.name, (0, 1), xycoords="axes fraction", fontsize=7, va="bottom")
+    columns[-1].set_xlabel(plot.x_label)
+    first: Axes = columns[0]
+    first.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.15), borderaxespad=0.2, handlelength=1.4)
+    return first
 
 
 def _plainly(value: float, place: float = 0.0) -> str:

@@ -22,9 +22,11 @@ from .plots import (
     LayerLine,
     LayerProfile,
     Plot,
+    TimeRows,
     height_of,
     is_numbers,
 )
+from .time_rows import time_rows
 
 MARGIN = {"l": 56, "r": 14, "t": 10, "b": 48}
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}}
@@ -41,6 +43,8 @@ def figure(plot: Plot) -> dict[str, Any]:
             made = _heat_map(plot)
         case LayerProfile():
             made = _layer_profile(plot)
+        case TimeRows():
+            made = time_rows(plot)
     made.update_layout(
         template="none",
         height=height_of(plot),

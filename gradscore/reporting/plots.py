@@ -152,7 +152,53 @@ class LayerProfile(Named):
     log: bool = False
 
 
-Plot = Curves | Histograms | HeatMap | LayerProfile
+@dataclass(frozen=True, kw_only=True)
+class TimeLine:
+    """A value over steps, and ranges about it.
+
+    Attributes:
+        name: in the legend.
+        colour: as `#rrggbb`.
+        x: (S,) steps.
+        y: (S,) values, NaN where there is none.
+        bands: lower and upper ends (S,) of ranges.
+        dashed: whether the line is dashed.
+    """
+
+    name: str
+    colour: str
+    x: FloatArray
+    y: FloatArray
+    bands: Sequence[tuple[FloatArray, FloatArray]] = ()
+    dashed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRow:
+    """A row of `TimeRows`: a layer, say, with its lines."""
+
+    name: str
+    lines: Sequence[TimeLine]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRows(Named):
+    """Layers as rows, each with axes of its own over the same steps.
+
+    Attributes:
+        x_label: of the steps.
+        rows: from top to bottom.
+        log: whether the scale of the values is logarithmic.
+        marks: steps at which something happened.
+    """
+
+    x_label: str
+    rows: Sequence[TimeRow]
+    log: bool = False
+    marks: Sequence[float] = ()
+
+
+Plot = Curves | Histograms | HeatMap | LayerProfile | TimeRows
 
 
 def is_numbers(axis: Axis) -> TypeGuard[FloatArray]:
@@ -165,6 +211,8 @@ def height_of(plot: Plot) -> int:
     match plot:
         case LayerProfile(layers=layers):
             return 120 + 17 * max(len(layers), 8)
+        case TimeRows(rows=rows):
+            return 90 + 78 * len(rows)
         case HeatMap(rows=rows) if not is_numbers(rows):
             return 110 + (17 if len(rows) <= MANY_ROWS else 13) * max(len(rows), 6)
         case _:

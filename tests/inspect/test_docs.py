@@ -2,19 +2,26 @@
 
 import re
 import warnings
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from gradscore.inspect import read_record
 from gradscore.inspect.catalogue import QUANTITIES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def names():
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("docs")
+
+
+@pytest.fixture(scope="module")
+def names(folder):
     found = {}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), chdir(folder):
         for message in ("LeafSpec.*deprecated", "does not have many workers", "logging interval"):
             warnings.filterwarnings("ignore", f".*{message}", module="lightning.pytorch")
         exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "docs/inspect.md", "exec"), found)
@@ -28,6 +35,12 @@ def test_training_loop(names):
     assert figures[(1, "gradient signal-to-noise ratio", "batch", "(model)", "count")] == 2
 
 
+def test_picture_of_a_run(names, folder):
+    assert names["troubles"] == []
+    assert (folder / "training.html").is_file()
+    assert read_record(folder / "training.parquet").steps["stop"].max() == 20
+
+
 def test_with_lightning(names):
     trained = names["trained"].set_index(["epoch", "quantity", "measure", "layer", "statistic"])["value"]
     assert trained[(1, "output gradient", "norm", "net.2", "count")] == 4
@@ -37,6 +50,8 @@ def test_with_lightning(names):
 EXPECTED = {
     "saturation": {"0", "1", "2"},
     "largest output gradient": {"0", "1", "2"},
+    "mean of inputs": {"0", "1", "2"},
+    "gradient of inputs": {"1", "2"},
     "sparsity": {"0.weight", "0.bias", "2.weight", "2.bias"},
     "rank": {"0", "2"},
     "spread of sample norms": {"0.weight", "0.bias", "2.weight", "2.bias"},

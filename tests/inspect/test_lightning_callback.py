@@ -21,6 +21,7 @@ from gradscore.inspect import (
 )
 from gradscore.inspect.lightning_callback import InspectorCallback
 
+from lightning.pytorch.loggers import Logger  # isort: skip (likewise)
 from lightning.pytorch import LightningModule, Trainer  # isort: skip (after gradscore, which mends torchvision first)
 
 pytestmark = [
@@ -77,12 +78,13 @@ def batches():
 
 @pytest.fixture
 def fit(batches, tmp_path):
-    def run(module, *callbacks):
+    def run(module, *callbacks, logger=False):
         trainer = Trainer(
             max_epochs=EPOCHS,
             accelerator="cpu",
             callbacks=list(callbacks),
-            logger=False,
+            logger=logger,
+            log_every_n_steps=1,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -171,6 +173,40 @@ def test_callbacks_at_the_end_of_an_epoch(fit):
     fit(Module(), watch)
     assert epochs == [0, 1]
     assert set(watch.inspector.table()["layer"]) == {"net.2"}
+
+
+class Kept(Logger):
+    name, version = "kept", 0
+
+    def __init__(self):
+        super().__init__()
+        self.metrics = []
+
+    def log_hyperparams(self, *arguments):
+        del arguments
+
+    def log_metrics(self, metrics, step=None):
+        self.metrics.append((step, metrics))
+
+
+def test_figures_go_to_the_loggers_of_the_trainer(fit):
+    watch, logger = InspectorCallback([GradientGeometry()], log=True), Kept()
+    fit(Module(), watch, logger=logger)
+    table = watch.inspector.table().set_index(["epoch", "quantity", "measure", "layer", "statistic"])["value"]
+    assert [step for step, _ in logger.metrics] == [3, 6]
+    written = logger.metrics[1][1]["parameter gradient/norm/net.0.weight/mean"]
+    assert written == table[1, "parameter gradient", "norm", "net.0.weight", "mean"]
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_losses_and_learning_rates_are_kept(fit, per_sample):
+    watch = InspectorCallback([GradientGeometry()])
+    fit(Module(watch if per_sample else None), watch)
+    steps = watch.inspector.record().steps
+    loop = steps[steps["quantity"] == "training loop"].set_index("measure")
+    assert loop.loc["learning rate", "mean"].tolist() == [0.1] * 6
+    assert loop.loc["loss", "count"].tolist() == [1] * 6
+    assert loop.loc["loss", "mean"].between(0.5, 2.0).all()
 
 
 def test_losses_without_a_fit():

@@ -22,6 +22,8 @@ from .output_norm import OutputNorm
 from .parameter_difference_geometry import ParameterDifferenceGeometry
 from .parameter_norm import ParameterNorm
 from .quantity import (
+    InputGradientQuantity,
+    InputQuantity,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
@@ -41,6 +43,8 @@ __all__ = [
     "GradientActivation",
     "GradientGeometry",
     "Histogram",
+    "InputGradientQuantity",
+    "InputQuantity",
     "LossModule",
     "MeanGSNR",
     "ModuleQuantity",

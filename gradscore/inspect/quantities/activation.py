@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from ...errors import ConfigError
 from .quantity import Quantity, Row
 
 ACTIVATION, DEATH = "activation rate", "death rate"
@@ -41,22 +42,27 @@ class Units:
     """Remembers for every layer which units were active at least once."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Tensor] = {}
+        self._seen: dict[str, dict[int, Tensor]] = {}
 
-    def add(self, layer: str, rates: Tensor) -> None:
-        """Takes the rates of one batch, (units,)."""
-        active = (rates > 0).cpu()
-        known = self._seen.get(layer)
-        self._seen[layer] = active if known is None or known.shape != active.shape else known | active
+    def add(self, layer: str, active: Tensor) -> None:
+        """Takes the units that are active in one batch, (units,) bool; other widths of a layer are kept apart."""
+        widths = self._seen.setdefault(layer, {})
+        active = active.cpu()
+        widths[len(active)] = widths[len(active)] | active if len(active) in widths else active
 
     def merge(self, other: Units) -> None:
         """Takes in what another one saw."""
-        for layer, active in other._seen.items():
-            self.add(layer, active)
+        for layer, widths in other._seen.items():
+            for active in widths.values():
+                self.add(layer, active)
 
     def never_active(self) -> dict[str, tuple[int, int]]:
-        """By layer: units that were never active, and all units."""
-        return {layer: (int((~active).sum()), len(active)) for layer, active in self._seen.items()}
+        """By layer, and width if it has several: units that were never active, and all units."""
+        return {
+            layer if len(widths) == 1 else f"{layer} ({width} wide)": (int((~active).sum()), width)
+            for layer, widths in self._seen.items()
+            for width, active in widths.items()
+        }
 
 
 class UnitActivation(Quantity):
@@ -66,10 +72,15 @@ class UnitActivation(Quantity):
         death: also record death rates.
         eps: magnitudes up to this count as zero.
         options: see `Quantity`.
+
+    Raises:
+        ConfigError: a negative eps.
     """
 
     def __init__(self, *, death: bool = True, eps: float = 1e-8, **options: Any) -> None:
         super().__init__(**options)
+        if not eps >= 0:
+            raise ConfigError(f"{self.name}: eps is a magnitude, 0 or more, got {eps}")
         self.death, self.eps = death, eps
         self._units = Units()
 
@@ -79,7 +90,7 @@ class UnitActivation(Quantity):
         self.record(ACTIVATION, layer, rates.mean())
         if self.death:
             self.record(DEATH, layer, (rates == 0).double().mean())
-        self._units.add(layer, rates)
+        self._units.add(layer, rates > 0)
 
     def never_active(self) -> dict[str, tuple[int, int]]:
         """By layer or parameter: units that were zero in every batch since the last reset, and all units."""

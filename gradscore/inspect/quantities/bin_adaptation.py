@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from .histogram import Range
 
+WIDEST = 8e307
+"""Half the width of the widest range: float64 ends at 1.8e308, and the width has to be a number."""
+
 
 @dataclass(frozen=True)
 class BinAdaptation:
@@ -41,13 +44,13 @@ class BinAdaptation:
             largest: the largest magnitude of a finite value.
 
         Returns:
-            (-r, r) with r = (1 + padding) * max(min_size / 2, largest).
+            (-r, r) with r = (1 + padding) * max(min_size / 2, largest), or `WIDEST` if that is smaller.
 
         Example:
             >>> BinAdaptation(padding=0.5).new_range(2.0)
             (-3.0, 3.0)
         """
-        radius = (1 + self.padding) * max(self.min_size / 2, largest)
+        radius = min(WIDEST, (1 + self.padding) * max(self.min_size / 2, largest))
         return -radius, radius
 
 

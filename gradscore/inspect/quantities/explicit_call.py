@@ -53,6 +53,7 @@ class ExplicitCall(Quantity):
             mine = self.value.setdefault(measure, {})
             for layer, aggregate in layers.items():
                 mine.setdefault(layer, type(aggregate)()).merge(aggregate)
+        self.merge_timelines(other)
 
     def _push(self, name: str, value: float, kind: type[Aggregate]) -> None:
         aggregate = self._aggregates.setdefault(name, {}).setdefault(MODEL, kind())
@@ -61,4 +62,4 @@ class ExplicitCall(Quantity):
                 f"{name!r} is kept {'in memory' if kind is Running else 'as running moments'} since it was first "
                 "pushed; use the same way for every value of a name"
             )
-        aggregate.add(float(value))
+        self._add(name, MODEL, [float(value)], self.step)

@@ -38,10 +38,14 @@ class Geometry:
     Args:
         correlation: record the cosine of the angle between successive tensors.
         normalize: divide norms by the root of the number of elements, which gives the root mean square.
+
+    Attributes:
+        last_norm: of the tensor that came last, not normalised.
     """
 
     def __init__(self, *, correlation: bool, normalize: bool) -> None:
         self.correlation, self.normalize = correlation, normalize
+        self.last_norm = torch.zeros((), dtype=torch.float64)
         self._last: dict[str, tuple[Tensor, float]] = {}
 
     def observe(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -56,11 +60,11 @@ class Geometry:
             shape and neither is zero or not finite (the angle is undefined otherwise, and nothing takes its place).
         """
         tensor = tensor.detach()
-        norm = precise_norm(tensor)
+        norm = self.last_norm = precise_norm(tensor)
         yield NORM, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm
         if self.correlation:
             size = float(norm)
-            last, last_size = self._last.get(name, (tensor[:0], 0.0))
+            last, last_size = self._last.get(name, (tensor, 0.0))
             if last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
                 yield CORRELATION, cosine(last, tensor, last_size, size)
             self._last[name] = (tensor.clone(), size)
@@ -68,6 +72,34 @@ class Geometry:
     def restart(self) -> None:
         """Forgets the last tensors."""
         self._last = {}
+
+
+class WholeModel:
+    """Adds up the norms of all parameters to that of the model, in float64.
+
+    Args:
+        normalize: see `Geometry`.
+
+    Attributes:
+        size: elements since the last `take`.
+    """
+
+    def __init__(self, *, normalize: bool) -> None:
+        self.normalize, self.size = normalize, 0
+        self._squares: Tensor | None = None
+
+    def add(self, norm: Tensor, size: int) -> None:
+        """Takes the norm of a parameter, and its number of elements."""
+        squares = norm.square()
+        self._squares = squares if self._squares is None else self._squares + squares.to(self._squares.device)
+        self.size += size
+
+    def take(self) -> Tensor:
+        """The norm of everything since the last call, which begins anew; zero for nothing."""
+        squares = torch.zeros((), dtype=torch.float64) if self._squares is None else self._squares
+        norm = (squares / max(1, self.size)).sqrt() if self.normalize else squares.sqrt()
+        self._squares, self.size = None, 0
+        return norm
 
 
 def cosine(one: Tensor, other: Tensor, one_norm: float, other_norm: float) -> Tensor:

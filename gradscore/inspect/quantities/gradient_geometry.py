@@ -8,19 +8,20 @@ from typing import Any, ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from .geometry import Geometry, record_geometry
-from .quantity import TensorQuantity
+from .geometry import NORM, Geometry, WholeModel, record_geometry
+from .quantity import MODEL, TensorQuantity
 
 
 class GradientGeometry(TensorQuantity):
     """Norm of the gradient of each parameter, and its correlation with that of the batch before.
+
+    The norm of the gradient of the whole model, all parameters in one vector, stands beside them as `(model)`.
 
     See `OutputGradientGeometry` for both measures and for where no value is recorded.
 
     Args:
         correlation: also record correlations; keeps a copy of the last gradient of every parameter.
         normalize: divide norms by the root of the number of elements: root mean square.
-        log_scale: draw norms on a logarithmic scale.
         options: see `Quantity`.
     """
 
@@ -31,18 +32,23 @@ class GradientGeometry(TensorQuantity):
         "correlation": "Whether batches pull a parameter in the same direction (1) or not (0).",
     }
 
-    def __init__(
-        self, *, correlation: bool = True, normalize: bool = False, log_scale: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.log_scale = log_scale
         self._geometry = Geometry(correlation=correlation, normalize=normalize)
+        self._model = WholeModel(normalize=normalize)
 
     @override
     def observe(self, name: str, tensor: Tensor) -> None:
         record_geometry(self, self._geometry, name, tensor)
+        self._model.add(self._geometry.last_norm, tensor.numel())
+
+    @override
+    def finish(self) -> None:
+        if self._model.size:
+            self.record(NORM, MODEL, self._model.take())
 
     def reset(self) -> None:
         """The next batch has no batch before it."""
         super().reset()
         self._geometry.restart()
+        self._model.take()

@@ -15,6 +15,10 @@ from ...kernels import count_bins, count_products
 
 Range = tuple[float, float]
 
+NORMAL_WIDTHS = (1e-30, 1e37)
+"""Widths of ranges between which float32 holds the share of a range that a value is at: its normal numbers reach from
+1.2e-38 to 3.4e38."""
+
 
 @dataclass
 class Histogram:
@@ -43,7 +47,7 @@ class Histogram:
     def __post_init__(self) -> None:
         """Checks the settings and begins with empty bins."""
         for bins, (low, high) in zip(self.bins, self.ranges, strict=True):
-            if bins < 1 or not (isfinite(low) and isfinite(high) and low < high):
+            if bins < 1 or not (isfinite(high - low) and low < high):
                 raise ConfigError(
                     f"a histogram needs at least one bin and a finite range from low to high, got {bins} bins "
                     f"over {low:g} to {high:g}"
@@ -117,6 +121,7 @@ class Histogram:
         sizes = [largest] if columns is None else [largest, float(columns.abs().max())]
         if not all(map(isfinite, sizes)):
             return False
+        left, right = (fitting(each, self.ranges[0]) for each in (left, right))
         places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
         counts = count_products(left, right, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
         if counts is None:
@@ -127,6 +132,7 @@ class Histogram:
 
     def _counted(self, values: Tensor, columns: Tensor | None = None) -> Tensor:
         places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
+        values = fitting(values, self.ranges[0])
         if columns is None or columns.dim() == 1:
             flat = values.reshape(-1, values.shape[-1])
             fast = count_bins(flat, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
@@ -145,6 +151,14 @@ class Histogram:
         return tuple(value[keep] for value in together)
 
 
+def fitting(values: Tensor, span: Range) -> Tensor:
+    """The values in a precision that holds the width of the range: float32, or float64 beyond `NORMAL_WIDTHS`."""
+    low, high = span
+    if not NORMAL_WIDTHS[0] < high - low < NORMAL_WIDTHS[1]:
+        return values.double()
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def bin_index(values: Tensor, bins: int, span: Range) -> Tensor:
     """The bin of each finite value, int32.
 
@@ -152,6 +166,5 @@ def bin_index(values: Tensor, bins: int, span: Range) -> Tensor:
     is by far the most frequent gradient.
     """
     low, high = span
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
+    values = fitting(values, span)
     return values.sub(low).div_(high - low).mul_(bins).clamp_(0, bins - 1).int()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 from typing_extensions import override
 
+from ...errors import ConfigError
 from .activation_functions import is_activation
 from .geometry import Geometry, precise_norm, record_geometry
 from .quantity import OutputGradientQuantity
@@ -30,8 +31,10 @@ class OutputGradientGeometry(OutputGradientQuantity):
         per_sample: also record the norm of every sample's gradient, for outputs whose first axis is the samples.
         reduction: how the loss joins the samples. With "mean", the gradients of single samples are multiplied by the
             batch size, so that they are those of the sample's own loss.
-        log_scale: draw norms on a logarithmic scale.
         options: see `Quantity`.
+
+    Raises:
+        ConfigError: another reduction.
     """
 
     name = "output gradient"
@@ -51,12 +54,16 @@ class OutputGradientGeometry(OutputGradientQuantity):
         skip_activation: bool = True,
         per_sample: bool = False,
         reduction: Literal["mean", "sum"] = "mean",
-        log_scale: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        if reduction not in ("mean", "sum"):
+            raise ConfigError(
+                f"{self.name}: the loss joins samples by reduction 'mean' or 'sum', got {reduction!r}; with "
+                "reduction='none', name the one with which your loop joins them"
+            )
         self.normalize_by_size, self.skip_activation = normalize_by_size, skip_activation
-        self.per_sample, self.reduction, self.log_scale = per_sample, reduction, log_scale
+        self.per_sample, self.reduction = per_sample, reduction
         self._geometry = Geometry(correlation=compute_correlation, normalize=normalize_by_size)
 
     @override

@@ -14,10 +14,11 @@ from .quantity import ModuleQuantity
 
 
 class ParameterNorm(ModuleQuantity):
-    """Euclidean norm of named attributes of modules; a module without one, or where it is None, is left out.
+    """Euclidean norm of the parameters of each module that are its own, by name.
 
     Args:
-        attrs: names of attributes that are tensors.
+        attrs: names of attributes that are tensors, or one name, to look at instead; a module without one, or where it
+            is None, is left out.
         normalize: divide norms by the root of the number of elements: root mean square.
         options: see `Quantity`.
     """
@@ -29,13 +30,15 @@ class ParameterNorm(ModuleQuantity):
         "bias norm": "Root mean square of the biases; the same for all groups.",
     }
 
-    def __init__(self, *, attrs: Sequence[str] = ("weight", "bias"), normalize: bool = False, **options: Any) -> None:
+    def __init__(self, *, attrs: str | Sequence[str] | None = None, normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.attrs, self.normalize = tuple(attrs), normalize
+        self.attrs = (attrs,) if isinstance(attrs, str) else attrs
+        self.normalize = normalize
 
     @override
     def observe(self, layer: str, module: nn.Module) -> None:
-        for name in self.attrs:
+        own = [name for name, _ in module.named_parameters(recurse=False)]
+        for name in own if self.attrs is None else self.attrs:
             tensor = getattr(module, name, None)
             if isinstance(tensor, Tensor) and tensor.numel():
                 norm = precise_norm(tensor.detach())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from ...errors import ConfigError
 from ...gradients import PerSample
 from .aggregate import POINTS, QUARTILES, Aggregate, Running, Series, check_statistics
+from .timeline import Timeline
 
 Schedule = Callable[[int], bool]
 """From the number of a training step, counted from 0, to whether it is looked at."""
@@ -30,11 +32,32 @@ MODEL = "(model)"
 """The name under which figures of the whole model are kept."""
 
 
+@dataclass(frozen=True)
+class Every:
+    """A schedule: the first step and then every so many.
+
+    Attributes:
+        steps: from one step that is looked at to the next.
+
+    Raises:
+        ConfigError: a number that is not positive.
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        """Checks the number."""
+        if self.steps < 1:
+            raise ConfigError(f"a schedule needs a positive number of steps, got {self.steps}")
+
+    def __call__(self, step: int) -> bool:
+        """Whether a step is looked at."""
+        return step % self.steps == 0
+
+
 def every(steps: int) -> Schedule:
-    """A schedule: the first step and then every so many."""
-    if steps < 1:
-        raise ConfigError(f"a schedule needs a positive number of steps, got {steps}")
-    return lambda step: step % steps == 0
+    """A schedule: the first step and then every so many; `ConfigError` for a number that is not positive."""
+    return Every(steps)
 
 
 @dataclass(frozen=True)
@@ -55,21 +78,23 @@ class Quantity(ABC):
         line_aggregation: the statistics that are drawn as lines.
         range_aggregation: the ranges that are drawn as bands.
         schedule: the training steps that are looked at; all of them by default.
+        log_scale: draw values on a logarithmic scale where all of them are positive.
 
     Attributes:
         name: under which tables and reports show it; a class sets it.
         title: of its section in reports; the name, if a class sets none.
         captions: a sentence for the plot of a measure, by measure; it speaks of the settings in `QUANTITIES`.
-        log_scale: whether plots of it should have a logarithmic scale.
+        step: of training, which values belong to; set by an inspector, None without one.
+        timelines: values over the steps of training, by measure and layer; a reset does not end them.
 
     Raises:
-        ConfigError: an unknown statistic or range, or one that in-place aggregation does not have.
+        ConfigError: an unknown statistic or range, or one that in-place aggregation does not have; a schedule that
+            cannot be called; a class without `name`.
     """
 
     name: ClassVar[str]
     title: ClassVar[str] = ""
     captions: ClassVar[Mapping[str, str]] = {}
-    log_scale: bool = False
 
     def __init__(
         self,
@@ -78,14 +103,23 @@ class Quantity(ABC):
         line_aggregation: str | Iterable[str] = "mean",
         range_aggregation: str | Iterable[str] | None = ("std", "min-max"),
         schedule: Schedule | None = None,
+        log_scale: bool = False,
     ) -> None:
-        self.inplace = inplace
+        if not getattr(self, "name", ""):
+            raise ConfigError(f'{type(self).__name__} has no name: give the class one, as in `name = "saturation"`')
+        if schedule is not None and not callable(schedule):
+            raise ConfigError(f"{self.name}: a schedule is a function of the step, got {schedule!r}; use every(steps)")
+        self.inplace, self.log_scale = inplace, log_scale
         self.lines = (line_aggregation,) if isinstance(line_aggregation, str) else tuple(line_aggregation)
         self.bands = (range_aggregation,) if isinstance(range_aggregation, str) else tuple(range_aggregation or ())
+        if not self.lines:
+            raise ConfigError(f'{self.name}: line_aggregation names no statistic; "mean" is one')
         check_statistics(points=self.lines, bands=self.bands, in_place=inplace)
         self.schedule = schedule or every(1)
         self._aggregates: dict[str, dict[str, Aggregate]] = {}
-        self._waiting: list[tuple[str, str, Tensor]] = []
+        self._waiting: list[tuple[str, str, Tensor, int | None]] = []
+        self.step: int | None = None
+        self.timelines: dict[str, dict[str, Timeline]] = {}
 
     def record(self, measure: str, layer: str, value: Tensor | float) -> None:
         """Adds a value, or all values of a tensor.
@@ -99,12 +133,12 @@ class Quantity(ABC):
         """
         self._aggregates.setdefault(measure, {}).setdefault(layer, Running() if self.inplace else Series())
         if isinstance(value, Tensor):
-            self._waiting.append((measure, layer, value.detach().double().flatten()))
+            self._waiting.append((measure, layer, value.detach().double().flatten(), self.step))
             if value.device.type == "cpu" or len(self._waiting) >= FLUSH:
                 self._flush()
         else:
             self._flush()
-            self._aggregates[measure][layer].add(float(value))
+            self._add(measure, layer, [float(value)], self.step)
 
     @property
     def value(self) -> dict[str, dict[str, Aggregate]]:
@@ -138,6 +172,13 @@ class Quantity(ABC):
             for layer, aggregate in layers.items():
                 mine = self.value.setdefault(measure, {})
                 mine.setdefault(layer, Running() if self.inplace else Series()).merge(aggregate)
+        self.merge_timelines(other)
+
+    def merge_timelines(self, other: Quantity) -> None:
+        """Takes in the timelines of another quantity, of the same steps."""
+        for measure, layers in other.timelines.items():
+            for layer, timeline in layers.items():
+                self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).merge(timeline)
 
     def wants(self, module: nn.Module) -> bool:
         """Whether a layer is looked at; all are, unless a class says otherwise."""
@@ -147,11 +188,16 @@ class Quantity(ABC):
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            numbers = iter(torch.cat([value.to(waiting[0][2].device) for _, _, value in waiting]).tolist())
-            for measure, layer, value in waiting:
-                aggregate = self._aggregates[measure][layer]
-                for _ in range(len(value)):
-                    aggregate.add(next(numbers))
+            numbers = iter(torch.cat([each[2].to(waiting[0][2].device) for each in waiting]).tolist())
+            for measure, layer, value, step in waiting:
+                self._add(measure, layer, list(islice(numbers, len(value))), step)
+
+    def _add(self, measure: str, layer: str, values: list[float], step: int | None) -> None:
+        aggregate = self._aggregates[measure][layer]
+        for value in values:
+            aggregate.add(value)
+        if step is not None:
+            self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
 
 
 class OutputQuantity(Quantity):
@@ -185,6 +231,26 @@ class OutputGradientQuantity(Quantity):
         """Takes the gradient with respect to the output of a layer."""
 
 
+class InputQuantity(Quantity):
+    """Looks at the inputs of layers, in every forward pass with gradients."""
+
+    @abstractmethod
+    def observe(self, layer: str, module: nn.Module, given: Tensor) -> None:
+        """Takes the input of a layer, before the layer can change it in place; of several inputs, the first tensor."""
+
+
+class InputGradientQuantity(Quantity):
+    """Looks at the gradients of the loss with respect to the inputs of layers, in every backward pass.
+
+    The gradient is that of the tensor a layer is given, from all that uses it: beside a layer whose input skips it,
+    from the skip as well. Inputs that need no gradient, as those of the model, have none.
+    """
+
+    @abstractmethod
+    def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
+        """Takes the gradient with respect to the input of a layer; of several inputs, the first tensor."""
+
+
 class TensorQuantity(Quantity):
     """Looks at one tensor per name.
 
@@ -195,9 +261,17 @@ class TensorQuantity(Quantity):
 
     source: Literal["gradient", "parameter"] = "gradient"
 
+    def is_news(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether parameters are worth a look, by what is known of the last one; they are, unless a class says not."""
+        del tensors
+        return True
+
     @abstractmethod
     def observe(self, name: str, tensor: Tensor) -> None:
         """Takes a tensor under the name of its parameter, or any other."""
+
+    def finish(self) -> None:
+        """All tensors of a step were observed: the place for figures of the whole model."""
 
 
 class ModuleQuantity(Quantity):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from ...reporting import HeatMap, LayerLine, LayerProfile, Plot, colour, file_name
 from ...system import FloatArray
-from ..quantities.aggregate import Aggregate, Running
+from ..hooks import layer_of
+from ..quantities.aggregate import Aggregate
 from ..quantities.grad_hist_1d import GradHist1d
 from ..quantities.grad_hist_2d import GradHist2d
 from ..quantities.mean_gsnr import MeanGSNR
 from ..quantities.quantity import MODEL, Quantity
+from ..rows import model_order
 from ..run import Inspection
 
 HISTOGRAMS = (
@@ -42,7 +44,8 @@ SIGNAL_BINS = 61
 SIGNAL_DECADES = 8
 """Decades below the largest ratio that the maps show: one estimated from N samples is noise below 1/N."""
 
-BAND = "Point: median; band: quartiles."
+BANDS = {"std": "one standard deviation", "min-max": "extremes", "Q1-Q3": "quartiles"}
+"""What ranges are called in captions."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def moves_sections(moves: pd.DataFrame) -> list[Section]:
             if np.isfinite(values).any():
                 lines.append(LayerLine(name=f"{start} to {stop}", colour=colour(number), middle=values))
         if lines:
-            log = column == "relative" and all((line.middle[np.isfinite(line.middle)] > 0).all() for line in lines)
+            log = column == "relative" and _all_positive(lines)
             plots.append(
                 LayerProfile(
                     name=f"checkpoints-{column}",
@@ -112,13 +115,13 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
     measures = dict.fromkeys(measure for quantity in groups.values() for measure in quantity.value)
     for measure in measures:
         found = {name: quantity.value.get(measure, {}) for name, quantity in groups.items()}
-        layers = [layer for layer in order if any(layer in layers for layers in found.values())]
-        lines = [_line(name, found[name], layers, number) for number, name in enumerate(groups)]
-        log = first.log_scale and "norm" in measure and all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines)
+        layers = _in_order({layer for layers in found.values() for layer in layers}, order)
+        lines = [_line(name, found[name], layers, number, first) for number, name in enumerate(groups)]
+        log = first.log_scale and "norm" in measure and _all_positive(lines)
         yield LayerProfile(
             name=file_name(f"{first.name}-{measure}"),
             title=f"{first.name.capitalize()}: {measure}",
-            caption=f"{first.captions.get(measure, '')} {BAND}".strip(),
+            caption=f"{first.captions.get(measure, '')} {_drawn(first)}".strip(),
             x_label=measure,
             layers=layers,
             lines=lines,
@@ -126,8 +129,28 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
         )
 
 
-def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int) -> LayerLine:
-    """Medians and quartiles, or mean and extremes where the values were not kept."""
+def _in_order(layers: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Layers, and calls of layers, in the order of the model; what is none of them is left out."""
+    place = model_order(order)
+    return sorted((layer for layer in layers if layer_of(layer)[0] in set(order)), key=place)
+
+
+def _all_positive(lines: Sequence[LayerLine]) -> bool:
+    """Whether a logarithmic scale can show lines: there is something to show, and nothing at or below zero."""
+    values = np.concatenate([line.middle[np.isfinite(line.middle)] for line in lines])
+    return bool(len(values)) and bool((values > 0).all())
+
+
+def _drawn(quantity: Quantity) -> str:
+    """What the points and bands of a quantity are."""
+    point = f"Point: {quantity.lines[0]}" if quantity.lines else ""
+    return f"{point}{f'; band: {BANDS[quantity.bands[0]]}' if quantity.bands else ''}."
+
+
+def _line(
+    name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int, quantity: Quantity
+) -> LayerLine:
+    """The first line and the first band that a quantity is to be drawn with."""
     middle, band = [], []
     for layer in layers:
         aggregate = aggregates.get(layer)
@@ -135,9 +158,8 @@ def _line(name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str],
             middle.append(nan)
             band.append((nan, nan))
         else:
-            running = isinstance(aggregate, Running)
-            middle.append(aggregate.point("mean" if running else "median"))
-            band.append(aggregate.band("min-max" if running else "Q1-Q3"))
+            middle.append(aggregate.point(quantity.lines[0]))
+            band.append(aggregate.band(quantity.bands[0]) if quantity.bands else (nan, nan))
     low, high = np.array(band, dtype=np.float64).reshape(-1, 2).T
     return LayerLine(name=name, colour=colour(number), middle=np.array(middle, dtype=np.float64), low=low, high=high)
 
@@ -159,7 +181,7 @@ def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mappi
         x_label="mean GSNR",
         layers=layers,
         lines=lines,
-        log=all(np.nanmin(line.middle, initial=1.0) > 0 for line in lines),
+        log=_all_positive(lines),
     )
 
 

@@ -1,0 +1,210 @@
+"""Which plots a page of training has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...reporting import HeatMap, Plot, TimeLine, TimeRow, TimeRows, colour, file_name
+from ...system import FloatArray
+from ..hooks import layer_of
+from ..quantities.aggregate import BANDS
+from ..quantities.quantity import MODEL
+from ..rows import model_order
+from .record import Drawing, TrainingRecord
+
+MOST_MARKS = 12
+"""Findings that are marked on the axes of time; more would hide the lines."""
+
+MOST_HEATS = 12
+"""Layers whose histograms are shown; all are in the Parquet file."""
+
+HEAT_BINS = 61
+"""Rows of a heat map of histograms, an odd number, so that zero has one of its own."""
+
+LEAST_SHARE = -8.0
+"""Shares that are shown, as powers of ten: fewer than one value of a hundred million is none."""
+
+BOUNDED = frozenset({"correlation", "activation rate", "death rate"})
+"""Measures that no logarithmic scale suits."""
+
+ONE_NUMBER = frozenset({"count", "non_finite"})
+"""Statistics of a summary that are no lines."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Plots under a heading."""
+
+    title: str
+    plots: list[Plot]
+    remark: str = ""
+
+
+def training_sections(records: Sequence[TrainingRecord]) -> list[Section]:
+    """The plots of one run, or of several beside each other: by quantity, steps first and then epochs."""
+    drawings = {name: drawing for record in records for name, drawing in record.drawings.items()}
+    found = [
+        Section(drawing.title, [*_by_step(records, name, drawing), *_by_epoch(records, name, drawing)])
+        for name, drawing in drawings.items()
+    ]
+    found.append(Section("Histograms of gradients over time", list(_histograms(records))))
+    return [section for section in found if section.plots]
+
+
+def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
+    frames = [record.steps[record.steps["quantity"] == quantity] for record in records]
+    for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
+        parts = [frame[frame["measure"] == measure] for frame in frames]
+        rows = [
+            TimeRow(name=layer, lines=[_step_line(part, layer, record, number, len(records))
+                    for number, (part, record) in enumerate(zip(parts, records, strict=True))
+                    if (part["layer"] == layer).any()])
+            for layer in _layers(records, parts)
+        ]  # fmt: skip
+        yield TimeRows(
+            name=file_name(f"{quantity}-{measure}-steps"),
+            title=f"{measure[:1].upper()}{measure[1:]}, by step",
+            caption=_caption(drawing, measure, parts, "Line: mean of a stretch of steps; band: extremes."),
+            x_label="step",
+            rows=rows,
+            log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
+            marks=_marks(records),
+        )
+
+
+def _step_line(part: pd.DataFrame, layer: str, record: TrainingRecord, number: int, runs: int) -> TimeLine:
+    found = part[part["layer"] == layer]
+    middle = (found["start"].to_numpy(np.float64) + found["stop"].to_numpy(np.float64) - 1) / 2
+    ends = (found["min"].to_numpy(np.float64), found["max"].to_numpy(np.float64))
+    name = record.name if runs > 1 else "mean"
+    return TimeLine(name=name, colour=colour(number), x=middle, y=found["mean"].to_numpy(np.float64), bands=[ends])
+
+
+def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
+    frames = [record.epochs[record.epochs["quantity"] == quantity] for record in records]
+    if not any(len(set(frame["epoch"])) > 1 for frame in frames):
+        return
+    for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
+        parts = [frame[(frame["measure"] == measure) & ~frame["statistic"].isin(ONE_NUMBER)] for frame in frames]
+        rows = [
+            TimeRow(name=layer, lines=[line for number, (part, record) in enumerate(zip(parts, records, strict=True))
+                                       for line in _epoch_lines(part, layer, record, number, len(records), drawing)])
+            for layer in _layers(records, parts)
+        ]  # fmt: skip
+        rows = [row for row in rows if row.lines]
+        if rows:
+            yield TimeRows(
+                name=file_name(f"{quantity}-{measure}-epochs"),
+                title=f"{measure[:1].upper()}{measure[1:]}, by epoch",
+                caption=f"Lines: {', '.join(drawing.lines)}; bands: {', '.join(drawing.bands) or 'none'}; of the "
+                "values of an epoch.",
+                x_label="epoch",
+                rows=rows,
+                log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
+            )
+
+
+def _epoch_lines(
+    part: pd.DataFrame, layer: str, record: TrainingRecord, number: int, runs: int, drawing: Drawing
+) -> list[TimeLine]:
+    """The lines that a quantity is to be drawn with, the bands about the first one; or what statistics there are."""
+    wide = part[part["layer"] == layer].pivot_table(index="epoch", columns="statistic", values="value", dropna=False)
+    if wide.empty:
+        return []
+    chosen = [name for name in drawing.lines if name in wide] or [str(wide.columns[0])]
+    bands = [ends for name in drawing.bands if (ends := _band(wide, name)) is not None]
+    return [
+        TimeLine(
+            name=f"{record.name}: {name}" if runs > 1 else name,
+            colour=colour(number if runs > 1 else place),
+            x=wide.index.to_numpy(np.float64),
+            y=wide[name].to_numpy(np.float64),
+            bands=() if place else bands,
+            dashed=runs > 1 and place > 0,
+        )
+        for place, name in enumerate(chosen)
+    ]
+
+
+def _band(wide: pd.DataFrame, name: str) -> tuple[FloatArray, FloatArray] | None:
+    if name == "std":
+        if "mean" not in wide or "std" not in wide:
+            return None
+        mean, std = wide["mean"].to_numpy(np.float64), wide["std"].to_numpy(np.float64)
+        return mean - std, mean + std
+    low, _, high = name.partition("-")
+    if name not in BANDS or low not in wide or high not in wide:
+        return None
+    return wide[low].to_numpy(np.float64), wide[high].to_numpy(np.float64)
+
+
+def _layers(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame]) -> list[str]:
+    """Layers in the order of the model, the whole model first."""
+    order = list(dict.fromkeys(name for record in records for name in record.layers))
+    place = model_order([MODEL, *order])
+    return sorted(dict.fromkeys(name for part in parts for name in part["layer"]), key=place)
+
+
+def _positive(rows: Sequence[TimeRow]) -> bool:
+    values = [line.y[np.isfinite(line.y)] for row in rows for line in row.lines]
+    return any(map(len, values)) and all((each > 0).all() for each in values)
+
+
+def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame], how: str) -> str:
+    lost = sum(int(part["non_finite"].sum()) for part in parts)
+    missing = f" {lost} values are NaN or infinite, and left out." if lost else ""
+    return f"{drawing.captions.get(measure, '')} {how}{missing}".strip()
+
+
+def _marks(records: Sequence[TrainingRecord]) -> list[float]:
+    steps = sorted({float(step) for record in records for step in record.findings["step"]})
+    return steps[:MOST_MARKS]
+
+
+def _histograms(records: Sequence[TrainingRecord]) -> Iterator[Plot]:
+    for record in records:
+        bins = record.histograms
+        for layer in _layers([record], [bins])[:MOST_HEATS]:
+            heat = _heat(record, bins[bins["layer"] == layer], layer, several=len(records) > 1)
+            if heat is not None:
+                yield heat
+
+
+def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bool) -> HeatMap | None:
+    """How often which value occurred, epoch by epoch; bins of any width are spread evenly over those they cover."""
+    epochs = sorted(set(bins["epoch"]))
+    if len(epochs) < 2:
+        return None
+    edges = np.linspace(float(bins["low"].min()), float(bins["high"].max()), HEAT_BINS + 1)
+    columns = np.arange(epochs[-1] + 1)
+    logs = np.full((HEAT_BINS, len(columns)), np.nan)
+    for epoch, part in bins.groupby("epoch"):
+        shares = _spread(part.sort_values("low"), edges)
+        logs[:, int(str(epoch))] = np.log10(np.where(shares > 0, shares, np.nan))
+    name = layer if layer_of(layer)[0] != MODEL else "whole model"
+    return HeatMap(
+        name=file_name(f"histogram-{record.name}-{layer}"),
+        title=f"{record.name}: {name}" if several else name,
+        x_label="epoch",
+        y_label="gradient",
+        columns=columns.astype(np.float64),
+        rows=(edges[:-1] + edges[1:]) / 2,
+        values=logs,
+        low=max(float(np.nanmin(logs)), LEAST_SHARE),
+        high=0.0,
+        unit="share, log10",
+    )
+
+
+def _spread(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
+    """The shares of values between edges, if values lie evenly in their bins."""
+    ends = bins[["low", "high"]].to_numpy(np.float64).ravel()
+    counts = bins["bin_count"].to_numpy(np.float64)
+    after = np.cumsum(counts)
+    reached: FloatArray = np.interp(edges, ends, np.stack([after - counts, after], axis=1).ravel())
+    shares: FloatArray = np.diff(reached) / after[-1]
+    return shares

@@ -1,0 +1,190 @@
+"""What a diagnosis has to know of a model: a few figures of every layer, gathered while the model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from math import inf, log10, nan, sqrt
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .hooks import Calls, Hook, first_tensor, in_backward, watch_gradient
+from .layer_vitals import LayerVitals, known, note_statistics, note_units, of_module, unit_axis
+from .quantities.geometry import precise_norm
+
+OUTPUT = ""
+"""Stands for the outputs of the model among the layers behind a layer."""
+
+SAME = 1e-5
+"""Outputs of two samples that differ by less than this share of the largest output are the same: a hundred times the
+rounding of float32."""
+
+
+class Vitals:
+    """Gathers `LayerVitals` from hooks, as long as it is active.
+
+    Args:
+        model: what is watched.
+        layers: by name, see `learning_modules`.
+
+    Attributes:
+        layers: by call, in the order of the first pass.
+        behind: by call, the calls whose layers take what it returns, with nothing but functions between; `OUTPUT` for
+            the outputs of the model.
+        inputs: root mean square of the inputs, least over batches; NaN for whole numbers.
+        bad_inputs: samples whose inputs are not finite.
+        samples: how many were seen.
+        samples_ever: the same, and those seen before `forget`.
+        margins: by sample, the largest logit less the second largest.
+        is_fresh: whether a batch norm in eval mode has running statistics of no batch.
+        active: whether hooks look at anything.
+    """
+
+    def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+        self.model, self._modules = model, dict(layers)
+        self.layers: dict[str, LayerVitals] = {}
+        self.behind: dict[str, set[str]] = {}
+        self.inputs, self.bad_inputs, self.samples, self.samples_ever = nan, 0, 0, 0
+        self.margins: list[float] = []
+        self.is_fresh = False
+        self.active = False
+        self._runs = False
+        self._calls = Calls()
+        self._nodes: dict[Node, str] = {}
+        self._batch = 0
+
+    def attach(self, stack: ExitStack) -> None:
+        """Registers hooks, which the stack removes."""
+        stack.callback(self.model.register_forward_pre_hook(Hook(self._before)).remove)
+        for name, module in self._modules.items():
+            stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
+        if self.model not in self._modules.values():
+            stack.callback(self.model.register_forward_hook(Hook(self._after)).remove)
+
+    def forget(self) -> None:
+        """Forgets figures of batches; which layers there are, and which units were ever reached, stays known."""
+        for layer in self.layers.values():
+            layer.slopes, layer.bad_slopes, layer.broke, layer.largest = [], 0, 0, 0.0
+            layer.shift = layer.spread = nan
+            layer.differs, layer.first = False, None
+        self.inputs, self.bad_inputs, self.samples, self.margins = nan, 0, 0, []
+
+    def _before(self, module: nn.Module, inputs: object) -> None:
+        del module
+        self._runs = self.active and torch.is_grad_enabled()
+        if not self._runs or in_backward():
+            return
+        self._calls.restart()
+        self._nodes = {}
+        tensor = first_tensor(inputs)
+        if tensor is None or not tensor.dim():
+            return
+        self._batch = len(tensor)
+        self.samples += self._batch
+        self.samples_ever += self._batch
+        if tensor.is_floating_point() and tensor.numel():
+            fine = tensor.detach().reshape(self._batch, -1).isfinite().all(1)
+            self.bad_inputs += int((~fine).sum())
+            if bool(fine.all()):
+                self.inputs = min(self.inputs, float(precise_norm(tensor.detach())) / sqrt(tensor.numel()), key=known)
+
+    def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
+        tensor = first_tensor(output)
+        if not self._looks() or tensor is None or not tensor.is_floating_point() or not tensor.numel():
+            return
+        site = self._calls.site(name)
+        if site not in self.layers:
+            self.layers[site] = of_module(name, module, len(self.layers) + 1)
+        layer = self.layers[site]
+        given = first_tensor(inputs)
+        values = tensor.detach()
+        largest = float(values.abs().max())
+        if not largest < inf:
+            layer.broke += given is None or not given.is_floating_point() or bool(given.isfinite().all())
+        else:
+            layer.largest = max(layer.largest, largest)
+            self._compare(layer, values, largest)
+            note_units(layer, values)
+        if isinstance(module, _BatchNorm) and given is not None:
+            self.is_fresh |= (
+                not module.training and module.num_batches_tracked is not None and not int(module.num_batches_tracked)
+            )
+            note_statistics(layer, module, given.detach())
+        if tensor.requires_grad and tensor.grad_fn is not None and tensor.grad_fn not in self._nodes:
+            self._nodes[tensor.grad_fn] = site
+            if tensor._base is not None and tensor._base.grad_fn is not None:
+                # What a view is a view of stays in the graph where the view is changed in place.
+                self._nodes.setdefault(tensor._base.grad_fn, site)
+            watch_gradient(tensor, partial(self._after_gradient, layer, self._batch))
+        if module is self.model:
+            self._after(module, inputs, output)
+
+    def _after(self, module: nn.Module, inputs: object, output: object) -> None:
+        del module, inputs
+        tensor = first_tensor(output)
+        if not self._looks() or tensor is None:
+            return
+        if tensor.grad_fn is not None:
+            for site, others in layers_behind(tensor.grad_fn, self._nodes).items():
+                self.behind.setdefault(site, set()).update(others)
+        self._nodes = {}
+        if tensor.dim() == 2 and tensor.shape[1] > 1 and tensor.is_floating_point():
+            top = tensor.detach().double().topk(2, dim=1).values
+            self.margins += (top[:, 0] - top[:, 1]).tolist()
+
+    def _looks(self) -> bool:
+        """Whether this is a pass that gradients come back through, and the first time that it is computed."""
+        return self.active and self._runs and not in_backward()
+
+    def _compare(self, layer: LayerVitals, values: Tensor, largest: float) -> None:
+        """Notes whether samples differ in the output of a layer."""
+        if layer.differs or not values.dim() or len(values) != self._batch:
+            layer.differs = True
+            return
+        if layer.first is None or layer.first.shape != values[0].shape:
+            layer.first = values[0].clone()
+        layer.differs = bool((values - layer.first).abs().max() > SAME * largest)
+
+    def _after_gradient(self, layer: LayerVitals, samples: int, gradient: Tensor) -> None:
+        if not self.active:
+            return
+        norm = float(precise_norm(gradient.detach())) / sqrt(max(1, samples))
+        if not norm < inf:
+            layer.bad_slopes += 1
+            return
+        layer.slopes.append(log10(norm) if norm else -inf)
+        axis = unit_axis(layer, gradient)
+        if axis is not None:
+            reached = (gradient.detach() != 0).movedim(axis, 0).flatten(1).any(1).cpu()
+            layer.reached = reached if layer.reached is None else layer.reached | reached
+
+
+def layers_behind(outputs: Node, nodes: Mapping[Node, str]) -> dict[str, set[str]]:
+    """The calls that take what each call returns, read off the autograd graph.
+
+    Args:
+        outputs: the node of the outputs of the model.
+        nodes: the calls by the node of their output.
+
+    Returns:
+        By call the next calls on the way to the outputs, `OUTPUT` for those themselves; calls that the outputs do not
+        come from by way of the graph are missing.
+    """
+    behind: dict[str, set[str]] = {}
+    waiting: list[tuple[Node, str]] = [(outputs, OUTPUT)]
+    seen: set[tuple[Node, str]] = set()
+    while waiting:
+        node, after = waiting.pop()
+        if (node, after) in seen:
+            continue
+        seen.add((node, after))
+        site = nodes.get(node)
+        if site is not None:
+            behind.setdefault(site, set()).add(after)
+            after = site
+        waiting += [(further, after) for further, _ in node.next_functions if further is not None]
+    return behind

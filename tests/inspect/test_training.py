@@ -1,0 +1,297 @@
+"""The picture of training: what is kept of a run, the file, the page, and findings while it goes on."""
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from typer.testing import CliRunner
+from zoo import cnn, digits
+
+from gradscore.errors import ConfigError
+from gradscore.inspect import (
+    ExplicitCall,
+    GradHist1d,
+    GradientGeometry,
+    HealthWarning,
+    Inspector,
+    OutputNorm,
+    ParameterDifferenceGeometry,
+    every,
+    read_record,
+)
+from gradscore.inspect.quantities.timeline import CAPACITY, Timeline
+from gradscore_cli.main import app
+
+
+@pytest.mark.parametrize("steps", [1, CAPACITY, CAPACITY + 1, 5000])
+def test_a_timeline_forgets_no_value_and_does_not_grow(steps):
+    values = np.random.default_rng(0).normal(size=steps)
+    timeline = Timeline()
+    for step, value in enumerate(values):
+        timeline.add(step, [value])
+    found = list(timeline.stretches())
+    assert len(found) <= CAPACITY
+    assert sum(each.moments.count for each in found) == steps
+    truth = [values[each.start : each.stop] for each in found]
+    np.testing.assert_allclose([each.moments.mean for each in found], [part.mean() for part in truth], rtol=1e-9)
+    np.testing.assert_allclose(
+        [each.moments.point("std") for each in found], [part.std() for part in truth], atol=1e-12
+    )
+    assert [each.moments.maximum for each in found] == [part.max() for part in truth]
+
+
+def test_merged_timelines_are_those_of_all_values():
+    one, other, both = Timeline(), Timeline(), Timeline()
+    for step in range(600):
+        for timeline in (both, one) if step < 100 else (both, other):
+            timeline.add(step, [float(step), -1.0])
+    one.merge(other)
+    assert [(each.start, each.stop, each.moments.count, each.moments.mean) for each in one.stretches()] == [
+        (each.start, each.stop, each.moments.count, pytest.approx(each.moments.mean)) for each in both.stretches()
+    ]
+
+
+QUANTITIES = (
+    lambda: GradientGeometry(
+        inplace=False, line_aggregation=["median", "mean"], range_aggregation=["Q1-Q3", "min-max"]
+    ),
+    lambda: OutputNorm(log_scale=True),
+    lambda: GradHist1d(bins=11, span=(-0.1, 0.1), schedule=every(5)),
+    ParameterDifferenceGeometry,
+)
+
+
+def train(name, *, steps=30, explodes_at=None, **options):
+    """Trains a small network; at a step its learning rate may become absurd."""
+    torch.manual_seed(0)
+    model, (images, labels) = cnn(), digits()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    quantities = [make() for make in QUANTITIES]
+    with Inspector(model, quantities, optimizer=optimizer, name=name, **options) as inspector:
+        for step in range(steps):
+            if step == explodes_at:
+                optimizer.param_groups[0]["lr"] = 1e4
+            batch = slice(16 * step % 1500, 16 * step % 1500 + 16)
+            optimizer.zero_grad()
+            inspector.backward(F.cross_entropy(model(images[batch]), labels[batch], reduction="none"))
+            optimizer.step()
+            if step % 10 == 9:
+                inspector.tick_epoch()
+    return inspector
+
+
+def test_losses_and_learning_rates_step_by_step():
+    inspector = train("run", steps=20)
+    steps = inspector.record().steps
+    loop = steps[steps["quantity"] == "training loop"].set_index(["measure", "start"])["mean"]
+    assert loop["learning rate"].tolist() == [0.05] * 20
+    assert loop["loss", 19] < loop["loss", 0] == pytest.approx(np.log(10), rel=0.1)
+
+
+def test_values_of_steps_are_those_of_the_loop():
+    model, weights = nn.Linear(1, 1), [1.0, -2.0, 0.5]
+    quantity = GradientGeometry()
+    with Inspector(model, [quantity]) as inspector:
+        for weight in weights:
+            (weight * model(torch.ones(1, 1))).sum().backward()
+            inspector.push(validation_loss=3 * weight)
+    steps = inspector.record().steps.set_index(["quantity", "measure", "layer"])
+    assert steps.loc[("parameter gradient", "norm", "weight"), "max"].tolist() == [1.0, 2.0, 0.5]
+    assert steps.loc[("training loop", "validation loss", "(model)"), "mean"].tolist() == [3.0, -6.0, 1.5]
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
+def test_a_file_holds_all_there_is(tmp_path):
+    inspector = train("run", explodes_at=15, health=every(5))
+    inspector.save(tmp_path / "run.parquet")
+    written, read = inspector.record(), read_record(tmp_path / "run.parquet")
+    assert (read.name, read.layers, read.drawings) == (written.name, written.layers, written.drawings)
+    for part in ("steps", "epochs", "histograms", "findings"):
+        one, other = getattr(written, part), getattr(read, part)
+        assert len(one) > 0
+        assert other.reset_index(drop=True).equals(one.astype(other.dtypes).reset_index(drop=True))
+
+
+def test_a_file_of_a_run_that_has_seen_nothing(tmp_path):
+    Inspector(nn.Linear(2, 2), [OutputNorm()]).save(tmp_path / "run.parquet")
+    assert len(read_record(tmp_path / "run.parquet").steps) == 0
+
+
+def figures_of(page: Path):
+    found = re.search(r'id="figures">(.*?)</script>', page.read_text(), re.S)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def test_page_of_a_run(tmp_path):
+    inspector = train("run")
+    inspector.report(tmp_path / "training.html")
+    figures = figures_of(tmp_path / "training.html")
+    plots = {path.stem for path in (tmp_path / "training-plots").glob("*.png")}
+    assert set(figures) == plots == {path.stem for path in (tmp_path / "training-plots").glob("*.svg")}
+    assert read_record(tmp_path / "training.parquet").name == "run"
+    layers = ["(model)", *(name for name, _ in inspector.model.named_parameters())]
+    epochs = figures["parameter-gradient-norm-epochs"]
+    assert [each["text"] for each in epochs["layout"]["annotations"]] == layers
+    lines = [line for line in epochs["data"] if line.get("name")]
+    assert [line["name"] for line in lines] == ["median", "mean"] * len(layers)
+    bands = [line for line in epochs["data"] if line.get("fill") == "toself"]
+    assert len(bands) == 2 * len(layers)
+    table = inspector.table().set_index(["quantity", "measure", "layer", "statistic", "epoch"])["value"]
+    medians = [table["parameter gradient", "norm", layers[0], "median", epoch] for epoch in range(3)]
+    assert lines[0]["y"] == pytest.approx(medians, rel=1e-5)
+    assert bands[0]["y"][:3] == pytest.approx(
+        [table["parameter gradient", "norm", layers[0], "Q1", epoch] for epoch in range(3)], rel=1e-5
+    )
+    assert figures["output-norm-steps"]["layout"]["yaxis"]["type"] == "log"
+    heat = figures["histogram-run-0.weight"]["data"][0]
+    shares = 10 ** np.array(heat["z"], dtype=np.float64)
+    np.testing.assert_allclose(np.nansum(shares, axis=0), 1, rtol=0.02)
+
+
+def test_findings_stand_on_the_axis_of_time(tmp_path):
+    with pytest.warns(HealthWarning, match="NaN or infinite"):
+        inspector = train("run", explodes_at=12, health=every(3))
+    (finding, *_) = inspector.findings()
+    assert 12 <= finding.step <= 18
+    inspector.report(tmp_path / "training.html", images=False)
+    page = (tmp_path / "training.html").read_text()
+    assert f"step {finding.step}: " in page
+    lines = figures_of(tmp_path / "training.html")["training-loop-loss-steps"]["layout"]["shapes"]
+    assert finding.step in [line["x0"] for line in lines]
+    assert not (tmp_path / "training-plots").exists()
+
+
+def test_a_healthy_run_has_no_findings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HealthWarning)
+        assert train("run", health=every(4)).findings() == []
+
+
+def test_a_finding_is_said_once():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        inspector = train("run", explodes_at=5, health=every(2))
+    kinds = [(each.kind, each.layer) for each in inspector.findings()]
+    assert len(kinds) == len(set(kinds)) == len([each for each in said if each.category is HealthWarning]) > 0
+
+
+def test_branches_that_begin_at_zero_are_not_dead_in_the_first_step():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    nn.init.zeros_(model[2].weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Inspector(model, [], health=every(1)) as inspector:
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(32, 4)), torch.arange(32) % 3).backward()
+            optimizer.step()
+    assert inspector.findings() == []
+
+
+def test_a_layer_that_dies_in_training_is_named_with_its_step():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    with warnings.catch_warnings(), Inspector(model, [], health=every(1)) as inspector:
+        warnings.simplefilter("ignore")
+        for step in range(6):
+            if step == 3:
+                nn.init.constant_(model[0].bias, -100.0)
+            model(torch.randn(32, 4)).square().mean().backward()
+        found = inspector.findings()
+    assert [(each.kind, each.layer, each.step) for each in found] == [("dead layer", "0", 4)]
+
+
+def test_what_is_paused_and_what_is_evaluated_is_not_looked_at():
+    model = nn.Linear(4, 3)
+    bad = torch.full((2, 4), torch.nan)
+    with Inspector(model, [], health=every(1)) as inspector:
+        model(torch.randn(2, 4)).sum().backward()
+        with inspector.paused():
+            model(bad)
+        with torch.no_grad():
+            model(bad)
+        assert inspector.findings() == []
+
+
+def test_asking_for_findings_that_nobody_looked_for():
+    with pytest.raises(ConfigError, match="health="):
+        Inspector(nn.Linear(2, 2), []).findings()
+
+
+def test_a_page_is_written_anew_while_training_goes_on(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", lambda: now[0])
+    model = nn.Linear(4, 3)
+    with Inspector(model, [OutputNorm()]) as inspector:
+        inspector.report_every(tmp_path / "live.html", minutes=2)
+        seen = []
+        for _ in range(5):
+            model(torch.randn(2, 4)).sum().backward()
+            now[0] += 70
+            seen.append(
+                (tmp_path / "live.parquet").exists() and read_record(tmp_path / "live.parquet").steps["stop"].max()
+            )
+    assert seen == [False, False, 2, 2, 4]
+    assert "training of run" in (tmp_path / "live.html").read_text()
+
+
+def test_histograms_of_many_epochs_are_thinned_evenly():
+    model, quantity = nn.Linear(2, 2), GradHist1d(bins=3)
+    with Inspector(model, [quantity]) as inspector:
+        for _ in range(150):
+            inspector.observe_losses(model(torch.randn(2, 2)).sum(1))
+            inspector.tick_epoch()
+    assert sorted(set(inspector.record().histograms["epoch"])) == list(range(0, 150, 4))
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+
+
+def test_runs_beside_each_other(tmp_path):
+    for name in ("slow", "fast"):
+        train(name, steps=20).save(tmp_path / f"{name}.parquet")
+    result = invoke("--training", tmp_path / "slow.parquet", tmp_path / "fast.parquet", "--out", tmp_path / "page")
+    assert result.exit_code == 0, result.output
+    figures = figures_of(tmp_path / "page" / "training.html")
+    names = {line["name"] for line in figures["training-loop-loss-steps"]["data"] if line.get("name")}
+    assert names == {"slow", "fast"}
+    assert (tmp_path / "page" / "training-plots" / "training-loop-loss-steps.png").is_file()
+    assert f"report: {tmp_path / 'page' / 'training.html'}" in result.stdout
+
+
+def test_one_run_beside_its_file(tmp_path):
+    train("run", steps=20).save(tmp_path / "run.parquet")
+    result = invoke("--training", tmp_path / "run.parquet")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "inspect" / "training.html").is_file()
+
+
+UNREADABLE = {
+    "no file": lambda path: None,
+    "something else": lambda path: path.write_text("steps"),
+    "another table": lambda path: __import__("pandas").DataFrame({"a": [1]}).to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
+def test_files_that_hold_no_run(tmp_path, make):
+    make(tmp_path / "run.parquet")
+    result = invoke("--training", tmp_path / "run.parquet")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {tmp_path / 'run.parquet'} ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_names_in_a_page_make_no_element(tmp_path):
+    inspector = Inspector(nn.Linear(2, 2), [ExplicitCall()], name="<img src=x>")
+    inspector.push(loss=1.0)
+    inspector.report(tmp_path / "training.html", images=False)
+    assert "<img src=x>" not in (tmp_path / "training.html").read_text()

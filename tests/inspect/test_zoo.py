@@ -1,0 +1,71 @@
+"""Sick networks get exactly the finding that is theirs, at the layer that causes it; healthy ones get none."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from zoo import HEALTHY, SICK
+
+from gradscore.errors import CoupledSamplesError
+from gradscore.inspect import GradHist1d, MeanGSNR, examine
+from gradscore.inspect.run import inspect_groups
+from gradscore.inspect.sample_groups import Group
+from gradscore.losses import LOSSES
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def findings(patient):
+    return examine(patient.model, list(Group(patient.images, patient.labels).parts(16)))
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("sick", SICK.values(), ids=SICK)
+def test_sick(sick):
+    found = findings(sick.make())
+    assert [(each.kind, each.layer) for each in found] == [(sick.kind, sick.layer)]
+    assert set(sick.because) <= set(found[0].because)
+
+
+@pytest.mark.parametrize("make", HEALTHY.values(), ids=HEALTHY)
+def test_healthy(make):
+    assert list(map(str, findings(make()))) == []
+
+
+def test_a_network_that_amplifies_rounding_is_looked_at_and_said_so():
+    patient = SICK["exploding until only rounding is left"].make()
+    samples = {"test": Group(patient.images[:8], patient.labels[:8])}
+    found = inspect_groups(patient.model, samples, [GradHist1d(), MeanGSNR()], loss=LOSSES["pseudo_label"])
+    assert [each.kind for each in found.findings] == ["exploding"]
+    assert "not with the images in it: it amplifies rounding" in found.notices[0]
+    histogram, _ = found.groups["test"]
+    assert histogram.model.total + histogram.model.non_finite == 8 * sum(p.numel() for p in patient.model.parameters())
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+def test_samples_that_are_coupled_are_refused_still():
+    model = nn.Sequential(nn.Flatten(), Centred(), nn.Linear(64, 10))
+    samples = {"test": Group.without_labels(torch.randn(8, 1, 8, 8))}
+    with pytest.raises(CoupledSamplesError, match="changes with the other images"):
+        inspect_groups(model, samples, [MeanGSNR()], loss=LOSSES["pseudo_label"])
+
+
+ROW = re.compile(r"^\| *(.*?) *\| *(.*?) *\| *(.*?) *\|$", re.MULTILINE)
+
+
+def test_the_table_in_the_documentation_is_that_of_the_zoo():
+    text = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
+    part = text[text.index("| network | finding | at |") :].partition("\n\n")[0]
+    written = ROW.findall(part)[2:]
+    sick = [(name, each.kind, f"`{each.layer}`") for name, each in SICK.items()]
+    assert written == sick + [(name, "none", "") for name in HEALTHY]
