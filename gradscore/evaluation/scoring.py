@@ -52,6 +52,7 @@ class ScoreTables:
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
         self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
+        self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if any(place.name == name for place in self._models)]
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, Mapping[Path | str, FloatArray]] = {}
         self.seen_by_meta_wrong: list[str] = []
@@ -81,7 +82,7 @@ class ScoreTables:
 
     def _block(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> pd.DataFrame:
         folder = self._folder(spec)
-        places: dict[str, Path | str] = {"meta": folder, **{name: folder / name for name in (LOGIT_LR, SCORE_LR)}}
+        places: dict[str, Path | str] = {"meta": folder, **{name: folder / name for name in self._regressions}}
         if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
             if self._seen(spec, dataset, wrong):
                 self.seen_by_meta_wrong.append(dataset)
@@ -120,7 +121,10 @@ class ScoreTables:
         """What a split says of its samples beside features."""
         if split not in self._described:
             columns = ["split", "sample_id", "content_hash", "label", "prediction"]
-            self._described[split] = self._run.read(split, columns)
+            self._regressions = [
+                name for name in (LOGIT_LR, SCORE_LR) if any(place.name == name for place in self._models)
+            ]
+        self._described[split] = self._run.read(split, columns)
         return self._described[split]
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:

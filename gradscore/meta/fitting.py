@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgWarning
 from sklearn.covariance import LedoitWolf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -273,6 +274,7 @@ def regress(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say it
+        warnings.simplefilter("ignore", LinAlgWarning)  # scores that are nearly collinear; another solver takes over
         return solver.set_params(C=strength).fit(x, target, sample_weight=weights)
 
 

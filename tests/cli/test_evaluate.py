@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +67,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stdout(fitted: Path) -> str:
-    result = CliRunner().invoke(app, ["evaluate", str(fitted)])
+    result = CliRunner().invoke(app, ["evaluate", str(fitted), "--tables"])
     assert result.exit_code == 0
     return str(result.stdout)
 
@@ -132,14 +131,6 @@ def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypat
     found = CliRunner().invoke(app, ["evaluate", str(fitted)])
     assert found.exit_code == 0
     assert "note: no report: it needs jinja2, matplotlib, plotly; run `pip install 'gradscore[report]'`" in found.stdout
-
-
-def test_models_fitted_before_there_was_a_logit_regression_are_said(fitted: Path, tmp_path: Path) -> None:
-    run = RunFolder(shutil.copytree(fitted, tmp_path / "run"))
-    shutil.rmtree(run.meta_path / "ood" / "known" / "all" / "logit_lr")
-    assert "no score logit_lr (a logistic regression on the logit baselines alone) for ood/known/all" in "\n".join(
-        evaluate_run(run).notices
-    )
 
 
 def test_a_set_the_misclassification_model_was_fitted_on_has_no_score_of_it(tmp_path: Path) -> None:

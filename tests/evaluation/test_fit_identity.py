@@ -111,7 +111,7 @@ def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_p
     config = run.config.model_copy(update={"evaluate": run.config.evaluate.model_copy(update={"seed": 1})})
     again = extracted_again(run, config)
     with pytest.raises(EvaluationError, match=r"ood/known/all: .*samples\.ood\.noise was "):
-        make_bundle(again, alpha=0.1, trust_code=True)
+        make_bundle(again, alpha=0.1, trust_code=True, model_source=again.config.model.source)
 
 
 def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(copy: RunFolder) -> None:

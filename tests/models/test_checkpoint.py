@@ -135,7 +135,6 @@ UNREADABLE = {
         lambda _, path: torch.save(Whole(), path),
         r"holds objects of \S*Whole and",
     ),
-    "unknown extension": ("model.onnx", save_file, "wanted .safetensors, .pt or .pth, got .onnx"),
     "missing": ("model.pt", lambda _, path: None, "does not exist"),
 }
 

@@ -26,8 +26,10 @@ from gradscore.deployment.guard.baseline import Baseline, Policy, Probe, Samples
 from gradscore.errors import DataError
 from gradscore.evaluation import read_scores
 from gradscore.evaluation.score_table import LEADING, write_scores
-from gradscore.meta import MetaModel
+from gradscore.meta import Inputs, MetaModel
 from gradscore.models import Head, load_checkpoint
+from gradscore.scores import FittedScores, Ordinary
+from gradscore.scores import Samples as Known
 from gradscore.store import RunFolder, is_complete, read_head, write_head
 from gradscore.store.shards import ShardRows, read_note, write_shard
 
@@ -130,14 +132,17 @@ def _read_run(path: Path) -> None:
         run.read(info.name)
 
 
+def _inputs() -> Inputs:
+    scaling = {name: np.ones(1) for name in ("floor", "centre", "spread")}
+    samples = Ordinary(samples=Known(logits=np.ones((4, 2))), classes=np.zeros(4, dtype=np.int64))
+    return Inputs(columns=COLUMNS, names=["uniform/a/max"], scaling=scaling, scores=FittedScores.fit(samples))
+
+
 def _meta_model() -> MetaModel:
-    width = 1
-    arrays = {name: np.ones(width) for name in ("floor", "centre", "spread", "coefficients")}
     return MetaModel(
         kind="logistic",
-        columns=COLUMNS,
-        inputs=["uniform/a/max"],
-        arrays={**arrays, "intercept": np.zeros(1)},
+        inputs=_inputs(),
+        arrays={"coefficients": np.ones(1), "intercept": np.zeros(1)},
         notes={"n": 10, "n_positive": 3},
     )
 
@@ -230,8 +235,8 @@ def _scores(folder: Path) -> None:
 
 
 def _meta(folder: Path) -> None:
-    (folder / "meta").mkdir()
-    _meta_model().save(folder / "meta")
+    _meta_model().save(folder / "meta" / "model")
+    _inputs().save(folder / "meta" / "inputs")
     write_head(folder, Head(weight=np.ones((2, 3)), bias=np.zeros(2)))
 
 
@@ -239,7 +244,9 @@ def _read_meta(path: Path) -> None:
     if path.name == "head.safetensors":
         read_head(path.parent)
     else:
-        MetaModel.load(path.parent).decision(pd.DataFrame(np.ones((2, 3)), columns=COLUMNS))
+        meta = path.parents[1]
+        inputs = Inputs.load(meta / "inputs")
+        MetaModel.load(meta / "model", inputs).decision(pd.DataFrame(np.ones((2, 3)), columns=COLUMNS))
 
 
 TARGETS = {

@@ -119,3 +119,88 @@ BAD_SETS = {
 def test_unusable_set(kind: str, base: ArraySource | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
         open_source(f"synthetic:{kind}", base=base, seed=0)
+
+
+NEW_KINDS = ("strokes", "shapes", "patches", "gradients", "fractal_noise", "zoom", "shrink")
+ODD = {"one pixel": (3, 1, 1, 1), "a row": (3, 1, 9, 3), "a column": (3, 9, 1, 1), "tall": (3, 13, 5, 3)}
+
+
+@pytest.mark.parametrize("shape", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_any_shape_will_do(kind: str, shape: tuple[int, ...]) -> None:
+    made = make_images(kind, make_base(shape, labels=None))
+    assert (made.shape, made.dtype) == (shape, np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["strokes", "shapes", "patches", "gradients", "fractal_noise"])
+def test_drawings_do_not_depend_on_the_images(kind: str) -> None:
+    """They are of one size and number; everything else comes from the seed."""
+    base = make_base((6, 12, 12, 3), labels=None)
+    black = ArraySource(np.zeros_like(base.images), base.ids, None)
+    np.testing.assert_array_equal(make_images(kind, base), make_images(kind, black))
+
+
+def test_the_place_of_a_kind_is_part_of_its_seed() -> None:
+    """Another order would make other images of the same settings."""
+    assert list(KINDS)[:8] == [
+        *("blur", "cutmix", "gaussian_noise", "jigsaw", "mixup", "permuted_pixels", "rotate90", "uniform_noise")
+    ]
+    assert tuple(KINDS)[8:] == NEW_KINDS
+
+
+def test_strokes_differ_from_the_ground_in_some_channel() -> None:
+    """By 96 at least, where they cover pixels as a whole."""
+    made = make_images("strokes", make_base((20, 32, 32, 3), labels=None)).astype(int)
+    contrast = np.ptp(made, axis=(1, 2)).max(axis=1)
+    assert (contrast >= 95).all()
+
+
+def test_strokes_lie_on_flat_ground() -> None:
+    made = make_images("strokes", make_base((20, 32, 32, 1), labels=None))
+    commonest = [np.unique(image, return_counts=True)[1].max() for image in made]
+    assert np.mean(commonest) > 32 * 32 / 2
+
+
+def test_patches_are_a_grid_of_flat_colours() -> None:
+    """At most four rows and columns, so that neighbours differ at three places at most."""
+    made = make_images("patches", make_base((20, 16, 16, 3), labels=None)).astype(int)
+    steps = [np.abs(np.diff(made, axis=axis)).max(axis=(3 - axis, 3)) > 0 for axis in (1, 2)]
+    assert [each.sum(axis=1).max() for each in steps] == [3, 3]
+    assert max(len(np.unique(image.reshape(-1, 3), axis=0)) for image in made) <= 16
+
+
+def test_gradients_pass_evenly_between_two_colours() -> None:
+    """Second differences are rounding alone."""
+    made = make_images("gradients", make_base((20, 16, 16, 3), labels=None)).astype(int)
+    assert max(np.abs(np.diff(made, 2, axis=axis)).max() for axis in (1, 2)) <= 2
+    assert (np.ptp(made, axis=(1, 2)).max(axis=1) > 0).all()
+
+
+def test_fractal_noise_has_more_of_low_frequencies() -> None:
+    """Power at up to a sixteenth of a cycle per pixel against that above a quarter, image by image."""
+    made = make_images("fractal_noise", make_base((20, 64, 64, 1), labels=None))[..., 0].astype(float)
+    power = np.abs(np.fft.fft2(made - made.mean(axis=(1, 2), keepdims=True))) ** 2
+    frequency = np.hypot(np.fft.fftfreq(64)[:, None], np.fft.fftfreq(64)[None])
+    low = power[:, (frequency > 0) & (frequency <= 1 / 16)].mean(axis=1)
+    assert (low > 3 * power[:, frequency > 1 / 4].mean(axis=1)).all()
+
+
+def test_zoom_of_flat_quarters_shows_fewer_of_them() -> None:
+    """A third to a half of each side: what is not within the part is gone, and flat colours stay."""
+    flat = np.full((4, 12, 12, 1), 77, dtype=np.uint8)
+    np.testing.assert_array_equal(make_images("zoom", ArraySource(flat, list("abcd"), None)), flat)
+    ramp = np.broadcast_to(np.arange(0, 240, 4, dtype=np.uint8)[None, None, :, None], (8, 60, 60, 1)).copy()
+    widths = np.ptp(make_images("zoom", ArraySource(ramp, [str(n) for n in range(8)], None)).astype(int), axis=(1, 2))
+    assert (widths >= 4 * (60 / 3 - 3)).all()
+    assert (widths <= 4 * (60 / 2 + 2)).all()
+
+
+def test_shrink_puts_the_whole_image_on_its_mean_colour() -> None:
+    """Half black, half white: the ground is grey, and the small image holds both, a ninth to a quarter of the area."""
+    image = np.zeros((8, 60, 60, 1), dtype=np.uint8)
+    image[:, :, 30:] = 255
+    made = make_images("shrink", ArraySource(image, [str(n) for n in range(8)], None))
+    ground = (made == 128).mean(axis=(1, 2, 3))
+    assert ((ground > 0.7) & (ground < 0.9)).all()
+    assert {each.min() for each in made} == {0}
+    assert {each.max() for each in made} == {255}

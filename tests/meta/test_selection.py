@@ -1,0 +1,163 @@
+"""How penalties are chosen: what is held out, and what is chosen by it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from meta_tables import make_inputs, make_rows, make_table
+
+from gradscore.config import MetaConfig
+from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, mean_area, selection, sum_pays
+
+CONFIG = MetaConfig(cv_folds=3, strengths=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
+TRUTH = np.arange(240) >= 120
+OOD_SETS = ("ood.a", "ood.b", "ood.c")
+SETS = np.where(TRUTH, np.array(OOD_SETS)[np.arange(240) % 3], "in_dist.fit")
+INPUTS = make_inputs(make_table(seed=0, positive=np.zeros(120)))
+OF_GRADIENT = np.array([group in OF_GRADIENTS for group in INPUTS.groups])
+AXES = np.eye(OF_GRADIENT.sum())
+
+
+def rows_of(*, seed=1, sets=SETS, **options):
+    return make_rows(INPUTS, make_table(seed=seed, positive=TRUTH, **options), TRUTH, sets)
+
+
+def folds_of(rows, config=CONFIG):
+    """What judges, and the names of positive sets that fit and that are held out, of each fold."""
+    judged_by, folds = selection._folds(rows, config)
+    return judged_by, [
+        (set(rows.sets[fit][rows.target[fit]]), set(rows.sets[out][rows.target[out]])) for fit, out in folds
+    ]
+
+
+def test_folds_leave_whole_sets_out():
+    judged_by, folds = folds_of(rows_of())
+    assert judged_by == "sets"
+    assert [fit & out for fit, out in folds] == [set()] * 3
+    assert set().union(*(out for _, out in folds)) == set(OOD_SETS)
+
+
+def test_every_ordinary_sample_is_held_out_once():
+    _, folds = selection._folds(rows_of(), CONFIG)
+    held_out = np.sort(np.concatenate([out for _, out in folds]))
+    np.testing.assert_array_equal(held_out, np.arange(240))
+
+
+FEWER = {
+    "two OOD sets": np.where(SETS == "ood.c", "ood.a", SETS),
+    "wrong predictions": np.full(240, "in_dist.fit"),
+}
+
+
+@pytest.mark.parametrize("sets", FEWER.values(), ids=FEWER)
+def test_otherwise_samples_are_held_out(sets):
+    judged_by, folds = selection._folds(rows_of(sets=sets), CONFIG)
+    assert judged_by == "samples"
+    shares = [rows_of(sets=sets).target[out].mean() for _, out in folds]
+    np.testing.assert_allclose(shares, 0.5, atol=0.02)
+
+
+def misleading():
+    """Each OOD set is marked by an input of its own in which another set goes the other way.
+
+    Random folds see every set, so that the weakest penalty fits all marks; for a set that is left out, the marks of the
+    others point the wrong way, and only what they have in common, held by a strong penalty on little, is of use.
+    """
+    generator = np.random.default_rng(5)
+    scaled = generator.normal(size=(240, len(INPUTS.names)))
+    scaled[:, ~OF_GRADIENT] = 0.0
+    places = np.flatnonzero(OF_GRADIENT)
+    scaled[TRUTH, places[0]] += 1.0
+    for number, name in enumerate(OOD_SETS):
+        scaled[name == SETS, places[1 + number]] += 4.0
+        scaled[name == SETS, places[1 + (number + 1) % 3]] -= 4.0
+    return Rows(scaled=scaled, target=TRUTH, sets=SETS)
+
+
+def test_sets_that_are_left_out_judge_otherwise_than_samples():
+    rows = misleading()
+    by_sets = choose_penalty(INPUTS, rows, CONFIG, axes=AXES)
+    one_set = replace(rows, sets=np.where(TRUTH, "ood.a", rows.sets))
+    by_samples = choose_penalty(INPUTS, one_set, CONFIG, axes=AXES)
+    assert (by_sets.judged_by, by_samples.judged_by) == ("sets", "samples")
+    assert by_sets.penalty.strength < by_samples.penalty.strength
+
+
+def test_scores_alone_are_chosen_when_gradients_are_noise():
+    """Scores that tell the classes apart somewhat, and gradients that say nothing but could be fitted."""
+    rows = rows_of(in_gradients=0.0, in_features=0.2)
+    loud = np.random.default_rng(2).normal(size=(240, OF_GRADIENT.sum())) * 3
+    scaled = rows.scaled.copy()
+    scaled[:, OF_GRADIENT] = loud
+    weak = CONFIG.model_copy(update={"strengths": [1.0], "boosts": [0.1]})
+    found = choose_penalty(INPUTS, replace(rows, scaled=scaled), weak, axes=AXES)
+    assert not found.penalty.gradients
+
+
+def test_gradients_are_kept_when_they_alone_tell():
+    found = choose_penalty(INPUTS, rows_of(in_features=0.0), CONFIG, axes=AXES)
+    assert found.penalty.gradients
+
+
+def test_what_is_chosen_is_the_best_of_what_was_tried():
+    found = choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES)
+    assert found.score == max(found.tried.values())
+    assert found.notes() == {"judged_by": "sets", "judged": found.score, "tried": found.tried}
+
+
+def test_scores_that_do_not_count_change_nothing():
+    rows = rows_of()
+    scaled = rows.scaled.copy()
+    scaled[:, INPUTS.names.index("score/knn")] = 0.0
+    names, none = ["score/msp", "score/energy"], np.zeros((0, OF_GRADIENT.sum()))
+    one, other = (
+        choose_penalty(INPUTS, each, CONFIG, axes=none, names=names) for each in (rows, replace(rows, scaled=scaled))
+    )
+    assert one == other
+    assert not one.penalty.gradients
+
+
+def test_with_nothing_to_hold_out_the_middle_is_taken():
+    rows = rows_of()
+    target = np.arange(240) == 0
+    found = choose_penalty(INPUTS, replace(rows, target=target), CONFIG, axes=AXES)
+    assert found.penalty == Penalty(strength=0.01, boost=1.0)
+    assert (found.score, found.judged_by, found.tried) == (None, None, {})
+
+
+def test_the_same_seed_chooses_the_same():
+    assert choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES) == choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES)
+
+
+def test_a_sum_pays_where_log_odds_do_not_extrapolate():
+    """Every OOD set is far from the bank, and off in gradients either way, so that other sets mislead."""
+    rows = rows_of(in_gradients=0.0)
+    scaled = rows.scaled.copy()
+    noise = np.random.default_rng(3).normal(size=scaled.shape)
+    scaled[:] = noise
+    scaled[TRUTH, INPUTS.names.index("score/knn")] += 4.0
+    scaled[:, INPUTS.names.index("u/head/l1")] += np.select(
+        [SETS == "ood.a", SETS == "ood.b", SETS == "ood.c"], [9.0, -9.0, 9.0]
+    )
+    weak = Penalty(strength=1.0, boost=0.01)
+    assert sum_pays(INPUTS, replace(rows, scaled=scaled), weak, CONFIG, axes=AXES)
+
+
+def test_a_sum_does_not_pay_where_its_scores_are_noise():
+    rows = rows_of(in_features=0.0)
+    assert not sum_pays(INPUTS, rows, Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES)
+
+
+def test_without_sets_to_leave_out_nobody_knows():
+    sets = FEWER["two OOD sets"]
+    assert not sum_pays(INPUTS, rows_of(sets=sets), Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES)
+
+
+def test_mean_area_counts_pairs_set_by_set():
+    """Ordinary 0 and 2; set a at 1 and 3 (3 of 4 pairs in order), set b at 2 (one pair, and half of a tie)."""
+    area = mean_area(
+        np.array([0.0, 2.0, 1.0, 3.0, 2.0]),
+        np.array([False, False, True, True, True]),
+        np.array(["in", "in", "a", "a", "b"]),
+    )
+    assert area == pytest.approx((0.75 + 0.75) / 2)
