@@ -30,6 +30,7 @@ LOOKS_AT = {
     "penultimate": "penultimate features",
     "neighbours": "neighbours in the bank",
     "views": "views",
+    "features of views": "views",
 }
 
 MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -19,12 +19,13 @@ from ..errors import BundleError
 from ..evaluation import FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
-from ..meta import Inputs, MetaModel, contributions
+from ..meta import Inputs, contributions
 from ..models import NamedCode, TellCode, build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
 from .bundle import Bundle, Detector, SelfTest
 from .calibration import calibrated, calibration_frame
+from .choice import deployed_protocol, judged, ood_place
 
 SELF_TEST_IMAGES = 8
 """Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -36,10 +37,8 @@ Scores of the digits model move by 6e-5. Inputs that hold nothing but rounding, 
 were left out, moved log-odds by up to 1.2.
 """
 
-_CANDIDATES = {
-    "wrong": ["misclassification/in_dist_only/all"],
-    "ood": ["ood/known/all", "ood/auxiliary/all", "ood/in_dist_only/all"],
-}
+WRONG = "misclassification/in_dist_only/all"
+"""Where the model of wrong predictions lies below the meta models of a run."""
 
 
 def make_bundle(
@@ -88,14 +87,23 @@ def make_bundle(
         raise BundleError(nothing)
     inputs = _without_content(Inputs.load(run.inputs_path))
     identities = FitIdentities(run, specs_of(run))
-    fitted = {name: _meta_model(run, places, identities, inputs) for name, places in _CANDIDATES.items()}
-    wanted = {name: found for name, found in fitted.items() if found is not None}
+    protocol = deployed_protocol(run)
+    places = {"wrong": WRONG, "ood": None if protocol is None else ood_place(protocol)}
+    wanted = {
+        name: (identities.load(place, inputs), place.split("/")[1])
+        for name, place in places.items()
+        if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir()
+    }
     if not wanted:
         raise BundleError(nothing)
     notices += [
-        f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in fitted if name not in wanted
+        f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in places if name not in wanted
     ]
-    notices += [f"detector '{name}': {_why(model, protocol)}" for name, (model, protocol) in wanted.items()]
+    if protocol is not None and np.isfinite(judged(run, protocol)):
+        notices.append(
+            f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
+            f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
+        )
     detectors = calibrated(wanted, frame, alpha=alpha)
     means = run_means(run)
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
@@ -180,29 +188,6 @@ def _check_weights(run: RunFolder, model: nn.Module) -> None:
             f"{run.path}: the run was made with weights of hash {wanted[:12]}..., got {got[:12]}... from "
             f"{run.config.model.checkpoint}; restore the checkpoint, or extract and fit-meta again"
         )
-
-
-def _meta_model(
-    run: RunFolder, places: list[str], identities: FitIdentities, inputs: Inputs
-) -> tuple[MetaModel, str] | None:
-    """The model that finds auxiliary sets best that it was not fitted on; the first there is where nobody knows."""
-    wanted = [place for place in filter(identities.asks_for, places) if (run.meta_path / place).is_dir()]
-    found = [(identities.load(place, inputs), place.split("/")[1]) for place in wanted]
-    return max(found, key=lambda each: _judged(each[0]), default=None)
-
-
-def _judged(model: MetaModel) -> float:
-    judged = model.notes.get("judged")
-    return float(judged) if model.notes.get("judged_by") == "sets" and judged is not None else -np.inf
-
-
-def _why(model: MetaModel, protocol: str) -> str:
-    if not np.isfinite(_judged(model)):
-        return f"the {model.kind} model of protocol {protocol}"
-    return (
-        f"the {model.kind} model of protocol {protocol}: mean AUROC {_judged(model):.3f} on auxiliary sets that it was "
-        "not fitted on, the highest of the protocols"
-    )
 
 
 def _without_content(inputs: Inputs) -> Inputs:

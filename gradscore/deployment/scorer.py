@@ -20,7 +20,7 @@ from ..config import ModelConfig
 from ..data import Preprocessing
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
-from ..meta import at_prevalence, drivers, loudest_group
+from ..meta import drivers, loudest_group, probabilities
 from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, resolve_device
 from .bundle import Bundle, Detector, read_bundle
@@ -260,15 +260,14 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
 
 def _wrong_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """At the share of wrong predictions among the samples that fitted the meta model."""
-    notes = detector.model.notes
-    return at_prevalence(scores, n=int(notes["n"]), n_positive=int(notes["n_positive"]))
+    return probabilities(scores, shift=detector.model.shift)
 
 
 def _ood_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """With OOD samples as common as others; nothing is known of their share. Missing for a one-class model."""
     if detector.model.kind != "logistic":
         return np.full(len(scores), np.nan)
-    return at_prevalence(scores, n=2, n_positive=1)
+    return probabilities(scores)
 
 
 PROBABILITIES: Mapping[str, Callable[[Detector, NDArray[np.float64]], NDArray[np.float64]]] = {

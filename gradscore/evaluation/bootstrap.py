@@ -101,7 +101,8 @@ def ranking_bounds(
         for name, metric in wanted.items():
             results[name].append(metric(drawn))
     moved = {name: _value(metric, *exact) - _value(metric, *grouped) for name, metric in wanted.items()}
-    return {name: _bounds(np.concatenate(parts) + moved[name]) for name, parts in results.items()}
+    # All of these figures are shares or areas, so that none lies outside of 0 and 1.
+    return {name: _bounds(np.clip(np.concatenate(parts) + moved[name], 0, 1)) for name, parts in results.items()}
 
 
 def _enough(metric: str) -> int:

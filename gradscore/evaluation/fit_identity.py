@@ -38,6 +38,7 @@ class FitIdentities:
     def __init__(self, run: RunFolder, found: MetaModelSpecs) -> None:
         self._run = run
         self._specs = {spec.label: spec for spec in found.specs}
+        self._common = found.common
         self._rows: dict[str, list[str]] = {}
         self._tables: dict[str, str] = {}
         self._shared = [info.name for info in run.splits() if info.name in (FIT, BANK)]
@@ -56,6 +57,10 @@ class FitIdentities:
             identity["weights"] = sha256(balanced_weights(target, sets).tobytes())
             settings = settings_of(self._run.config.meta, Influence.MODELS)
             identity["meta"] = settings if spec.task == "ood" else {**settings, "ood": None}
+        if self._common is not None:
+            # Axes and penalties come of these samples, and what a model of `in_dist_only` is judged by.
+            shared = [split for split, mask in self._common.fit.items() if mask.any()]
+            identity["common"] = {split: self._samples(split, self._common) for split in shared}
         return identity
 
     def noted(self, model: MetaModel, spec: MetaModelSpec) -> MetaModel:

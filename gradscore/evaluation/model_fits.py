@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +21,9 @@ from ..meta import (
     fit_on_scores,
     fit_one_class,
     has_stable_scores,
+    judge_sum,
     leading_axes,
     mean_area,
-    sum_pays,
 )
 from ..system import FloatArray
 from .preparation import Prepared
@@ -59,22 +58,19 @@ class ModelFits:
     where there are at least three of these: nothing of it has seen what any model reports.
 
     Args:
-        specs: all meta models of the run.
+        common: the spec of the samples that all OOD models of the run have in common, if there are such.
         prepared: the inputs of its samples.
         config: the settings.
     """
 
-    def __init__(self, specs: Sequence[MetaModelSpec], prepared: Prepared, config: MetaConfig) -> None:
+    def __init__(self, common: MetaModelSpec | None, prepared: Prepared, config: MetaConfig) -> None:
         self._prepared, self._config = prepared, config
-        auxiliary = next((spec for spec in specs if (spec.task, spec.protocol) == ("ood", "auxiliary")), None)
-        self._common: Rows | None = None
-        if auxiliary is not None:
-            common = rows_of(auxiliary, auxiliary.fit, prepared)
-            if len(np.unique(common.sets[common.target])) >= LEAST_SETS:
-                self._common = common
+        rows = None if common is None else rows_of(common, common.fit, prepared)
+        enough = rows is not None and len(np.unique(rows.sets[rows.target])) >= LEAST_SETS
+        self._common = rows if enough else None
         self._axes: FloatArray | None = None
         self._choices: dict[str, Choice] = {}
-        self._sum_pays: bool | None = None
+        self._areas: list[tuple[float, float] | None] = []
 
     @property
     def inputs(self) -> Inputs:
@@ -94,9 +90,13 @@ class ModelFits:
         axes = self._axes_of(rows)
         chosen = self._choice(spec, rows, axes, None)
         model = fit_logistic(self.inputs, rows, chosen.penalty, axes=axes)
-        if spec.task == "ood" and self._wants_sum(rows, chosen, axes):
-            model = add_stable_scores(model, rows.scaled[~rows.target])
-        return ModelFit(_with_notes(model, chosen.notes()), self._rivals(spec, rows))
+        notes = chosen.notes()
+        if spec.task == "ood" and has_stable_scores(self.inputs) and self._config.ood != "logistic":
+            areas = self._judged_sum(rows, chosen, axes)
+            if self._config.ood == "sum" or (areas is not None and areas[1] > areas[0]):
+                model = add_stable_scores(model, rows.scaled[~rows.target])
+                notes["judged"] = None if areas is None else areas[1]
+        return ModelFit(_with_notes(model, notes), self._rivals(spec, rows))
 
     def _judged(self, model: MetaModel) -> dict[str, Any]:
         """How well a model that has seen ordinary samples alone finds auxiliary sets."""
@@ -142,15 +142,13 @@ class ModelFits:
         along = axes if names is None else np.zeros((0, len(gradients)))
         return choose_penalty(self.inputs, rows, self._config, axes=along, names=names)
 
-    def _wants_sum(self, rows: Rows, chosen: Choice, axes: FloatArray) -> bool:
-        if self._config.ood != "auto" or not has_stable_scores(self.inputs):
-            return self._config.ood == "sum"
-        common = self._common
-        if common is None:
-            return sum_pays(self.inputs, rows, chosen.penalty, self._config, axes=axes)
-        if self._sum_pays is None:
-            self._sum_pays = sum_pays(self.inputs, common, chosen.penalty, self._config, axes=axes)
-        return self._sum_pays
+    def _judged_sum(self, rows: Rows, chosen: Choice, axes: FloatArray) -> tuple[float, float] | None:
+        """See `judge_sum`; once for all models where auxiliary sets are enough to judge it."""
+        if self._common is None:
+            return judge_sum(self.inputs, rows, chosen.penalty, self._config, axes=axes)
+        if not self._areas:
+            self._areas.append(judge_sum(self.inputs, self._common, chosen.penalty, self._config, axes=axes))
+        return self._areas[0]
 
 
 def _with_notes(model: MetaModel, notes: dict[str, Any]) -> MetaModel:

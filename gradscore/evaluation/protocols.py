@@ -81,11 +81,20 @@ class MetaModelSpec:
 
 @dataclass(frozen=True)
 class MetaModelSpecs:
-    """All meta models of a run, a sentence for each that cannot be had, and the splits with images in common."""
+    """The meta models of a run.
+
+    Attributes:
+        specs: all of them.
+        skipped: a sentence for each that cannot be had.
+        overlaps: the splits with images in common.
+        common: which samples of `in_dist.fit` and auxiliary sets all OOD models share, whichever protocols are wanted;
+            None without such.
+    """
 
     specs: list[MetaModelSpec] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
+    common: MetaModelSpec | None = None
 
 
 def make_specs(
@@ -95,7 +104,7 @@ def make_specs(
     seed: int,
     near: Mapping[str, Collection[str]] | None = None,
 ) -> MetaModelSpecs:
-    """MetaModelSpecs the meta models of a run.
+    """Plans the meta models of a run.
 
     Args:
         splits: all splits of the run, `in_dist.fit` and `in_dist.test` among them.
@@ -129,8 +138,10 @@ class _SpecMaker:
         self._never = _content(split for split in splits.values() if split.info.kind in (CALIBRATION, "shifted"))
 
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
+        common = self._of_auxiliary()
         result = MetaModelSpecs(
-            overlaps=find_overlaps({split.info: split.content_hash for split in self._splits.values()})
+            overlaps=find_overlaps({split.info: split.content_hash for split in self._splits.values()}),
+            common=None if isinstance(common, str) else common,
         )
         for spec in [*self._misclassification(), *self._ood(protocols)]:
             if isinstance(spec, str):

@@ -96,7 +96,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             progress("inputs")
         preparation = prepare(run, read, left_out=set().union(*near.excluded().values()))
         preparation.inputs.save(run.inputs_path)
-        fits = ModelFits(found.specs, Prepared(preparation.inputs, read), run.config.meta)
+        fits = ModelFits(found.common, Prepared(preparation.inputs, read), run.config.meta)
         for spec in found.specs:
             if progress is not None:
                 progress(spec.label)

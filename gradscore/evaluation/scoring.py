@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from ..data import FIT
-from ..meta import Inputs, MetaModel, at_prevalence
+from ..meta import Inputs, MetaModel, probabilities
 from ..store import RunFolder
 from ..system import FloatArray
 from .preparation import Read
-from .protocols import MetaModelSpec
+from .protocols import MetaModelSpec, Task
 from .score_table import LEADING
 
 LOGIT_LR = "logit_lr"
@@ -52,7 +52,8 @@ class ScoreTables:
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
         self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
-        self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if any(place.name == name for place in self._models)]
+        there = {place.name for place in self._models}
+        self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, Mapping[Path | str, FloatArray]] = {}
         self.seen_by_meta_wrong: list[str] = []
@@ -98,7 +99,7 @@ class ScoreTables:
                 scores[name].append(found[place][mask] if place in found else np.full(int(mask.sum()), np.nan))
         table = pd.concat(frames, ignore_index=True).assign(task=spec.task, protocol=spec.protocol, dataset=dataset)
         joined = {name: np.concatenate(parts) for name, parts in scores.items()}
-        table["probability"] = _probability(self._models[folder], joined["meta"])
+        table["probability"] = _probability(self._models[folder], joined["meta"], task=spec.task)
         return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
 
     def _scores_of(self, split: str) -> Mapping[Path | str, FloatArray]:
@@ -121,10 +122,7 @@ class ScoreTables:
         """What a split says of its samples beside features."""
         if split not in self._described:
             columns = ["split", "sample_id", "content_hash", "label", "prediction"]
-            self._regressions = [
-                name for name in (LOGIT_LR, SCORE_LR) if any(place.name == name for place in self._models)
-            ]
-        self._described[split] = self._run.read(split, columns)
+            self._described[split] = self._run.read(split, columns)
         return self._described[split]
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
@@ -143,7 +141,8 @@ def fits_two_classes(spec: MetaModelSpec) -> bool:
     return spec.task != "ood" or spec.protocol != "in_dist_only"
 
 
-def _probability(model: MetaModel, decision: FloatArray) -> FloatArray:
+def _probability(model: MetaModel, decision: FloatArray, *, task: Task) -> FloatArray:
+    """As bundles say it: of a wrong prediction at the prevalence of the fit, of an OOD sample as if one in two were."""
     if model.kind != "logistic":
         return np.full(len(decision), np.nan)
-    return at_prevalence(decision, n=int(model.notes["n"]), n_positive=int(model.notes["n_positive"]))
+    return probabilities(decision, shift=0.0 if task == "ood" else model.shift)

@@ -9,7 +9,7 @@ and writes them without pickle.
 from __future__ import annotations
 
 from .explanation import Driver, GroupShare, contributions, drivers, group_shares, loudest_group
-from .files import ARRAYS, DESCRIPTION
+from .files import ARRAYS, DESCRIPTION, read_notes
 from .fitting import (
     OF_GRADIENTS,
     Penalty,
@@ -23,9 +23,9 @@ from .fitting import (
 )
 from .inputs import SCORE_PREFIX, Inputs, group_of, samples_of
 from .models import MetaModel
-from .probability import at_prevalence
+from .probability import prevalence_shift, probabilities
 from .rotation import leading_axes
-from .selection import LEAST_SETS, Choice, choose_penalty, mean_area, sum_pays
+from .selection import LEAST_SETS, Choice, choose_penalty, judge_sum, mean_area
 
 __all__ = [
     "ARRAYS",
@@ -41,7 +41,6 @@ __all__ = [
     "Penalty",
     "Rows",
     "add_stable_scores",
-    "at_prevalence",
     "balanced_weights",
     "choose_penalty",
     "contributions",
@@ -52,9 +51,12 @@ __all__ = [
     "group_of",
     "group_shares",
     "has_stable_scores",
+    "judge_sum",
     "leading_axes",
     "loudest_group",
     "mean_area",
+    "prevalence_shift",
+    "probabilities",
+    "read_notes",
     "samples_of",
-    "sum_pays",
 ]

@@ -48,6 +48,16 @@ def read_model(folder: Path) -> tuple[Arrays, dict[str, Any]]:
         raise StoreError(f"{path}: not readable as safetensors ({error}); run fit-meta again") from None
 
 
+def read_notes(folder: Path) -> dict[str, Any]:
+    """What a stored model says of how it was fitted.
+
+    Raises:
+        StoreError: the description is missing or damaged.
+    """
+    notes = _description(folder / DESCRIPTION).get("notes", {})
+    return dict(notes) if isinstance(notes, dict) else {}
+
+
 def _description(path: Path) -> dict[str, Any]:
     try:
         description = parse_json(_bytes(path))

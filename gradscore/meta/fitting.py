@@ -19,6 +19,7 @@ from ..scores import OVER_VIEWS
 from ..system import BoolArray, FloatArray
 from .inputs import SCORE_PREFIX, Inputs
 from .models import MetaModel
+from .probability import prevalence_shift
 from .rotation import leading_axes
 
 MAX_ITERATIONS = 100
@@ -245,11 +246,14 @@ class _Regression:
         if count:
             coefficients[self.frame.gradients] = found[:count] @ self.frame.axes
         coefficients[self.frame.scores] = found[count:] * self.penalty.boost
+        intercept = np.asarray(self.solver.intercept_, dtype=np.float64)
+        odds = (rows.scaled * coefficients).sum(axis=1) + intercept[0]
         return MetaModel(
             kind="logistic",
             inputs=inputs,
-            arrays={"coefficients": coefficients, "intercept": np.asarray(self.solver.intercept_, dtype=np.float64)},
+            arrays={"coefficients": coefficients, "intercept": intercept},
             notes={
+                "shift": prevalence_shift(odds, share=float(rows.target.mean())),
                 "strength": self.penalty.strength,
                 "boost": self.penalty.boost,
                 "gradients": self.penalty.gradients,

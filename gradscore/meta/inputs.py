@@ -163,7 +163,13 @@ class Inputs:
         """
         arrays, description = read_model(Path(folder))
         columns, names = description.get("columns"), description.get("names")
-        if not isinstance(columns, list) or not isinstance(names, list):
+        lists = [value for value in (columns, names) if isinstance(value, list)]
+        if (
+            columns is None
+            or names is None
+            or len(lists) < 2
+            or not all(isinstance(x, str) for x in [*columns, *names])
+        ):
             raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
         scaling: dict[str, NDArray[Any]] = {
             name: arrays[name] for name in ("floor", "centre", "spread") if name in arrays
@@ -197,7 +203,8 @@ def group_of(name: str) -> Group:
     if not name.startswith(SCORE_PREFIX):
         return "columns" if name.endswith((*_BOUNDED, f"/{NORM}")) else "gradients"
     score = name.removeprefix(SCORE_PREFIX)
-    return "views" if score.endswith(OVER_VIEWS) else SCORES[plain_name(score)].needs
+    needs = SCORES[plain_name(score)].needs
+    return "views" if score.endswith(OVER_VIEWS) or needs == "features of views" else needs
 
 
 def _raw_inputs(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:

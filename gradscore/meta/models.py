@@ -41,6 +41,11 @@ class MetaModel:
     arrays: Mapping[str, FloatArray]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def shift(self) -> float:
+        """What to add to log-odds for probabilities at the prevalence of the fit; see `prevalence_shift`."""
+        return float(self.notes["shift"])
+
     def decision(self, frame: pd.DataFrame) -> FloatArray:
         """Scores of the rows of a feature table; see `of_scaled`.
 
@@ -104,6 +109,11 @@ class MetaModel:
         notes = description.get("notes", {})
         if kind is None or set(arrays) != _ARRAYS[kind] or not isinstance(notes, dict):
             raise StoreError(f"{folder}: the meta model is incomplete or of an unknown kind; run fit-meta again")
+        shift = notes.get("shift")
+        if kind == "logistic" and not (isinstance(shift, float | int) and np.isfinite(shift)):
+            raise StoreError(f"{folder}: wanted a number as 'shift' in the notes, got {shift!r}; run fit-meta again")
+        if any(values.dtype != np.float64 for values in arrays.values()):
+            raise StoreError(f"{folder}: wanted arrays of float64; run fit-meta again")
         if description.get("inputs") != inputs.fingerprint:
             raise StoreError(
                 f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again"

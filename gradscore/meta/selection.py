@@ -110,8 +110,10 @@ def _thinned(rows: Rows) -> Rows:
     return Rows(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept])
 
 
-def sum_pays(inputs: Inputs, rows: Rows, penalty: Penalty, config: MetaConfig, *, axes: FloatArray) -> bool:
-    """Whether a sum with scores that do not extrapolate finds sets that were not fitted on better than log-odds alone.
+def judge_sum(
+    inputs: Inputs, rows: Rows, penalty: Penalty, config: MetaConfig, *, axes: FloatArray
+) -> tuple[float, float] | None:
+    """How well log-odds, and their sum with scores that do not extrapolate, find sets that were not fitted on.
 
     Args:
         inputs: what made the inputs.
@@ -121,12 +123,13 @@ def sum_pays(inputs: Inputs, rows: Rows, penalty: Penalty, config: MetaConfig, *
         axes: as for `choose_penalty`.
 
     Returns:
-        False too where there are no such scores, or fewer than `LEAST_SETS` sets to leave out.
+        The mean AUROC over left-out sets of log-odds alone and of the sum; None where there are no such scores, or
+        fewer than `LEAST_SETS` sets to leave out.
     """
     rows = _thinned(rows)
     found = _folds(rows, config)
     if found is None or found[0] != "sets" or not has_stable_scores(inputs):
-        return False
+        return None
     areas = []
     for fit, held_out in found[1]:
         part = Rows(scaled=rows.scaled[fit], target=rows.target[fit], sets=rows.sets[fit])
@@ -139,7 +142,7 @@ def sum_pays(inputs: Inputs, rows: Rows, penalty: Penalty, config: MetaConfig, *
             ]
         )
     alone, summed = np.mean(areas, axis=0)
-    return bool(summed > alone)
+    return float(alone), float(summed)
 
 
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -179,17 +182,21 @@ class _Judge:
         self.tried: dict[Penalty, float] = {}
 
     def search(self, penalties: Sequence[Penalty], best: Penalty) -> Penalty:
-        """The best of penalties and of what was best so far; ends when `PATIENCE` in a row are no better."""
+        """The best of a series of penalties and of what was best before it.
+
+        The series ends when `PATIENCE` in a row are no better than the best of the series itself: it may begin far
+        below what was best before, and rise above it.
+        """
         if not self._folds:
             return best
-        worse = 0
+        highest, worse = -np.inf, 0
         for penalty in penalties:
             if penalty not in self.tried:
                 self.tried[penalty] = self._score(penalty)
+            worse = 0 if self.tried[penalty] > highest else worse + 1
+            highest = max(highest, self.tried[penalty])
             if best not in self.tried or self.tried[penalty] > self.tried[best]:
-                best, worse = penalty, 0
-            elif penalty != best:
-                worse += 1
+                best = penalty
             if worse == PATIENCE:
                 break
         return best

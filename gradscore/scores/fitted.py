@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..system import FloatArray
 from .neighbours import Bank
 from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
-from .table import OVER_VIEWS, SCORES
+from .table import OF_VIEWS, OVER_VIEWS, SCORES
 
 _BANK = "bank/"
 
@@ -51,10 +51,10 @@ class FittedScores:
         if penultimate is not None:
             there |= {"penultimate", "neighbours"}
         if views:
-            there.add("views")
+            there |= {"views"} if penultimate is None else {"views", "features of views"}
         learned, notices = {}, []
         for name in SCORES:
-            if SCORES[name].needs not in there or (penultimate is None and name == "views_features"):
+            if SCORES[name].needs not in there:
                 continue
             try:
                 learned[name] = SCORES[name].fit(ordinary)
@@ -68,7 +68,7 @@ class FittedScores:
     @property
     def names(self) -> list[str]:
         """The columns of `table`."""
-        averaged = [name for name in self.learned if SCORES[name].needs != "views"] if self.views else []
+        averaged = [name for name in self.learned if SCORES[name].needs not in OF_VIEWS] if self.views else []
         return [*self.learned, *(name + OVER_VIEWS for name in averaged)]
 
     @property
@@ -126,7 +126,7 @@ class FittedScores:
             StoreError: they do not fit together, or name scores that are not known here.
         """
         names, views = description.get("scores"), description.get("views")
-        if not isinstance(names, list) or not isinstance(views, list):
+        if not _are_names(names) or not _are_names(views):
             raise StoreError("scores: the description is incomplete")
         unknown = [name for name in names if name not in SCORES]
         if unknown:
@@ -138,8 +138,11 @@ class FittedScores:
         bank = None
         if stored:
             content = stored.get("content")
+            features = np.asarray(stored["features"], dtype=np.float32)
+            if not np.isfinite(features).all() or len(stored["classes"]) != len(features):
+                raise StoreError("scores: the bank is damaged; run fit-meta again")
             bank = Bank(
-                features=np.asarray(stored["features"], dtype=np.float32),
+                features=features,
                 classes=np.asarray(stored["classes"], dtype=np.int64),
                 content=None if content is None else _as_text(content),
             )
@@ -154,6 +157,10 @@ class FittedScores:
             return look
         found = self.bank.neighbours(penultimate_of(look), samples.predictions, samples.content)
         return replace(look, neighbours=found)
+
+
+def _are_names(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def plain_name(name: str) -> str:

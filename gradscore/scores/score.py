@@ -14,7 +14,7 @@ from ..models import Head
 from ..system import FloatArray, IntArray
 from .neighbours import Neighbours
 
-Needs = Literal["logits", "penultimate", "neighbours", "views"]
+Needs = Literal["logits", "penultimate", "neighbours", "views", "features of views"]
 """What a score looks at. Every sample has logits; features before the last layer, and with them neighbours in a bank,
 are there where a run stores them, views where it makes them."""
 

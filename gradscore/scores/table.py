@@ -12,6 +12,9 @@ from .neighbours import Neighbours
 from .penultimate import of_penultimate
 from .score import Arrays, Needs, Samples, Score, learns_nothing, of_logits
 
+OF_VIEWS = ("views", "features of views")
+"""What scores need that compare a sample with its views."""
+
 OVER_VIEWS = "@views"
 """End of the name of a score that is averaged over a sample and its views."""
 
@@ -22,8 +25,10 @@ TAKEN = (
 """What scores stand beside in the tables of an evaluation."""
 
 
-def _of_views(of: Callable[[Samples, Arrays], FloatArray], summary: str, *, is_rival: bool = False) -> Score:
-    return Score(fit=learns_nothing, of=of, needs="views", summary=summary, is_input=True, is_rival=is_rival)
+def _of_views(
+    of: Callable[[Samples, Arrays], FloatArray], summary: str, *, needs: Needs = "views", is_rival: bool = False
+) -> Score:
+    return Score(fit=learns_nothing, of=of, needs=needs, summary=summary, is_input=True, is_rival=is_rival)
 
 
 def _of_neighbours(
@@ -141,7 +146,9 @@ SCORES: Registry[Score] = Registry(
         "views_entropy": _of_views(views.mean_entropy, "entropy of the mean over views of p"),
         "views_logits": _of_views(views.logit_variance, "log of the variance of z over views, summed over classes"),
         "views_features": _of_views(
-            views.feature_disagreement, "1 - mean cosine of the features of a sample and of its views"
+            views.feature_disagreement,
+            "1 - mean cosine of the features of a sample and of its views",
+            needs="features of views",
         ),
     },
     wanted=Score,

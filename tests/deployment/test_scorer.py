@@ -16,7 +16,6 @@ from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
 from gradscore.features import open_datasets
-from gradscore.meta.probability import at_prevalence
 from gradscore.store.run_folder import RunFolder
 
 
@@ -87,9 +86,9 @@ def test_decisions_follow_from_p_values(table) -> None:
 
 
 def test_probabilities(scorer, table) -> None:
-    notes = scorer.bundle.detectors["wrong"].model.notes
-    wrong = at_prevalence(table["score_wrong"], n=notes["n"], n_positive=notes["n_positive"])
-    assert table["probability_wrong"].tolist() == wrong.tolist()
+    shift = scorer.bundle.detectors["wrong"].model.notes["shift"]
+    wrong = 1 / (1 + np.exp(-(table["score_wrong"] + shift)))
+    assert table["probability_wrong"].tolist() == pytest.approx(wrong.tolist())
     assert table["probability_ood"].tolist() == pytest.approx((1 / (1 + np.exp(-table["score_ood"]))).tolist())
 
 

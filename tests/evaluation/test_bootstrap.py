@@ -127,3 +127,12 @@ def test_counts_add_up():
     assert counts.positives_to.tolist() == [[1, 1, 3]]
     assert counts.positives_from.tolist() == [[3, 2, 2]]
     assert counts.to.tolist() == [[1, 4, 7]]
+
+
+def test_bounds_stay_within_0_and_1():
+    """With more than a thousand distinct scores, what merging moves is moved back after the draws."""
+    truth = np.arange(3000) < 100
+    found = ranking_bounds(
+        truth.astype(float) * 5000 + np.arange(3000), truth, metrics=RANKING, seed=0, fixed_sizes=True
+    )
+    assert all(0 <= low <= high <= 1 for low, high in found.values())

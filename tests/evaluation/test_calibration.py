@@ -7,7 +7,6 @@ from sklearn.metrics import brier_score_loss
 
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.calibration import brier, expected_calibration_error, reliability
-from gradscore.meta.probability import at_prevalence
 
 
 def sample(*, seed=0, n=2000):
@@ -52,22 +51,33 @@ def test_values_that_are_no_probabilities_are_refused(value):
         brier([0.5, value], [True, False])
 
 
-def test_prevalence_by_hand():
-    # Even odds among 10 positives of 100 are 1 to 9.
-    assert at_prevalence([0.0, logit(0.9)], n=100, n_positive=10) == pytest.approx([0.1, 0.5])
+def test_probabilities_by_hand():
+    # Even odds among one positive of ten are 1 to 9.
+    assert probabilities([0.0, logit(0.9)], shift=-np.log(9)) == pytest.approx([0.1, 0.5])
 
 
-def test_prevalence_undoes_balanced_weights():
+def test_the_shift_undoes_balanced_weights():
     generator = np.random.default_rng(2)
     truth = generator.random(20_000) < 0.1
     x = (generator.normal(size=20_000) + truth)[:, None]
     plain = LogisticRegression(C=1e6).fit(x, truth)
-    balanced = LogisticRegression(C=1e6, class_weight="balanced").fit(x, truth)
-    corrected = at_prevalence(balanced.decision_function(x), n=len(truth), n_positive=int(truth.sum()))
+    odds = LogisticRegression(C=1e6, class_weight="balanced").fit(x, truth).decision_function(x)
+    corrected = probabilities(odds, shift=prevalence_shift(odds, share=float(truth.mean())))
     assert corrected == pytest.approx(expit(plain.decision_function(x)), abs=0.02)
 
 
-@pytest.mark.parametrize("n_positive", [0, 5])
-def test_prevalence_needs_two_classes(n_positive):
-    with pytest.raises(EvaluationError, match=f"got {n_positive} positive of 5"):
-        at_prevalence([0.0], n=5, n_positive=n_positive)
+@pytest.mark.parametrize("strength", [1e-6, 1e-3, 1e6])
+def test_as_many_positives_are_expected_as_there_are_however_strong_the_penalty(strength):
+    """A penalty draws log-odds together, so that their odds times those of the share expect too few or too many."""
+    generator = np.random.default_rng(3)
+    truth = generator.random(2000) < 0.1
+    x = (generator.normal(size=2000) + 2 * truth)[:, None]
+    odds = LogisticRegression(C=strength, class_weight="balanced").fit(x, truth).decision_function(x)
+    share = float(truth.mean())
+    assert probabilities(odds, shift=prevalence_shift(odds, share=share)).mean() == pytest.approx(share)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_shift_needs_two_classes(share):
+    with pytest.raises(EvaluationError, match=f"share of {share:g}"):
+        prevalence_shift([0.0], share=share)

@@ -143,7 +143,7 @@ def _meta_model() -> MetaModel:
         kind="logistic",
         inputs=_inputs(),
         arrays={"coefficients": np.ones(1), "intercept": np.zeros(1)},
-        notes={"n": 10, "n_positive": 3},
+        notes={"n": 10, "n_positive": 3, "shift": 0.0},
     )
 
 

@@ -21,6 +21,7 @@ from ...errors import BaselineError, EvaluationError
 from ...evaluation import read_scores
 from ...store import RunFolder, package_versions
 from ...system import parse_json, write_text
+from ..choice import deployed_protocol
 from ..conformal import threshold
 
 FORMAT = "gradscore baseline"
@@ -138,15 +139,13 @@ def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
         BaselineError: the run has no scores to keep.
         StoreError: the run is not finished or not evaluated.
     """
-    return baseline_of(run, run.read(TEST), policy=policy or Policy())
+    return baseline_of(run, run.read(TEST), policy=policy or Policy(), protocol=deployed_protocol(run))
 
 
-def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy) -> Baseline:
-    """As `make_baseline`, with the feature table of the run's test split at hand."""
+def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> Baseline:
+    """As `make_baseline`, with the feature table of the run's test split and the protocol of OOD scores at hand."""
     table = read_scores(run.evaluation_path)
     wrong = table[table["task"] == "misclassification"]
-    protocols = set(table.loc[table["task"] == "ood", "protocol"])
-    protocol = next((name for name in ("known", "in_dist_only") if name in protocols), None)
     ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
     if wrong.empty and ood.empty:
         raise BaselineError(f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again")
@@ -160,7 +159,7 @@ def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy) -> Baseli
         policy=policy,
         model={**inputs["model"], "preprocessing": inputs["preprocessing"]},
         versions=package_versions(),
-        protocol=protocol,
+        protocol=None if ood.empty else protocol,
         accuracy=run.manifest["splits"][TEST]["accuracy"],
         samples_per_second=None if speed is None else _rounded([speed], 3)[0],
         thresholds=thresholds,

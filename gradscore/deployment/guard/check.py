@@ -82,7 +82,7 @@ def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = Non
     """
     policy = policy or baseline.policy
     test = run.read(TEST)
-    current = baseline_of(run, test, policy=policy)
+    current = baseline_of(run, test, policy=policy, protocol=baseline.protocol)
     same_model = current.model == baseline.model
     differences = list(_differences(baseline, current, same_model=same_model))
     drift = feature_drift(baseline.probe, test, tolerance=policy.feature)

@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
+from scipy.stats import norm, rankdata
 
 from ...evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
 
 Status = Literal["pass", "fail", "inconclusive", "info"]
-"""Resamples of a standard error, which then moves by 2 % from seed to seed, with 523 samples, 38 of them positive."""
+"""What becomes of a gate; `info` gates decide nothing."""
 
 POWER = 0.8
 """The chance of being noticed that the smallest drop is quoted for, as usual in the planning of trials."""
@@ -86,9 +86,9 @@ def auroc_difference_same(
 ) -> Difference:
     """AUROCs on the same samples: DeLong's paired test, in the form for two truths where those differ.
 
-    The truths differ for misclassification, where each model has errors of its own. Where every score and truth is the
-    same, every sample of either class is one that did not change, and the error is that of a change of all samples
-    alike, of which one of N + 2 would not have been seen.
+    The truths differ for misclassification, where each model has errors of its own. Where the order of the scores and
+    every truth is the same, every sample of either class is one that did not change, and the error is that of a change
+    of all samples alike, of which one of N + 2 would not have been seen.
 
     Args:
         before: (N,) scores of the first model, higher = more uncertain.
@@ -102,8 +102,8 @@ def auroc_difference_same(
     if not np.array_equal(was, is_now):
         test = paired_delong_of_truths(second, first, is_now, was)
         return values.difference(None if test is None else test.error, "paired DeLong, two truths")
-    if values.before is not None and np.array_equal(first, second):
-        return values.difference(float(np.sqrt(2)) / (len(first) + 2), "same scores")
+    if values.before is not None and np.array_equal(rankdata(first), rankdata(second)):
+        return values.difference(float(np.sqrt(2)) / (len(first) + 2), "same order")
     test = paired_delong(second, first, was)
     return values.difference(None if test is None else test.error, "paired DeLong")
 
