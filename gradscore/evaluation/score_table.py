@@ -26,8 +26,8 @@ LEADING = (
     "probability",
 )
 """The columns before the scores. `positive` marks wrong predictions (tasks `misclassification` and `shifted`) or OOD
-samples (`ood`); `probability` is that of the meta model, of a wrong prediction at the prevalence it was fitted on, of an
-OOD sample as if one in two were; missing for models without log-odds."""
+samples (`ood`); `probability` is that of the meta model: of a wrong prediction at the prevalence it was fitted on, of
+an OOD sample as if one in two were; missing for models without log-odds."""
 
 BLOCK = ["task", "protocol", "dataset"]
 """The columns that tell one reported data set from another."""

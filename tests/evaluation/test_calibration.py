@@ -7,6 +7,7 @@ from sklearn.metrics import brier_score_loss
 
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.calibration import brier, expected_calibration_error, reliability
+from gradscore.meta.probability import prevalence_shift, probabilities
 
 
 def sample(*, seed=0, n=2000):
