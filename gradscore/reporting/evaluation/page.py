@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...columns import feature_columns
 from ...data import TEST
 from ...evaluation import EvaluationReport
 from ...meta import Inputs, MetaModel
@@ -98,5 +99,5 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
         ("model", run.config.model.source.rpartition("/")[2]),
         ("reported on", f"{test['rows']} in-distribution samples{accuracy}"),
         ("OOD sets", ", ".join(f"{info.dataset_name} ({splits[info.name]['rows']})" for info in ood) or "none"),
-        ("features", f"{run.manifest['feature_count']} per sample"),
+        ("features", f"{len(feature_columns(run.columns(TEST)))} per sample"),
     ]
