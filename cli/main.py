@@ -38,6 +38,7 @@ class _ErrorsAsMessages(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            _check_names()
             return super().invoke(ctx)
         except GradscoreError as error:
             typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
@@ -67,6 +68,16 @@ class _ErrorsAsMessages(TyperGroup):
 
 def _shown(error: Exception) -> str:
     return "\n".join(map(printable, str(error).splitlines()))
+
+
+def _check_names() -> None:
+    """Refuses names that the locale cannot say before anything is written that has them."""
+    if not _on_paths():
+        return
+    given = (*sys.argv[1:], str(Path.cwd()))
+    unknown = [name for name in given if any("\udc80" <= sign <= "\udcff" for sign in name)]
+    if unknown:
+        raise GradscoreError(f"{unknown[0]}: this name is no {sys.getfilesystemencoding()}")
 
 
 def _on_paths() -> str:

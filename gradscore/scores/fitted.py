@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import EvaluationError, MissingExtraError, StoreError
-from ..system import FloatArray
+from ..system import FloatArray, are_texts
 from .neighbours import Bank
 from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
 from .table import OVER_VIEWS, SCORES
@@ -126,7 +126,7 @@ class FittedScores:
             StoreError: they do not fit together, or name scores that are not known here.
         """
         names, views = description.get("scores"), description.get("views")
-        if not isinstance(names, list) or not isinstance(views, list):
+        if not are_texts(names) or not are_texts(views):
             raise StoreError("scores: the description is incomplete")
         unknown = [name for name in names if name not in SCORES]
         if unknown:
@@ -137,6 +137,8 @@ class FittedScores:
         stored = dict(_below(_BANK, arrays))
         bank = None
         if stored:
+            if not {"features", "classes"} <= stored.keys():
+                raise StoreError("scores: the bank is incomplete")
             content = stored.get("content")
             bank = Bank(
                 features=np.asarray(stored["features"], dtype=np.float32),
