@@ -15,7 +15,7 @@ from .options import RunArgument
 from .rendering import Terminal, cell, figures_table, interval, notes, say
 
 if TYPE_CHECKING:
-    from gradscore.evaluation import EvaluationReport, Record
+    from gradscore.evaluation import EvaluationReport, Record, Verdict
 
     Scores = dict[tuple[str, str, str, str], dict[str, Record]]
     """The records of a score on a data set by metric; the key is task, protocol, data set and score."""
@@ -33,7 +33,7 @@ FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.it
 OUTCOMES = {
     "better": "better than the best single score",
     "open": "not shown to be better than the best single score",
-    "worse": "worse than the best single score; use that one",
+    "worse": "worse than the best single score",
 }
 
 PermutedOption = Annotated[
@@ -101,11 +101,18 @@ def _print_verdict(console: Console, report: EvaluationReport) -> None:
     ood = next((each.protocol for each in found if each.area.task == "ood"), None)
     say(
         console,
-        "gain: in AUROC over the best single score on the same samples",
-        "false alarms: right predictions (in-distribution samples) flagged when 95 % of the others are",
+        "gain: in AUROC over the best single score on the same samples; by gradients: over a regression on all scores",
+        "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
-        *(f"{each.what}: {OUTCOMES[each.outcome]}, {each.best}" for each in found if each.best is not None),
+        *(_in_words(each) for each in found if each.best is not None),
     )
+
+
+def _in_words(verdict: Verdict) -> str:
+    gain = verdict.by_gradients
+    known = gain is not None and gain.value is not None and gain.low is not None
+    by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
+    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}"
 
 
 def _print_tables(console: Console, report: EvaluationReport) -> None:

@@ -38,9 +38,10 @@ class _ErrorsAsMessages(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            _check_names()
             return super().invoke(ctx)
         except GradscoreError as error:
-            typer.echo(f"error: {_shown(error)}", err=True)
+            typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             typer.echo("interrupted; run the same command again", err=True)
@@ -50,19 +51,44 @@ class _ErrorsAsMessages(TyperGroup):
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
             typer.echo(
-                f"error: {printable(where)}{error.strerror or error}; check the path, its permissions and the disk",
+                f"error: {printable(where)}{error.strerror or error}; check the path, its permissions and the disk"
+                f"{_on_paths()}",
                 err=True,
             )
             raise typer.Exit(GradscoreError.exit_code) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("click", "typer"):
                 raise  # how a command ends, or wrong usage
+            if isinstance(error, UnicodeError) and _on_paths():
+                typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
+                raise typer.Exit(GradscoreError.exit_code) from None
             typer.echo(f"internal error: {type(error).__name__}: {_shown(error)}\n{_report(error)}", err=True)
             raise typer.Exit(BUG) from None
 
 
 def _shown(error: Exception) -> str:
     return "\n".join(map(printable, str(error).splitlines()))
+
+
+def _check_names() -> None:
+    """Refuses names that the locale cannot say before anything is written that has them."""
+    if not _on_paths():
+        return
+    given = (*sys.argv[1:], str(Path.cwd()))
+    unknown = [name for name in given if any("\udc80" <= sign <= "\udcff" for sign in name)]
+    if unknown:
+        raise GradscoreError(f"{unknown[0]}: this name is no {sys.getfilesystemencoding()}")
+
+
+def _on_paths() -> str:
+    """What to do where the system does not take all names of files for text; empty where it does."""
+    encoding = sys.getfilesystemencoding()
+    if encoding.lower() == "utf-8":
+        return ""
+    return (
+        f"\nnote: Python takes names of files for {encoding} here, so those with other letters cannot be used; set the "
+        "environment variable PYTHONUTF8=1"
+    )
 
 
 def _report(error: Exception) -> str:

@@ -254,10 +254,10 @@ def _input_shape(config: Config) -> tuple[int, ...]:
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
-    data = run.manifest["inputs"]["data"]
+    data, splits = run.manifest["inputs"]["data"], run.manifest["splits"]
     return {
         "run": Path(run.path).absolute().name,
         "data": {name: entry["fingerprint"] for name, entry in data.items()},
         "calibration": {"split": str(frame["split"].iloc[0]), "samples": len(frame)},
-        "accuracy": {name: entry["accuracy"] for name, entry in run.manifest["splits"].items() if entry["accuracy"]},
+        "accuracy": {name: entry["accuracy"] for name, entry in splits.items() if entry.get("accuracy")},
     }

@@ -21,7 +21,7 @@ from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import positive_of, read_scores
 from .scoring import LOGIT_LR, SCORE_LR
 from .selective import risk_coverage
-from .verdict import Verdict, verdicts
+from .verdict import Outcome, Verdict, verdicts
 
 __all__ = [
     "CLASSIFIER",
@@ -35,6 +35,7 @@ __all__ = [
     "FitIdentities",
     "FitReport",
     "Fitted",
+    "Outcome",
     "Record",
     "Verdict",
     "auroc",

@@ -8,9 +8,13 @@ from typing import Literal
 
 from ..scores import SCORES, plain_name
 from .records import GAIN, Record
+from .scoring import SCORE_LR
 
 PROTOCOLS = ("leave_one_out", "auxiliary", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the verdict."""
+
+LEVEL = 0.05
+"""The share of comparisons with scores that are no better in which one is called better, at most."""
 
 Outcome = Literal["better", "open", "worse"]
 
@@ -25,6 +29,8 @@ class Verdict:
         area: the AUROC of the meta model.
         best: the single score with the highest AUROC on these very samples.
         gain: the AUROC gained over that score, None where it cannot be compared.
+        rivals: how many single scores there are.
+        by_gradients: the AUROC gained over a regression on all scores without gradients.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
     """
 
@@ -33,15 +39,24 @@ class Verdict:
     area: Record
     best: str | None
     gain: Record | None
+    rivals: int
+    by_gradients: Record | None
     false_alarms: float | None
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the interval of the gain lies above zero, below it, or neither."""
+        """Whether the meta model is shown to be better than the best single score, or worse.
+
+        The best of many scores on these very samples looks better than it is. That makes `better` hard to reach and
+        `worse` easy: of 40 scores that are no better than the meta model, one is called better in a quarter of cases.
+        So `worse` needs a p-value below 0.05 over the number of scores (Bonferroni).
+        """
         gain = self.gain
-        if gain is None or gain.low is None or gain.high is None:
+        if gain is None or gain.value is None or gain.low is None or gain.p_value is None:
             return "open"
-        return "better" if gain.low > 0 else "worse" if gain.high < 0 else "open"
+        if gain.low > 0:
+            return "better"
+        return "worse" if gain.value < 0 and gain.p_value * self.rivals < LEVEL else "open"
 
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
@@ -80,6 +95,8 @@ def _verdict(what: str, area: Record, records: Sequence[Record]) -> Verdict:
     meta = {each.metric: each for each in same if each.score == "meta"}
     alarms = meta.get("fpr95_ood_positive")
     return Verdict(
+        rivals=len(free),
+        by_gradients=meta.get(GAIN + SCORE_LR),
         what=what,
         protocol=area.protocol,
         area=area,

@@ -26,7 +26,7 @@ from ..columns import (
 from ..errors import EvaluationError, StoreError
 from ..scores import OVER_VIEWS, SCORES, FittedScores, Samples, plain_name
 from ..statistics import STATISTICS
-from ..system import BoolArray, FloatArray
+from ..system import BoolArray, FloatArray, are_texts
 from .files import read_model, write_model
 from .scaling import LIMIT, NOISE, RobustLogScaler, check_finite
 
@@ -163,13 +163,7 @@ class Inputs:
         """
         arrays, description = read_model(Path(folder))
         columns, names = description.get("columns"), description.get("names")
-        lists = [value for value in (columns, names) if isinstance(value, list)]
-        if (
-            columns is None
-            or names is None
-            or len(lists) < 2
-            or not all(isinstance(x, str) for x in [*columns, *names])
-        ):
+        if not are_texts(columns) or not are_texts(names):
             raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
         scaling: dict[str, NDArray[Any]] = {
             name: arrays[name] for name in ("floor", "centre", "spread") if name in arrays

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeGuard
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import EvaluationError, MissingExtraError, StoreError
-from ..system import FloatArray
+from ..system import FloatArray, are_texts
 from .neighbours import Bank
 from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
 from .table import OF_VIEWS, OVER_VIEWS, SCORES
@@ -126,7 +126,7 @@ class FittedScores:
             StoreError: they do not fit together, or name scores that are not known here.
         """
         names, views = description.get("scores"), description.get("views")
-        if not _are_names(names) or not _are_names(views):
+        if not are_texts(names) or not are_texts(views):
             raise StoreError("scores: the description is incomplete")
         unknown = [name for name in names if name not in SCORES]
         if unknown:
@@ -137,6 +137,8 @@ class FittedScores:
         stored = dict(_below(_BANK, arrays))
         bank = None
         if stored:
+            if not {"features", "classes"} <= stored.keys():
+                raise StoreError("scores: the bank is incomplete")
             content = stored.get("content")
             features = np.asarray(stored["features"], dtype=np.float32)
             if not np.isfinite(features).all() or len(stored["classes"]) != len(features):
@@ -157,10 +159,6 @@ class FittedScores:
             return look
         found = self.bank.neighbours(penultimate_of(look), samples.predictions, samples.content)
         return replace(look, neighbours=found)
-
-
-def _are_names(value: Any) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def plain_name(name: str) -> str:

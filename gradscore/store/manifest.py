@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from torch import nn
 
 from ..config import Config, FeaturesConfig
@@ -34,6 +34,8 @@ _MADE_GROUPS_OF = {"parameters", "granularity"}
 _MOST_PARTS = 10**6
 _SHOWN = 3
 
+_Count = Annotated[int, Field(ge=0)]
+
 
 class _Open(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
@@ -49,10 +51,19 @@ class _Split(_Open):
     finished: bool
 
 
+class _Skipped(_Open):
+    sample_id: str
+    error: str
+
+
 class _FinishedSplit(_Split):
     finished: Literal[True]
     parts: Annotated[int, Field(ge=1, le=_MOST_PARTS)]
-    rows: Annotated[int, Field(ge=0)]
+    rows: _Count
+    labelled: _Count
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None
+    non_finite: _Count
+    skipped: list[_Skipped]
 
 
 class _UnfinishedSplit(_Split):
@@ -60,14 +71,29 @@ class _UnfinishedSplit(_Split):
 
 
 class _Model(_Open):
+    source: str
     weights_sha256: str
-    code_sha256: str | None = None
+    code_sha256: str | None
+
+
+class _Data(_Open):
+    fingerprint: str
+
+
+class _View(_Open):
+    name: str
+    code_sha256: str | None
+
+
+class _Features(_Open):
+    views: list[_View] = []
 
 
 class _Inputs(_Open):
     model: _Model
-    preprocessing: dict[str, Any] = {}
-    data: dict[str, dict[str, Any]] = {}
+    preprocessing: dict[str, Any]
+    data: dict[str, _Data]
+    features: _Features
 
 
 class _Manifest(_Open):
@@ -77,6 +103,8 @@ class _Manifest(_Open):
     inputs: _Inputs
     versions: dict[str, str]
     splits: dict[str, Annotated[_FinishedSplit | _UnfinishedSplit, Field(discriminator="finished")]]
+    feature_count: _Count | None = None
+    notices: list[str] | None = None
 
     @field_validator("splits")
     @classmethod
@@ -84,6 +112,12 @@ class _Manifest(_Open):
         if any(name != split.name for name, split in splits.items()):
             raise ValueError("every split must have the name it is listed by")
         return splits
+
+    @model_validator(mode="after")
+    def _whole(self) -> _Manifest:
+        if self.finished and None in (self.feature_count, self.notices):
+            raise ValueError("a finished run must have feature_count and notices")
+        return self
 
 
 def describe_inputs(
@@ -192,10 +226,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         _Manifest.model_validate(manifest)
     except ValidationError as error:
         first = error.errors()[0]
-        raise StoreError(
-            f"{file}: damaged: {'.'.join(map(str, first['loc']))}: {first['msg']}; restore it from a copy or extract "
-            "into another folder"
-        ) from None
+        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise StoreError(f"{file}: damaged: {what}; restore it from a copy or extract into another folder") from None
     return manifest
 
 

@@ -113,6 +113,15 @@ class RunFolder:
             raise StoreError(f"{folder}: its shards hold what no feature table does ({error}); extract again") from None
         return frame
 
+    def columns(self, split_name: str) -> list[str]:
+        """The names of the columns of a split's feature table.
+
+        Raises:
+            StoreError: no such split, the run is not finished, or its first shard is missing or damaged.
+        """
+        self._finished(split_name)
+        return shard_columns(shard_path(split_folder(self.path, split_name), 0))
+
     def table_sha256(self, split_name: str) -> str:
         """The hash of the files of a split's feature table.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -42,21 +42,22 @@ class RunWriter:
         Raises:
             StoreError: `path` is something else, was made from other inputs, or another process writes to it.
         """
-        check_target(path, inputs)
+        planned = planned_splits(config.data)
+        stale = [f"features/{name}" for name in _new(planned, check_target(path, inputs))]
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
         parts = (*_REWRITTEN, HEAD, MEAN_GRADIENTS, "features")
-        with changing(path, parts, rewritten=_REWRITTEN):
+        with changing(path, parts, rewritten=(*_REWRITTEN, *stale)):
             before = check_target(path, inputs)
             manifest = before or {"format": FORMAT, "finished": False, "inputs": inputs, "versions": package_versions()}
             known = manifest.get("splits", {})
-            for name in planned_splits(config.data).keys() - known:
+            for name in _new(planned, before):
                 shutil.rmtree(split_folder(path, name), ignore_errors=True)
             manifest["splits"] = {
                 info.name: {"finished": False, **known.get(info.name, {}), **asdict(info)}
-                for info in (each for each, _ in planned_splits(config.data).values())
+                for info, _ in planned.values()
             }
             write_manifest(path, manifest)
             write_text(path / CONFIG, dump_config(config))
@@ -110,11 +111,18 @@ class RunWriter:
         write_manifest(self.path, self.manifest)
 
 
+def _new(planned: Iterable[str], manifest: Mapping[str, Any] | None) -> list[str]:
+    """The splits among those planned that the manifest does not list; what lies in their folders is not theirs."""
+    known = {} if manifest is None else manifest["splits"]
+    return [name for name in planned if name not in known]
+
+
 def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
     """Whether the run in `path`, with this manifest, is finished and no shard has gone missing since."""
     return (
         manifest is not None
         and manifest["finished"]
+        and all(entry["finished"] for entry in manifest["splits"].values())
         and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
         and all(
             shard_path(split_folder(path, name), number).exists()

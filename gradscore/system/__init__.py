@@ -11,7 +11,7 @@ from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, a
 from .files import is_temporary, only_writer, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
-from .json_text import parse_json
+from .json_text import are_texts, parse_json
 from .names import closest, some
 from .numerics import full_precision, repeatable_kernels
 from .registry import Registry, first_line
@@ -34,6 +34,7 @@ __all__ = [
     "Section",
     "Slug",
     "anchored",
+    "are_texts",
     "closest",
     "file_sha256",
     "first_line",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeGuard
 
 
 def parse_json(content: str | bytes) -> Any:
@@ -19,3 +19,8 @@ def parse_json(content: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return value
+
+
+def are_texts(value: object) -> TypeGuard[list[str]]:
+    """Whether a value of JSON is a list of nothing but texts."""
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)

@@ -18,9 +18,16 @@ def write_run(path: Path, *, seed: int, noise: float) -> Path:
     manifest = {
         "format": FORMAT,
         "finished": True,
-        "inputs": {"model": {"weights_sha256": "ab"}},
+        "inputs": {
+            "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None},
+            "preprocessing": {},
+            "data": {},
+            "features": {},
+        },
         "versions": {},
         "splits": {},
+        "feature_count": 0,
+        "notices": [],
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
     positive = np.arange(N) % 2 == 0

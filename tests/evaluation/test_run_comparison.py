@@ -40,9 +40,16 @@ def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
     manifest = {
         "format": FORMAT,
         "finished": True,
-        "inputs": {"model": {"weights_sha256": "ab"}},
+        "inputs": {
+            "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None},
+            "preprocessing": {},
+            "data": {},
+            "features": {},
+        },
         "versions": {},
         "splits": {},
+        "feature_count": 0,
+        "notices": [],
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
     if scores is not None:

@@ -238,6 +238,10 @@ EDITS = {
     "no columns": ({"columns": None}, "incomplete"),
     "fewer names": ({"names": ["u/head/l1"]}, "incomplete"),
     "no scores": ({"scores": None}, "incomplete"),
+    "columns that are no texts": ({"columns": [["u/head/l1"]]}, "incomplete"),
+    "names that are no texts": ({"names": [1, 2]}, "incomplete"),
+    "scores that are no texts": ({"scores": [["msp"]]}, "incomplete"),
+    "views that are no texts": ({"views": [{}]}, "incomplete"),
     "an unknown score": ({"scores": ["msp", "not there"]}, "'not there' unknown here"),
     "another schema": ({"schema": 2}, "schema 3, got 2"),
 }

@@ -1,4 +1,5 @@
 import hashlib
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -115,6 +116,16 @@ def test_extract_does_not_bless_damage_to_a_finished_part(run: Path, reported_ru
 
 def test_a_deleted_part_is_made_and_recorded_again(run: Path, reported_run: Path) -> None:
     (run / "features/ood.noise/part-00000.parquet").unlink()
+    extract(RunFolder(reported_run).config, out=run, trust_code=True)
+    assert verify_run(run) == verify_run(reported_run)
+
+
+def test_a_new_split_in_a_folder_that_was_there_is_recorded_anew(run: Path, reported_run: Path) -> None:
+    part = run / "features/ood.noise/part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["splits"]["ood.noise"], manifest["inputs"]["data"]["ood.noise"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
     extract(RunFolder(reported_run).config, out=run, trust_code=True)
     assert verify_run(run) == verify_run(reported_run)
 

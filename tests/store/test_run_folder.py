@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,16 @@ from gradscore.config.schema import Config
 from gradscore.data.splits import SplitInfo
 from gradscore.errors import StoreError
 from gradscore.store.run_folder import RunFolder
-from gradscore.store.run_writer import RunWriter
+from gradscore.store.run_writer import RunWriter, is_complete
 from gradscore.store.shards import ShardNote, ShardRows, Skipped
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.weight/max"]
-INPUTS = {"model": {"weights_sha256": "ab" * 32}, "data": {"in_dist.fit": {"count": 4}}}
+INPUTS = {
+    "model": {"source": "torchvision:resnet18", "weights_sha256": "ab" * 32, "code_sha256": None},
+    "preprocessing": {},
+    "data": {"in_dist.fit": {"count": 4, "fingerprint": "cd"}},
+    "features": {"views": [{"name": "mirror", "code_sha256": None}]},
+}
 VALUES = np.array([[0.1, -2.0, 1e-300], [1 / 3, 2.0, np.inf], [np.nan, 5.0, 6.0]])
 
 
@@ -229,6 +235,12 @@ EDITS = {
     "no kind": (lambda entry: entry.pop("kind"), "Field required"),
     "another name": (lambda entry: entry.update(name="ood.other"), "the name it is listed by"),
     "neither finished nor not": (lambda entry: entry.update(finished=None), "finished"),
+    "no accuracy": (lambda entry: entry.pop("accuracy"), "accuracy: Field required"),
+    "an accuracy that is none": (lambda entry: entry.update(accuracy=1.5), "accuracy: .*less than or equal to 1"),
+    "no number of labels": (lambda entry: entry.pop("labelled"), "labelled: Field required"),
+    "no number of values that are not finite": (lambda entry: entry.pop("non_finite"), "non_finite: Field required"),
+    "skipped samples without a list": (lambda entry: entry.update(skipped=3), "skipped: .*valid list"),
+    "skipped samples without a name": (lambda entry: entry.update(skipped=[{"error": "x"}]), "sample_id: Field"),
 }
 
 
@@ -239,6 +251,42 @@ def test_an_edited_manifest(run: Path, edit, message: str) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match=rf"manifest\.json: damaged: splits.*{message}"):
         RunFolder(run)
+
+
+EDITED_INPUTS = {
+    "no source": (lambda inputs: inputs["model"].pop("source"), r"model\.source: Field required"),
+    "no hash of code": (lambda inputs: inputs["model"].pop("code_sha256"), r"model\.code_sha256: Field required"),
+    "no preprocessing": (lambda inputs: inputs.pop("preprocessing"), "preprocessing: Field required"),
+    "no data": (lambda inputs: inputs.pop("data"), "data: Field required"),
+    "no fingerprint": (lambda inputs: inputs["data"]["in_dist.fit"].pop("fingerprint"), "fingerprint: Field required"),
+    "no features": (lambda inputs: inputs.pop("features"), "features: Field required"),
+    "a view without a name": (lambda inputs: inputs["features"]["views"][0].pop("name"), r"views\.0\.name: Field"),
+    "a view without a hash": (lambda inputs: inputs["features"]["views"][0].pop("code_sha256"), "code_sha256: Field"),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), EDITED_INPUTS.values(), ids=EDITED_INPUTS)
+def test_an_edited_manifest_of_inputs(run: Path, edit, message: str) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    edit(manifest["inputs"])
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=rf"manifest\.json: damaged: inputs\..*{message}"):
+        RunFolder(run)
+
+
+@pytest.mark.parametrize("key", ["feature_count", "notices"])
+def test_a_finished_run_without_what_extract_says_last(run: Path, key: str) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest[key]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged: .*must have feature_count and notices; restore it"):
+        RunFolder(run)
+
+
+def test_a_finished_run_with_a_split_that_is_not(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["splits"]["ood.noise"] = {**asdict(RunFolder(run).splits()[2]), "finished": False}
+    assert not is_complete(run, manifest)
 
 
 NO_RUNS = {"missing": lambda _path: None, "empty folder": Path.mkdir, "file": Path.touch}
@@ -257,7 +305,10 @@ def open_run(path: Path, inputs: dict = INPUTS, **changes: object) -> dict:
 
 
 OTHER_INPUTS = {
-    "changed": ({**INPUTS, "model": {"weights_sha256": "cd" * 32}}, r'model\.weights_sha256 was "abab.*, is now "cdcd'),
+    "changed": (
+        {**INPUTS, "model": {**INPUTS["model"], "weights_sha256": "cd" * 32}},
+        r'model\.weights_sha256 was "abab.*, is now "cdcd',
+    ),
     "added": ({**INPUTS, "extract": {"seed": 1}}, r"extract\.seed was null, is now 1"),
     "removed": ({**INPUTS, "data": {}}, r"data\.in_dist\.fit\.count was 4, is now null"),
 }

@@ -112,9 +112,11 @@ def _run(folder: Path) -> None:
             "model": {"source": "x", "arguments": {}, "num_classes": 3, "code_sha256": None, "weights_sha256": "ab"},
             "preprocessing": SETTINGS["preprocessing"],
             "data": {"in_dist.test": {"fingerprint": "ab"}},
+            "features": {"views": [{"name": "mirror", "code_sha256": None}]},
         },
         "versions": {"python": "3.11"},
         "splits": {"in_dist.test": {**info, **entry, "spent": {"samples": 6, "seconds": 1.5}}},
+        "feature_count": 1,
         "notices": [],
     }
     (run / "manifest.json").write_text(json.dumps(manifest))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...columns import feature_columns
 from ...data import TEST
-from ...evaluation import EvaluationReport
+from ...evaluation import EvaluationReport, verdicts
 from ...meta import Inputs, MetaModel
 from ...store import RunFolder
 from ...system import write_text
@@ -49,7 +50,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
         "name": "/".join(run.path.resolve().parts[-2:]),
         "facts": _facts(run),
         "headlines": headlines(figures),
-        "gains": gains(figures),
+        "gains": gains(verdicts(evaluation.records)),
         "notices": evaluation.notices,
         "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],
         "area_tables": area_tables(figures),
@@ -98,5 +99,5 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
         ("model", run.config.model.source.rpartition("/")[2]),
         ("reported on", f"{test['rows']} in-distribution samples{accuracy}"),
         ("OOD sets", ", ".join(f"{info.dataset_name} ({splits[info.name]['rows']})" for info in ood) or "none"),
-        ("features", f"{run.manifest['feature_count']} per sample"),
+        ("features", f"{len(feature_columns(run.columns(TEST)))} per sample"),
     ]

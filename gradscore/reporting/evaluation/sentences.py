@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...data import TEST
-from ...evaluation import FEW, GAIN, SCORE_LR
+from ...evaluation import FEW, Outcome, Verdict
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 
 HOW = {
@@ -50,7 +50,7 @@ class Gain:
 
     Attributes:
         label: what it is about.
-        kind: `pays`, `worse` or `open`.
+        kind: `better`, `worse` or `open`.
         verdict: the same in words.
         text: the comparison as a sentence.
     """
@@ -61,11 +61,11 @@ class Gain:
     text: str
 
 
-VERDICTS = {"pays": "gradients pay", "worse": "gradients do worse", "open": "not shown"}
-SO = {
-    "pays": "Gradients pay here.",
-    "worse": "An interval lies below zero: use the score that does better.",
-    "open": "An interval includes zero, so these samples do not show that gradients pay.",
+VERDICTS: Mapping[Outcome, str] = {"better": "better", "worse": "worse", "open": "not shown"}
+SO: Mapping[Outcome, str] = {
+    "better": "The meta model is better than every single score here.",
+    "worse": "It is worse than the best single score, also when one allows for how many there are.",
+    "open": "These samples do not show that it is better than the best single score.",
 }
 
 
@@ -74,13 +74,9 @@ def headlines(figures: Figures) -> list[Headline]:
     return [*_misclassification(figures), *_ood(figures)]
 
 
-def gains(figures: Figures) -> list[Gain]:
-    """Whether gradients pay: for each headline, `meta` against what logits alone give; empty with too few samples."""
-    found = list(_gains(figures, MISCLASSIFICATION, IN_DIST_ONLY, TEST, "Wrong predictions"))
-    for protocol in figures.protocols("ood")[:1]:
-        for dataset, label in _ood_parts(figures, protocol):
-            found += _gains(figures, "ood", protocol, dataset, label)
-    return found
+def gains(found: Sequence[Verdict]) -> list[Gain]:
+    """What the verdicts say in words; those without a comparison are left out."""
+    return [_gain(verdict) for verdict in found if verdict.gain is not None and verdict.gain.low is not None]
 
 
 def number(value: float) -> str:
@@ -147,26 +143,22 @@ def _group_label(group: str) -> str:
     return "All OOD sets" if group == "all" else f"{group.capitalize()} OOD"
 
 
-def _gains(figures: Figures, task: str, protocol: str, dataset: str, label: str) -> Iterator[Gain]:
-    best = figures.best_baseline(task, protocol, dataset)
-    rivals = {SCORE_LR: "a logistic regression on all scores without gradients"}
-    if best is not None:
-        rivals = {best: "the best single score on these samples"} | rivals
-    found = {name: figures.get(task, protocol, dataset, "meta", GAIN + name) for name in rivals}
-    gained = {name: (each.value, *each.interval) for name, each in found.items() if each and each.interval}
-    if gained:
-        kind = _kind([(low, high) for _, low, high in gained.values()])
-        compared = "; over ".join(
-            f"{name}, {rivals[name]}, {value:+.3f} ({low:+.3f} to {high:+.3f})"
-            for name, (value, low, high) in gained.items()
-        )
-        yield Gain(label=label, kind=kind, verdict=VERDICTS[kind], text=f"AUROC gained over {compared}. {SO[kind]}")
+def _gain(verdict: Verdict) -> Gain:
+    compared = {f"{verdict.best}, the best single score on these samples": verdict.gain}
+    compared["score_lr, a logistic regression on all scores without gradients"] = verdict.by_gradients
+    text = "; over ".join(
+        f"{name}, {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"
+        for name, gain in compared.items()
+        if gain is not None and gain.value is not None and gain.low is not None
+    )
+    label = "Wrong predictions" if verdict.area.task == MISCLASSIFICATION else _ood_label(verdict)
+    outcome = verdict.outcome
+    return Gain(label=label, kind=outcome, verdict=VERDICTS[outcome], text=f"AUROC gained over {text}. {SO[outcome]}")
 
 
-def _kind(intervals: Sequence[tuple[float, float]]) -> str:
-    if any(high < 0 for _, high in intervals):
-        return "worse"
-    return "pays" if all(low > 0 for low, _ in intervals) else "open"
+def _ood_label(verdict: Verdict) -> str:
+    grouped = verdict.area.dataset != verdict.what
+    return _group_label(verdict.what) if grouped else f"OOD: {verdict.what}"
 
 
 def _share(value: float) -> str:
