@@ -7,7 +7,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.config import MetaConfig
-from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, mean_area, selection, sum_pays
+from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, judge_sum, mean_area, selection
 
 CONFIG = MetaConfig(cv_folds=3, strengths=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -140,17 +140,19 @@ def test_a_sum_pays_where_log_odds_do_not_extrapolate():
         [SETS == "ood.a", SETS == "ood.b", SETS == "ood.c"], [9.0, -9.0, 9.0]
     )
     weak = Penalty(strength=1.0, boost=0.01)
-    assert sum_pays(INPUTS, replace(rows, scaled=scaled), weak, CONFIG, axes=AXES)
+    alone, summed = judge_sum(INPUTS, replace(rows, scaled=scaled), weak, CONFIG, axes=AXES)
+    assert summed > alone
 
 
 def test_a_sum_does_not_pay_where_its_scores_are_noise():
     rows = rows_of(in_features=0.0)
-    assert not sum_pays(INPUTS, rows, Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES)
+    alone, summed = judge_sum(INPUTS, rows, Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES)
+    assert summed < alone
 
 
 def test_without_sets_to_leave_out_nobody_knows():
     sets = FEWER["two OOD sets"]
-    assert not sum_pays(INPUTS, rows_of(sets=sets), Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES)
+    assert judge_sum(INPUTS, rows_of(sets=sets), Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES) is None
 
 
 def test_mean_area_counts_pairs_set_by_set():
@@ -161,3 +163,24 @@ def test_mean_area_counts_pairs_set_by_set():
         np.array(["in", "in", "a", "a", "b"]),
     )
     assert area == pytest.approx((0.75 + 0.75) / 2)
+
+
+def test_scores_alone_are_tried_up_to_their_own_best():
+    """The series of scores alone begins below what gradients reached, and rises above it at a boost of 30."""
+    tried = {
+        **{
+            Penalty(strength=0.01, boost=boost): value
+            for boost, value in {3.0: -0.32, 10.0: -0.31, 30.0: -0.308}.items()
+        },
+        **{
+            Penalty(strength=0.01, boost=boost, gradients=False): value
+            for boost, value in {3.0: -0.333, 10.0: -0.313, 30.0: -0.306, 100.0: -0.309}.items()
+        },
+    }
+    judge = selection._Judge(np.zeros((4, 0)), np.zeros((4, 0)), rows_of(), ("samples", []))
+    judge._folds = [None]  # there is something to hold out; what it would give is known already
+    judge.tried.update(tried)
+    alone = [penalty for penalty in tried if not penalty.gradients]
+    assert judge.search(alone, Penalty(strength=0.01, boost=30.0)) == Penalty(
+        strength=0.01, boost=30.0, gradients=False
+    )
