@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.evaluation.score_table import LEADING, write_scores
@@ -18,12 +19,7 @@ def write_run(path: Path, *, seed: int, noise: float) -> Path:
     manifest = {
         "format": FORMAT,
         "finished": True,
-        "inputs": {
-            "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None},
-            "preprocessing": {},
-            "data": {},
-            "features": {},
-        },
+        "inputs": INPUTS,
         "versions": {},
         "splits": {},
         "feature_count": 0,

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.config.schema import Config
@@ -46,9 +47,7 @@ def write_run(path: Path, *, wrong_of_test: int, ood: tuple[str, ...] = ("far", 
         "run": "run",
     }
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
-    with RunWriter.opened(
-        path, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
-    ) as writer:
+    with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
         for info in RunFolder(path).splits():
             note = writer.write(
                 info.name, 0, make_rows(info.name, wrong=wrong.get(info.name, 0), copied=info.name == copied)

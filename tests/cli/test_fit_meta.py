@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 from meta_models import OOD, meta_model
+from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.config.schema import Config
@@ -41,9 +42,7 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
         "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
         "run": "run",
     }
-    with RunWriter.opened(
-        path, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
-    ) as writer:
+    with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
         for info in RunFolder(path).splits():
             level = 3.0 if info.kind == "ood" else 0.0
             rows = make_rows(info.name, level=level, labelled=info.kind != "ood", wrong=wrong)

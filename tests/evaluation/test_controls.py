@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.config.schema import Config
@@ -43,9 +44,7 @@ def write_run(path, *, copies=0):
         "meta": {"cv_folds": 2, "strengths": [0.001, 1.0]},
         "run": "run",
     }
-    with RunWriter.opened(
-        path, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
-    ) as writer:
+    with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
         for split in (FIT, TEST):
             note = writer.write(split, 0, rows(split, copies=copies if split == TEST else 0))
             writer.finish_split(split, [note], samples=1, seconds=1.0)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from run_inputs import INPUTS
 
 from gradscore.config.schema import Config
 from gradscore.data import FIT, TEST, open_splits
@@ -56,7 +57,7 @@ def write_run(folder, *, planted, setting="report"):
     }
     config = Config.model_validate(settings)
     opened = open_splits(config.data, preprocessing=config.preprocessing, num_classes=2, seed=0)
-    with RunWriter.opened(config.run, config=config, inputs={"model": {"weights_sha256": "ab"}, "data": {}}) as writer:
+    with RunWriter.opened(config.run, config=config, inputs=INPUTS) as writer:
         for split, dataset in opened.items():
             note = writer.write(split, 0, rows(split, list(dataset)))
             writer.finish_split(split, [note], samples=1, seconds=1.0)

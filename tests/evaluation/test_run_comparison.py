@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from run_inputs import INPUTS
 
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.delong import paired_delong
@@ -40,12 +41,7 @@ def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
     manifest = {
         "format": FORMAT,
         "finished": True,
-        "inputs": {
-            "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None},
-            "preprocessing": {},
-            "data": {},
-            "features": {},
-        },
+        "inputs": INPUTS,
         "versions": {},
         "splits": {},
         "feature_count": 0,

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from run_inputs import INPUTS
 
 from gradscore.config.schema import Config
 from gradscore.data import content_hash, open_images
@@ -61,7 +62,7 @@ def write_run(path: Path, images: Path) -> RunFolder:
     fit = open_images(config.data.in_dist.fit, num_classes=10, made_of=None, seed=0)
     test = open_images(config.data.in_dist.test, num_classes=10, made_of=None, seed=0)
     ood = {f"ood.{each.name}": open_images(each, num_classes=None, made_of=fit, seed=0) for each in config.data.ood}
-    with RunWriter.opened(path, config=config, inputs={"model": {"weights_sha256": "ab"}, "data": {}}) as writer:
+    with RunWriter.opened(path, config=config, inputs=INPUTS) as writer:
         for split, opened in {"in_dist.fit": fit, "in_dist.test": test, **ood}.items():
             wrong = 0 if split.startswith("ood.") else 8
             notes = [writer.write(split, 0, rows(split, opened, wrong=wrong))]
