@@ -39,9 +39,14 @@ def bundle(
 
     Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code
     """
-    from gradscore.deployment import make_bundle, write_bundle  # imports PyTorch, which help need not wait for
+    from gradscore.deployment import (  # these import PyTorch, which help need not wait for
+        check_bundle_target,
+        make_bundle,
+        write_bundle,
+    )
     from gradscore.store import RunFolder
 
+    check_bundle_target(out)
     options: dict[str, Any] = {"trust_code": trust_code, "model_source": model, "tell": say_code}
     made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)
     _print(Terminal(), made, out=out, sha256=write_bundle(out, made))

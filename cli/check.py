@@ -61,6 +61,7 @@ def check(
     from gradscore.store import RunFolder
     from gradscore.system import write_text
 
+    _check_targets({"--baseline": baseline, "--junit": junit, "--markdown": markdown, "--json": json_file})
     console, folder = Terminal(), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
@@ -81,6 +82,17 @@ def check(
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _check_targets(files: Mapping[str, Path | None]) -> None:
+    """Refuses options that name the same file, of which one would replace what the other reads or writes."""
+    seen: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is None:
+            continue
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            raise ConfigError(f"{option} {path}: this is the file of {other} as well; give each a path of its own")
 
 
 def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy:

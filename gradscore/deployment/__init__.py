@@ -7,7 +7,7 @@ run with a baseline.
 
 from __future__ import annotations
 
-from .bundle import Bundle, read_bundle, write_bundle
+from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
 from .bundling import make_bundle
 from .guard import (
     Baseline,
@@ -32,6 +32,7 @@ __all__ = [
     "CheckReport",
     "Policy",
     "Scorer",
+    "check_bundle_target",
     "check_run",
     "gate_cells",
     "make_baseline",

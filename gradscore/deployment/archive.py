@@ -22,6 +22,9 @@ INDEX = "bundle.json"
 CHECKSUM = "bundle.sha256"
 
 _MEMBER = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*\.(json|safetensors|sha256)")
+_HEAD = 30
+"""Bytes of a zip archive before the name of its first member."""
+
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ADVICE = "copy it again, or make it anew with gradscore bundle"
 
@@ -40,6 +43,13 @@ def write_archive(path: Path, index: Mapping[str, Any], members: Mapping[str, by
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name, content in whole.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file begins as `write_archive` begins one; a damaged archive is one, too."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD + len(INDEX))
+    return head.startswith(b"PK\x03\x04") and head[_HEAD:] == INDEX.encode()
 
 
 def read_archive(path: Path, *, digest: str | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -31,7 +31,7 @@ from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import is_file_source
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256
-from .archive import read_archive, write_archive
+from .archive import is_archive, read_archive, write_archive
 from .conformal import Threshold, threshold
 
 FORMAT = "gradscore bundle"
@@ -155,8 +155,24 @@ class _Index(BaseModel):
     notices: list[str]
 
 
+def check_bundle_target(path: Path) -> None:
+    """Refuses to replace a file that is no bundle.
+
+    Raises:
+        BundleError: there is such a file at `path`.
+    """
+    if path.is_file() and not is_archive(path):
+        raise BundleError(f"{path}: this file is there already and is no bundle; give another path, or remove it")
+
+
 def write_bundle(path: Path, bundle: Bundle) -> str:
-    """Writes a bundle in one step and returns the SHA-256 of the file."""
+    """Writes a bundle in one step and returns the SHA-256 of the file.
+
+    Raises:
+        BundleError: the file is there already and is no bundle.
+        OutputError: it cannot be written.
+    """
+    check_bundle_target(path)
     index = {
         "format": FORMAT,
         "version": VERSION,

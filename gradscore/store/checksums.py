@@ -43,7 +43,8 @@ def changing(run: Path, parts: Sequence[str], *, rewritten: Sequence[str] | None
 
     What is about to be rewritten is not recorded meanwhile, so that a killed command leaves nothing that looks damaged;
     after an error, what still has its recorded content is recorded again. A recorded checksum of a file that is not
-    rewritten stays, so that damage to it stays visible.
+    rewritten stays, so that damage to it stays visible; so does that of a file that was missing before and still is,
+    unless it is among what was rewritten.
 
     Args:
         run: the run folder.
@@ -57,17 +58,26 @@ def changing(run: Path, parts: Sequence[str], *, rewritten: Sequence[str] | None
     with only_writer(run):
         before = read_checksums(run)
         fresh = parts if rewritten is None else rewritten
-        known = {name: digest for name, digest in before.items() if not _is_in(name, fresh) and (run / name).exists()}
+        gone = {name for name in before if not (run / name).is_file()}
+        known = {
+            name: digest
+            for name, digest in before.items()
+            if not _is_in(name, fresh) and not (name in gone and _is_in(name, parts))
+        }
         if known != before:
             _write(run, known)
         try:
             yield
         except BaseException:
             with suppress(GradscoreError, OSError):  # what went wrong first is what counts
-                _write(run, known | {name: before[name] for name in before.keys() - known if _is_as(run, name, before)})
+                _write(run, known | _unchanged(run, before, gone))
             raise
-        new = [name for name in _files(run) if _is_in(name, parts) and name not in known]
-        _write(run, known | {name: file_sha256(run / name) for name in new})
+        made = [name for name in _files(run) if _is_in(name, parts) and name not in known]
+        missed = {name for name in gone if not _is_in(name, fresh) and not (run / name).is_file()}
+        _write(
+            run,
+            {name: before[name] for name in known.keys() | missed} | {name: file_sha256(run / name) for name in made},
+        )
 
 
 def read_checksums(run: Path) -> dict[str, str]:
@@ -118,6 +128,15 @@ def verify_run(run: Path) -> Verification:
 
 def _is_as(run: Path, name: str, known: Mapping[str, str]) -> bool:
     return (run / name).is_file() and file_sha256(run / name) == known[name]
+
+
+def _unchanged(run: Path, before: Mapping[str, str], gone: set[str]) -> dict[str, str]:
+    """The records of what has its recorded content, and of what was gone and still is."""
+    return {
+        name: digest
+        for name, digest in before.items()
+        if _is_as(run, name, before) or (name in gone and not (run / name).is_file())
+    }
 
 
 def _shard_damage(run: Path, name: str) -> str:

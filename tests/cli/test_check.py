@@ -1,6 +1,7 @@
 """`gradscore check`: exit codes, files, and what a job on GitHub sees."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -97,3 +98,24 @@ def test_unusable_input(small_run, baseline, tmp_path: Path, change, arguments: 
     result = check(run, baseline, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+CLASHES = {
+    "JSON onto the baseline": (["--json", "baseline.json"], "--json .*file of --baseline"),
+    "JUnit onto the baseline": (["--junit", "sub/../baseline.json"], "--junit .*file of --baseline"),
+    "Markdown onto the baseline": (["--markdown", "link.json"], "--markdown .*file of --baseline"),
+    "JSON onto JUnit": (["--json", "x", "--junit", "x"], "--json .*file of --junit"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), CLASHES.values(), ids=CLASHES)
+def test_no_output_replaces_another_file_of_the_command(small_run, baseline, monkeypatch, arguments, message) -> None:
+    monkeypatch.chdir(baseline.parent)
+    Path("sub").mkdir()
+    Path("link.json").symlink_to(baseline)
+    before = baseline.read_text()
+    result = check(small_run, baseline, *arguments)
+    assert result.exit_code == 2
+    assert re.search(message, result.stderr.replace("\n", " "))
+    assert baseline.read_text() == before
+    assert not Path("x").exists()

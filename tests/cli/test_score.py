@@ -1,6 +1,7 @@
 """`gradscore bundle` and `gradscore score` against the library twin."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
 from gradscore.data import open_user_images
+from gradscore.deployment import check_bundle_target, read_bundle, write_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.deployment.streaming import score_stream, table_writer
 from gradscore.errors import DataError
+from gradscore.system import file_sha256
 from gradscore_cli.main import app
 
 DIGITS = np.round(load_digits().images[420:500] * (255 / 16)).astype(np.uint8)
@@ -143,3 +146,46 @@ def test_bundle_with_too_few_samples(small_run, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 2
     assert "at least 1999 calibration samples" in result.stderr
+
+
+@pytest.mark.parametrize("target", ["run/manifest.json", "run/model.safetensors", "notes.txt", "empty"])
+def test_bundle_replaces_no_file_that_is_no_bundle(small_run, tmp_path: Path, monkeypatch, target: str) -> None:
+    shutil.copytree(small_run, tmp_path / "run")
+    for name in ("run/model.safetensors", "notes.txt"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "empty").touch()
+    before = (tmp_path / target).read_bytes()
+    monkeypatch.setattr("gradscore.deployment.make_bundle", None)
+    arguments = [str(tmp_path / "run"), "--out", str(tmp_path / target), "--trust-code"]
+    result = CliRunner().invoke(app, ["bundle", *arguments])
+    assert result.exit_code == 2
+    assert "is there already and is no bundle; give another path" in result.stderr.replace("\n", " ")
+    assert (tmp_path / target).read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [0, 1000])
+def test_bundle_replaces_a_bundle_even_a_damaged_one(small_bundle, tmp_path: Path, damage: int) -> None:
+    path = tmp_path / "scorer.gradscore"
+    content = small_bundle.read_bytes()
+    path.write_bytes(content[: len(content) - damage])
+    check_bundle_target(path)
+    assert write_bundle(path, read_bundle(small_bundle)) == file_sha256(path)
+
+
+A, B = "a" * 64, "b" * 64
+
+TRUSTED = {
+    "false": (["--trust-code=False"], "--trust-code=False: this is no SHA-256 (64 hexadecimal digits)"),
+    "nothing": (["--trust-code="], "--trust-code=: this is no SHA-256 (64 hexadecimal digits)"),
+    "another --sha256": ([f"--trust-code={A}", "--sha256", B], f"two different SHA-256 are wanted of one bundle: {A}"),
+    "another --sha256=": ([f"--sha256={B}", f"--trust-code={A}"], "two different SHA-256 are wanted of one bundle"),
+    "two": ([f"--trust-code={A}", f"--trust-code={B}"], "two different SHA-256 are wanted of one bundle"),
+    "the same twice": ([f"--trust-code={A}", "--sha256", A.upper()], f"wanted the file with SHA-256 {A}"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), TRUSTED.values(), ids=TRUSTED)
+def test_trust_in_one_file_names_one_hash(small_bundle, samples, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["score", str(small_bundle), str(samples / "digits.npz"), *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -89,6 +89,30 @@ def test_a_missing_file_is_named(run: Path) -> None:
     assert verify_run(run).damaged == ["evaluation/metrics.csv: missing"]
 
 
+MISSING = [
+    "head.safetensors",
+    "features/ood.noise/part-00000.parquet",
+    "meta/misclassification/in_dist_only/all/model.json",
+    "evaluation/scores.parquet",
+]
+
+
+@pytest.mark.parametrize("part", ["meta", "evaluation", "features"])
+@pytest.mark.parametrize("name", MISSING)
+def test_a_failed_command_does_not_forget_a_missing_file(run: Path, name: str, part: str) -> None:
+    (run / name).unlink()
+    with pytest.raises(OSError, match="full"), changing(run, [part]):
+        raise OSError("full")
+    assert verify_run(run).damaged == [f"{name}: missing"]
+
+
+def test_a_later_command_does_not_forget_a_missing_file_that_it_does_not_make(run: Path) -> None:
+    (run / "evaluation/metrics.csv").unlink()
+    (run / "head.safetensors").unlink()
+    change(run, "new", "1")
+    assert verify_run(run).damaged == ["evaluation/metrics.csv: missing", "head.safetensors: missing"]
+
+
 def test_a_run_of_an_earlier_version_is_told_so(run: Path) -> None:
     (run / CHECKSUMS).unlink()
     found = verify_run(run)

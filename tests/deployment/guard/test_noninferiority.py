@@ -114,10 +114,14 @@ def test_separation_before_and_after_passes_with_many_samples() -> None:
         assert judge(found, margin=0.05, level=0.95, gates=1).status == "pass"
 
 
-def test_the_same_scores_are_evidence_from_every_sample() -> None:
-    scores, truth = np.arange(300.0), np.arange(300) >= 290
-    found = auroc_difference_same(scores, scores, truth, truth)
-    assert (found.method, found.error) == ("same scores", pytest.approx(np.sqrt(2) / 302))
+SAME_ORDER = {"the same": np.arange(300.0), "other last bits": np.arange(300.0) * 1.0000001, "moved": np.arange(300.0) + 1}
+
+
+@pytest.mark.parametrize("now", SAME_ORDER.values(), ids=SAME_ORDER)
+def test_the_same_order_is_evidence_from_every_sample(now) -> None:
+    truth = np.arange(300) >= 290
+    found = auroc_difference_same(np.arange(300.0), now, truth, truth)
+    assert (found.method, found.error) == ("same order", pytest.approx(np.sqrt(2) / 302))
 
 
 ONE_CLASS = {"same": auroc_difference_same, "other": auroc_difference_other}
