@@ -12,7 +12,7 @@ from rich.table import Table
 from gradscore.errors import MissingExtraError
 
 from .options import RunArgument
-from .rendering import Terminal, cell, figures_table, interval, notes, say
+from .rendering import Terminal, cell, figures_table, interval, notes, say, warnings
 
 if TYPE_CHECKING:
     from gradscore.evaluation import EvaluationReport, Record, Verdict
@@ -72,6 +72,7 @@ def evaluate(run: RunArgument, tables: TablesOption = False, permuted: PermutedO
         passed = all(control.passed for control in controls)
         evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
     console = Terminal()
+    say(console, *warnings(evaluation.warnings))
     if tables:
         _print_tables(console, evaluation)
     _print_verdict(console, evaluation)

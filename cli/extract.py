@@ -14,7 +14,7 @@ from rich.text import Text
 from gradscore.config import load_config
 
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, SetOption, TrustOption
-from .rendering import Terminal, cell, figures_table, notes, say
+from .rendering import Terminal, cell, figures_table, notes, say, warnings
 
 if TYPE_CHECKING:
     from gradscore.features import ExtractSummary, SplitSummary
@@ -93,6 +93,7 @@ def _progress_bar(console: Console) -> Progress:
 def _report(console: Console, summary: ExtractSummary) -> None:
     if summary.was_complete:
         say(console, "this run is already complete: nothing to compute")
+    say(console, *warnings(summary.warnings))
     console.print(_table(summary.splits))
     if summary.accuracy is not None:
         say(console, f"accuracy over all labelled samples: {summary.accuracy:.4f}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from .options import RunArgument
-from .rendering import Terminal, figures_table, notes, say
+from .rendering import Terminal, figures_table, notes, say, warnings
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport, Fitted
@@ -29,6 +29,7 @@ def fit_meta(run: RunArgument) -> None:
 
 
 def _print(console: Console, report: FitReport) -> None:
+    say(console, *warnings(report.warnings))
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
     for fitted in report.models:
         table.add_row(*_row(fitted))

@@ -46,6 +46,11 @@ def notes(lines: Iterable[str]) -> list[str]:
     return [f"note: {line}" for line in lines]
 
 
+def warnings(lines: Iterable[str]) -> list[str]:
+    """Lines for what the reader should know before any figure."""
+    return [f"warning: {line}" for line in lines]
+
+
 def figures_table(names: Sequence[str | Column], figures: Sequence[str], *, title: str = "") -> Table:
     """A table of names on the left and figures on the right.
 

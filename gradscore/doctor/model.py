@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ def check_model(
     labels: Tensor | None = None,
     declared_accuracy: float | None = None,
     loss: str = "pseudo_label",
+    label_map: Mapping[int, int] | None = None,
 ) -> Diagnosis:
     """Looks for what would make gradient scores of a classifier wrong, useless or slow.
 
@@ -55,6 +56,7 @@ def check_model(
         labels: (N,) int64 classes of the inputs, -1 for none.
         declared_accuracy: what the accuracy should be, between 0 and 1.
         loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`.
+        label_map: from the labels of the data to `labels`, where these differ; advice is about the former.
 
     Returns:
         Findings and how each parameter is covered.
@@ -82,7 +84,7 @@ def check_model(
     with evaluating(inner), full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the findings say it
         if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
-            findings += _check_outputs(inner, batch, engine, head, labels, declared_accuracy)
+            findings += _check_outputs(inner, batch, engine, head, labels, declared_accuracy, label_map)
     return Diagnosis.of(findings, engine.coverage)
 
 
@@ -93,6 +95,7 @@ def _check_outputs(
     head: LossHead,
     labels: Tensor | None,
     declared_accuracy: float | None,
+    label_map: Mapping[int, int] | None,
 ) -> Iterator[Finding]:
     if not len(batch):
         yield problem("empty batch", "there is nothing to check the model with; pass at least two inputs")
@@ -110,7 +113,8 @@ def _check_outputs(
     if not bool(torch.isfinite(logits).all()):
         return
     if labels is not None:
-        yield from check_accuracy(logits.argmax(1), labels, batch, logits.shape[1], declared_accuracy)
+        classes = logits.shape[1]
+        yield from check_accuracy(logits.argmax(1), labels, batch, classes, declared_accuracy, label_map=label_map)
     yield from _check_gradients(model, batch[:DIFFERENTIATED], engine, head)
 
 

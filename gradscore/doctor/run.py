@@ -42,6 +42,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
+        label_map=config.data.in_dist.test.label_map,
     )
     more: list[Finding] = []
     if config.model.checkpoint is None:

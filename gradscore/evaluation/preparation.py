@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..columns import logit_columns, views_of
 from ..data import BANK, FIT
+from ..errors import EvaluationError
 from ..meta import Inputs, samples_of
 from ..scores import FittedScores, Ordinary
 from ..store import RunFolder, read_head
@@ -17,6 +18,9 @@ from ..system import FloatArray
 
 MOST_LOST = 0.02
 """Accuracy that a view may cost the classifier: one that costs more shows it other classes, as mirrored digits do."""
+
+LEAST_REFERENCE = 2
+"""Samples of the bank that have to be left: a neighbour, and one to compare it with."""
 
 Read = Callable[[str], pd.DataFrame]
 
@@ -75,16 +79,17 @@ def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Pr
         left_out: content hashes of other samples that fit nothing.
 
     Raises:
-        EvaluationError: too few samples, or values that are not finite.
+        EvaluationError: too few samples, a bank of copies of samples that are reported or calibrate, or values that are not finite.
         StoreError: a damaged file.
     """
     splits = {info.name: info for info in run.splits()}
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
-    elsewhere = {value for name in used for value in run.read(name, ["content_hash"])["content_hash"]} | set(left_out)
+    contents = {name: set(run.read(name, ["content_hash"])["content_hash"]) for name in used}
+    elsewhere = set(left_out).union(*contents.values())
     fit = _without(read(FIT), elsewhere)
     notices: list[str] = []
     views = _views(fit, notices)
-    reference = _without(read(BANK), elsewhere) if BANK in splits else fit
+    reference = _bank(run, read(BANK), contents, elsewhere) if BANK in splits else fit
     samples = samples_of(reference)
     ordinary = Ordinary(
         samples=samples,
@@ -100,8 +105,23 @@ def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Pr
     return Preparation(Inputs.fit(fit, scores), [*notices, *scores.notices])
 
 
-def _without(frame: pd.DataFrame, contents: set[str]) -> pd.DataFrame:
-    return frame[~frame["content_hash"].isin(contents)]
+def _bank(
+    run: RunFolder, bank: pd.DataFrame, contents: Mapping[str, set[str]], elsewhere: Collection[str]
+) -> pd.DataFrame:
+    """The samples of the bank that are not elsewhere; `contents` are those that are reported or calibrate by split."""
+    kept = _without(bank, elsewhere)
+    if len(kept) >= LEAST_REFERENCE or len(bank) < LEAST_REFERENCE:
+        return kept
+    found = [name for name, values in contents.items() if not values.isdisjoint(bank["content_hash"])]
+    number = f"all {len(bank)}" if kept.empty else f"{len(bank) - len(kept)} of {len(bank)}"
+    raise EvaluationError(
+        f"{run.path}: data.{BANK}: {number} samples are copies of samples that are reported or calibrate "
+        f"({', '.join(found)}); give others"
+    )
+
+
+def _without(frame: pd.DataFrame, contents: Collection[str]) -> pd.DataFrame:
+    return frame[~frame["content_hash"].isin(list(contents))]
 
 
 def _views(fit: pd.DataFrame, notices: list[str]) -> list[str]:

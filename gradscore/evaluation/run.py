@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +13,7 @@ import pandas as pd
 from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..meta import MetaModel
-from ..store import RunFolder, changing
+from ..store import RunFolder, changing, label_warnings
 from ..system import write_text
 from . import duplicates, near_duplicates
 from .fit_identity import FitIdentities
@@ -36,12 +36,21 @@ class Fitted:
 
 @dataclass(frozen=True)
 class FitReport:
-    """What was fitted, a sentence for each model that could not be, what a reader should know, and where it lies."""
+    """What was fitted.
+
+    Attributes:
+        models: those that were fitted.
+        skipped: a sentence for each model that could not be.
+        notices: what a reader should know.
+        path: where the models lie.
+        warnings: what a reader should know first, since all figures may mean nothing.
+    """
 
     models: list[Fitted]
     skipped: list[str]
     notices: list[str]
     path: Path
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,7 @@ class EvaluationReport:
         models: the meta models that scored, as `<task>/<protocol>/<name>`.
         scores: the table of `scores.parquet`, see `score_table`.
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
+        warnings: what a reader should know first, since all figures may mean nothing.
     """
 
     records: list[Record]
@@ -63,6 +73,7 @@ class EvaluationReport:
     models: list[str]
     scores: pd.DataFrame
     near_duplicates: NearDuplicates
+    warnings: list[str] = field(default_factory=list)
 
 
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
@@ -115,7 +126,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
     notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
-    return FitReport(models, skipped, notices, run.meta_path)
+    return FitReport(models, skipped, notices, run.meta_path, label_warnings(run))
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -166,7 +177,8 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     entries = [record.entry() for record in records]
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
-    return EvaluationReport(records, notices, path, [spec.label for spec in fitted], table, near)
+    labels = [spec.label for spec in fitted]
+    return EvaluationReport(records, notices, path, labels, table, near, label_warnings(run))
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:

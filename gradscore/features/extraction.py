@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from ..gradients import GradientWarning
 from ..losses import LOSSES
 from ..models import LastLayer, build_model, find_last_layer, group_parameters
 from ..statistics import find_statistic
-from ..store import RunWriter, check_target, describe_inputs, is_complete, write_head
+from ..store import RunFolder, RunWriter, check_target, describe_inputs, is_complete, label_warnings, write_head
 from ..system import resolve_device
 from .class_gradients_pass import check_samples, mean_gradients
 from .datasets import open_datasets
@@ -83,6 +83,7 @@ class ExtractSummary:
         feature_count: columns of features.
         notices: what fell back to a slower way and why, and what else the reader of the figures should know.
         was_complete: everything was there already, nothing was computed.
+        warnings: what the reader should know first, since all figures may mean nothing.
     """
 
     run: Path
@@ -91,6 +92,7 @@ class ExtractSummary:
     feature_count: int
     notices: list[str]
     was_complete: bool
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float | None:
@@ -147,6 +149,7 @@ def extract(
         feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
         was_complete=was_complete,
+        warnings=label_warnings(RunFolder(config.run)),
     )
 
 

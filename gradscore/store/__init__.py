@@ -2,13 +2,15 @@
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
 `run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `head` its last layer, `checksums`
-those of every file, `overview` what there is; all that changes a run folder does so within `changing`.
+those of every file, `overview` what there is, `label_order` doubts of labels; all that changes a run folder does so
+within `changing`.
 """
 
 from __future__ import annotations
 
 from .checksums import CHECKSUMS, Verification, changing, verify_run
 from .head import read_head, write_head
+from .label_order import label_warnings
 from .manifest import describe_inputs, differences, package_versions
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .run_folder import RunFolder
@@ -32,6 +34,7 @@ __all__ = [
     "differences",
     "find_runs",
     "is_complete",
+    "label_warnings",
     "package_versions",
     "read_head",
     "summarise_run",

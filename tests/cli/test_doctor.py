@@ -1,8 +1,12 @@
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from gradscore.doctor.accuracy import check_accuracy
 from gradscore_cli.main import app
 
 NET = """
@@ -95,3 +99,56 @@ def test_unreadable_samples(config_file: Path, tmp_path: Path) -> None:
     (tmp_path / "images" / "a" / "1.png").write_bytes(b"no image")
     result = doctor(config_file, "--set", "data.in_dist.test={source: 'folder:images'}")
     assert "warning: samples: 1 of 6 cannot be used: a/1.png" in result.stdout, result.stdout + result.stderr
+
+
+PLACES = """
+import torch
+from torch import nn
+
+def sorter():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+    with torch.no_grad():
+        net[1].weight.zero_()
+        net[1].bias.zero_()
+        for place, name in enumerate([2, 1, 3, 4, 0]):
+            net[1].weight[name, place] = 9.0
+    return net
+"""
+RELABELLED = {
+    "no label_map": ([0, 1, 2, 3, 4], None),
+    "a wrong label_map of other labels": ([10, 20, 30, 40, 50], {10: 0, 20: 1, 30: 2, 40: 3, 50: 4}),
+    "a label_map in the wrong direction": ([0, 1, 2, 3, 4], {2: 0, 1: 1, 3: 2, 4: 3, 0: 4}),
+    "an unseen label": ([0, 1, 2, 3], None),
+}
+
+
+@pytest.mark.parametrize(("names", "label_map"), RELABELLED.values(), ids=RELABELLED)
+def test_the_advised_label_map_works_as_it_is_printed(tmp_path: Path, names: list[int], label_map: dict | None) -> None:
+    """Images show their class by the place of a bright pixel; the network calls them by other numbers."""
+    (tmp_path / "net.py").write_text(PLACES)
+    shown = np.arange(100) % len(names)
+    images = np.zeros((100, 8, 8), dtype=np.uint8)
+    images[np.arange(100), 0, shown] = 255
+    np.savez(tmp_path / "data.npz", images=images, labels=np.array(names)[shown])
+    (tmp_path / "config.yaml").write_text(
+        'model: {source: "python:net.py:sorter", checkpoint: null, num_classes: 5, declared_accuracy: 1.0}\n'
+        "data: {in_dist: {fit: {source: 'npz:data.npz'}, test: {source: 'npz:data.npz'}}}\n"
+        "extract: {device: cpu}\nrun: run\n"
+    )
+
+    def with_map(pairs: str) -> list[str]:
+        return [f"--set=data.in_dist.{name}.label_map={pairs}" for name in ("fit", "test")]
+
+    before = doctor(tmp_path / "config.yaml", *with_map("null" if label_map is None else str(label_map)))
+    (advised,) = re.findall(r"set label_map to (\{[^}]+\})", before.stdout)
+    assert "data.in_dist.fit, data.in_dist.test" in before.stdout
+    after = doctor(tmp_path / "config.yaml", *with_map(advised))
+    assert "note: accuracy: 1.000 on 100 inputs, declared is 1.000" in after.stdout, after.stdout + after.stderr
+
+
+def test_classes_that_are_named_right_need_no_other_names() -> None:
+    predictions, labels = torch.arange(100) % 4, torch.arange(100) % 4
+    predictions[::10] = (predictions[::10] + 1) % 4
+    (found,) = check_accuracy(predictions, labels, torch.zeros(100, 3), 4, 1.0)
+    assert "0.900 on 100 inputs" in found.message
+    assert "set label_map" not in found.message

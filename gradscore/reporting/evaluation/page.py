@@ -51,7 +51,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
         "facts": _facts(run),
         "headlines": headlines(figures),
         "gains": gains(verdicts(evaluation.records)),
-        "notices": evaluation.notices,
+        "notices": [*evaluation.warnings, *evaluation.notices],
         "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],
         "area_tables": area_tables(figures),
         "detail_tables": detail_tables(figures),

@@ -114,7 +114,11 @@ def test_separation_before_and_after_passes_with_many_samples() -> None:
         assert judge(found, margin=0.05, level=0.95, gates=1).status == "pass"
 
 
-SAME_ORDER = {"the same": np.arange(300.0), "other last bits": np.arange(300.0) * 1.0000001, "moved": np.arange(300.0) + 1}
+SAME_ORDER = {
+    "the same": np.arange(300.0),
+    "other last bits": np.arange(300.0) * 1.0000001,
+    "moved": np.arange(300.0) + 1,
+}
 
 
 @pytest.mark.parametrize("now", SAME_ORDER.values(), ids=SAME_ORDER)

@@ -1,0 +1,101 @@
+"""Whether the labels of a run are in the order of the network's classes, as far as accuracy can tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erfc, sqrt
+
+import numpy as np
+
+from ..columns import LOGIT
+from ..data import FIT, TEST
+from .run_folder import RunFolder
+
+GAP = 0.1
+"""Accuracies of `in_dist.fit` and `in_dist.test` nearer than this are not worth a warning."""
+
+SIGNIFICANT = 1e-6
+"""Chance that two equal accuracies come out as far apart as a warning wants."""
+
+OVERCONFIDENT = 0.3
+"""Mean confidence less accuracy from which on the labels are doubted rather than the network."""
+
+ENOUGH = 50
+"""Labelled samples from which on the accuracy of a split is judged by itself."""
+
+DEVIATIONS = 4.0
+"""Standard errors by which an accuracy at chance may lie above chance."""
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """What is known of the labelled samples of a split."""
+
+    split: str
+    count: int
+    accuracy: float
+    confidence: float
+
+
+def label_warnings(run: RunFolder) -> list[str]:
+    """Warns when the labels of `in_dist.fit` or `in_dist.test` are probably not those that the network learned.
+
+    They are when the two accuracies differ by more than `GAP` and more than chance explains (two-proportion test), or
+    when an accuracy is at chance or by `OVERCONFIDENT` below the mean largest softmax probability.
+
+    Args:
+        run: a finished run folder.
+
+    Returns:
+        One sentence, or none.
+
+    Raises:
+        StoreError: a damaged file.
+    """
+    classes = run.config.model.num_classes
+    found = [_labelled(run, split, classes) for split in (FIT, TEST)]
+    doubts = [*_gap(*found), *(doubt for each in found for doubt in _alone(each, classes))]
+    if not doubts:
+        return []
+    return [
+        f"{'; '.join(doubts)}: labels are probably in another order than the network's classes, and figures that "
+        "depend on labels mean nothing then; run gradscore doctor"
+    ]
+
+
+def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
+    logits = [f"{LOGIT}{place}" for place in range(classes)]
+    frame = run.read(split, columns=["label", "prediction", *logits])
+    values = frame[logits].to_numpy(dtype=np.float64)
+    usable = (frame["label"] >= 0).to_numpy() & np.isfinite(values).all(axis=1)
+    if not usable.any():
+        return _Labelled(split, 0, 0.0, 0.0)
+    values = values[usable]
+    largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
+    right = (frame["label"] == frame["prediction"]).to_numpy()[usable]
+    return _Labelled(split, len(values), float(right.mean()), float(largest.mean()))
+
+
+def _gap(first: _Labelled, second: _Labelled) -> list[str]:
+    gap = abs(first.accuracy - second.accuracy)
+    if not first.count or not second.count or gap <= GAP:
+        return []
+    pooled = (first.accuracy * first.count + second.accuracy * second.count) / (first.count + second.count)
+    error = sqrt(pooled * (1 - pooled) * (1 / first.count + 1 / second.count))
+    if erfc(gap / error / sqrt(2)) >= SIGNIFICANT:
+        return []
+    return [f"accuracy is {first.accuracy:.2f} on {first.split} and {second.accuracy:.2f} on {second.split}"]
+
+
+def _alone(found: _Labelled, classes: int) -> list[str]:
+    if found.count < ENOUGH:
+        return []
+    chance = 1 / classes
+    if found.accuracy <= chance + DEVIATIONS * sqrt(chance * (1 - chance) / found.count):
+        return [f"accuracy on {found.split} is {found.accuracy:.2f}, which is chance"]
+    if found.confidence - found.accuracy > OVERCONFIDENT:
+        return [
+            f"accuracy on {found.split} is {found.accuracy:.2f}, and the network's mean confidence there is "
+            f"{found.confidence:.2f}"
+        ]
+    return []

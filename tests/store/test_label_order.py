@@ -1,0 +1,106 @@
+"""Labels in another order than the network's classes are noticed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.config import Config
+from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings
+from gradscore_cli.main import app
+
+CLASSES = 5
+
+
+def write_run(folder: Path, right: dict[str, float], *, confidence: float = 0.9, size: int = 200) -> RunFolder:
+    """A run whose network is right on a share of the samples of each split, with one mean confidence."""
+    settings = {
+        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": CLASSES},
+        "data": {
+            "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
+            "ood": [{"name": "far", "source": "sklearn:digits"}],
+        },
+        "meta": {"cv_folds": 2, "strengths": [0.01]},
+        "evaluate": {"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
+        "run": "run",
+    }
+    # Softmax of one logit z among zeros: e^z / (e^z + 4).
+    logit = np.log((CLASSES - 1) * confidence / (1 - confidence))
+    with RunWriter.opened(
+        folder, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
+    ) as writer:
+        for info in RunFolder(folder).splits():
+            generator = np.random.default_rng(list(info.name.encode()))
+            predictions = np.arange(size) % CLASSES
+            wrong = np.arange(size) >= round(right.get(info.name, 1.0) * size)
+            labels = np.where(wrong, (predictions + 1) % CLASSES, predictions)
+            gradients = generator.lognormal(size=(size, 1))
+            rows = ShardRows(
+                split=info.name,
+                sample_ids=[str(place) for place in range(size)],
+                labels=np.full(size, -1) if info.name.startswith("ood") else labels,
+                predictions=predictions,
+                content_hashes=[f"{info.name}-{place}" for place in range(size)],
+                names=[*(f"logit_{place}" for place in range(CLASSES)), "uniform/fc.weight/l1"],
+                values=np.concatenate([np.eye(CLASSES)[predictions] * logit, gradients], axis=1),
+                skipped=[],
+            )
+            writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
+        writer.finish(feature_count=1, notices=[])
+    return RunFolder(folder)
+
+
+DOUBTED = {
+    "one split": (
+        {"in_dist.fit": 0.2, "in_dist.test": 1.0},
+        0.9,
+        "accuracy is 0.20 on in_dist.fit and 1.00 on in_dist",
+    ),
+    "one at chance": (
+        {"in_dist.fit": 0.21, "in_dist.test": 0.22},
+        0.4,
+        "accuracy on in_dist.fit is 0.21, which is cha",
+    ),
+    "none right": ({"in_dist.fit": 0.0, "in_dist.test": 0.0}, 0.4, "accuracy on in_dist.test is 0.00, which is chance"),
+    "sure and wrong": (
+        {"in_dist.fit": 0.5, "in_dist.test": 0.5},
+        0.9,
+        "accuracy on in_dist.fit is 0.50, and the network's mean confidence there is 0.90",
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "confidence", "expected"), DOUBTED.values(), ids=DOUBTED)
+def test_doubtful_labels_are_warned_of(tmp_path: Path, right: dict, confidence: float, expected: str) -> None:
+    (line,) = label_warnings(write_run(tmp_path / "run", right, confidence=confidence))
+    assert expected in line
+    assert line.endswith("run gradscore doctor")
+
+
+# With 200 samples each, 0.80 and 0.95 have z = 4.54 (p = 6e-6), 0.80 and 0.97 have z = 5.33 (p = 1e-7).
+TRUSTED = {
+    "right": ({"in_dist.fit": 1.0, "in_dist.test": 0.95}, 0.9, 200),
+    "a gap that chance explains": ({"in_dist.fit": 0.80, "in_dist.test": 0.95}, 0.9, 200),
+    "a small gap of many": ({"in_dist.fit": 0.9, "in_dist.test": 0.995}, 0.9, 2000),
+    "a weak network that knows it": ({"in_dist.fit": 0.5, "in_dist.test": 0.5}, 0.6, 200),
+    "too few to tell": ({"in_dist.fit": 0.2, "in_dist.test": 0.4}, 0.9, 20),
+}
+
+
+@pytest.mark.parametrize(("right", "confidence", "size"), TRUSTED.values(), ids=TRUSTED)
+def test_others_are_not(tmp_path: Path, right: dict, confidence: float, size: int) -> None:
+    assert label_warnings(write_run(tmp_path / "run", right, confidence=confidence, size=size)) == []
+
+
+def test_a_gap_beyond_chance_is_warned_of(tmp_path: Path) -> None:
+    assert label_warnings(write_run(tmp_path / "run", {"in_dist.fit": 0.80, "in_dist.test": 0.97}))
+
+
+def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", {"in_dist.fit": 0.2, "in_dist.test": 0.9})
+    for command in ("fit-meta", "evaluate"):
+        result = CliRunner().invoke(app, [command, str(tmp_path / "run")])
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("warning: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
+    assert "accuracy is 0.20 on in_dist.fit" in (tmp_path / "run" / "evaluation" / "report.md").read_text()
