@@ -79,7 +79,8 @@ def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Pr
         left_out: content hashes of other samples that fit nothing.
 
     Raises:
-        EvaluationError: too few samples, a bank of copies of samples that are reported or calibrate, or values that are not finite.
+        EvaluationError: too few samples, a bank of copies of samples that are reported or calibrate, or values that are
+            not finite.
         StoreError: a damaged file.
     """
     splits = {info.name: info for info in run.splits()}

@@ -54,7 +54,7 @@ CHANGES = {
         lambda settings: settings.update(evaluate={"seed": 1}),
         r"ood/known/all: .*samples\.ood\.rotated was ",
     ),
-    "auxiliary": (lambda settings: settings["data"]["ood"][0].update(auxiliary=True), r"ood/known/all: .*ood\.rotated"),
+    "auxiliary": (lambda settings: settings["data"]["ood"][0].update(auxiliary=True), r"common\.ood\.rotated"),
     "meta.seed": (lambda settings: settings["meta"].update(seed=3), r"in_dist_only/all: .*meta\.seed was 0, is now 3"),
     "meta.strengths": (lambda settings: settings["meta"].update(strengths=[0.1]), r"meta\.strengths was "),
     "meta.ood": (

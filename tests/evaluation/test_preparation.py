@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_inputs import INPUTS
 
 from gradscore.config import Config
 from gradscore.errors import EvaluationError
@@ -29,7 +30,7 @@ def write_run(folder: Path, *, copied: str, copies: int) -> RunFolder:
             "run": str(folder),
         }
     )
-    with RunWriter.opened(folder, config=config, inputs={"model": {"weights_sha256": "ab"}, "data": {}}) as writer:
+    with RunWriter.opened(folder, config=config, inputs=INPUTS) as writer:
         for info in RunFolder(folder).splits():
             is_bank = info.name == "in_dist.bank"
             names = LOGITS if is_bank else [*LOGITS, "uniform/fc.weight/l1"]

@@ -83,8 +83,10 @@ def test_a_fit_on_some_scores_sees_no_others():
 
 
 def test_notes_say_what_was_fitted():
-    notes = fit_logistic(INPUTS, ROWS, PENALTY).notes
-    assert notes == {
+    model = fit_logistic(INPUTS, ROWS, PENALTY)
+    assert (1 / (1 + np.exp(-model.of_scaled(ROWS.scaled) - model.shift))).mean() == pytest.approx(30 / 120)
+    assert model.notes == {
+        "shift": model.shift,
         "strength": 0.02,
         "boost": 5.0,
         "gradients": True,

@@ -120,7 +120,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("name", "model", "values"), [(name, *case) for name, case in SHAPES.items()], ids=SHAPES)
 def test_arrays_of_other_shapes_are_refused(name, model, values, tmp_path):
-    changed = MetaModel(kind=model.kind, inputs=INPUTS, arrays={**model.arrays, name: values})
+    changed = MetaModel(kind=model.kind, inputs=INPUTS, notes=model.notes, arrays={**model.arrays, name: values})
     changed.save(tmp_path)
     with pytest.raises(StoreError, match="does not fit"):
         MetaModel.load(tmp_path, INPUTS)

@@ -38,7 +38,7 @@ NAMES = {
     "features": (PLAIN, score_names("logits") + score_names("neighbours") + score_names("penultimate")),
     "features and views": (
         WHOLE,
-        [*SCORES, *(name + OVER_VIEWS for name in SCORES if SCORES[name].needs != "views")],
+        [*SCORES, *(name + OVER_VIEWS for name in SCORES if SCORES[name].needs not in ("views", "features of views"))],
     ),
 }
 

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gradscore.evaluation import Record
+from gradscore.evaluation import Record, verdicts
 from gradscore.reporting.evaluation.figures import Figures
 from gradscore.reporting.evaluation.sentences import gains, headlines
 from gradscore.reporting.plots import histograms, thinned
@@ -17,40 +19,40 @@ def record(metric="auroc", *, task="misclassification", protocol="in_dist_only",
     )  # fmt: skip
 
 
-def gain(over, *, low, high):
-    return record(f"auroc_gain_over_{over}", value=(low + high) / 2, low=low, high=high)
+def gain(over, *, low, high, p_value=0.5):
+    found = record(f"auroc_gain_over_{over}", value=(low + high) / 2, low=low, high=high)
+    return replace(found, p_value=p_value)
 
 
 def compared(*found):
-    baselines = [record(score="msp", value=0.88), record(score="energy", value=0.8), record(score="logit_lr")]
-    return gains(Figures([record(), *baselines, *found]))
+    baselines = [record(score="msp", value=0.88), record(score="energy", value=0.8), record(score="score_lr")]
+    return gains(verdicts([record(), *baselines, *found]))
 
 
-VERDICTS = {
-    "above both": ((0.01, 0.03), (0.02, 0.04), "pays", "Gradients pay here."),
-    "zero inside": ((-0.01, 0.03), (0.02, 0.04), "open", "do not show that gradients pay"),
-    "zero at the edge": ((0.0, 0.03), (0.02, 0.04), "open", "An interval includes zero"),
-    "below one": ((-0.03, -0.01), (0.02, 0.04), "worse", "use the score that does better"),
+OUTCOMES = {
+    "above": ({"low": 0.01, "high": 0.03}, "better", "better than every single score"),
+    "zero inside": ({"low": -0.01, "high": 0.03}, "open", "do not show that it is better"),
+    "zero at the edge": ({"low": 0.0, "high": 0.03}, "open", "do not show that it is better"),
+    "below, by chance among two": ({"low": -0.03, "high": -0.001, "p_value": 0.03}, "open", "do not show"),
+    "below": ({"low": -0.03, "high": -0.01, "p_value": 0.02}, "worse", "worse than the best single score"),
 }
 
 
-@pytest.mark.parametrize(("best", "logits", "kind", "text"), VERDICTS.values(), ids=VERDICTS.keys())
-def test_gradients_pay_only_above_both_rivals(best, logits, kind, text):
-    (found,) = compared(
-        gain("msp", low=best[0], high=best[1]), gain("logit_lr", low=logits[0], high=logits[1]),
-        gain("energy", low=-1.0, high=-0.5),
-    )  # fmt: skip
+@pytest.mark.parametrize(("best", "kind", "text"), OUTCOMES.values(), ids=OUTCOMES)
+def test_the_best_single_score_decides(best, kind, text):
+    (found,) = compared(gain("msp", **best), gain("energy", low=-1.0, high=-0.5))
     assert (found.label, found.kind) == ("Wrong predictions", kind)
     assert text in found.text
 
 
-def test_the_comparison_names_rival_and_interval():
-    (found,) = compared(gain("msp", low=-0.01, high=0.03))
+def test_the_comparison_names_rivals_and_intervals():
+    (found,) = compared(gain("msp", low=-0.01, high=0.03), gain("score_lr", low=0.01, high=0.02))
     assert "AUROC gained over msp, the best single score on these samples, +0.010 (-0.010 to +0.030)" in found.text
+    assert "score_lr, a logistic regression on all scores without gradients, +0.015 (+0.010 to +0.020)" in found.text
 
 
 def test_too_few_samples_give_no_verdict():
-    assert gains(Figures([record(value=None, low=None, high=None)])) == []
+    assert gains(verdicts([record(value=None, low=None, high=None)])) == []
 
 
 def test_the_headline_in_plain_words():
