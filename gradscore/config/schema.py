@@ -52,7 +52,7 @@ class FeaturesConfig(Section):
     `parameters` are shell patterns on parameter names, or `@last` for the last layer; `granularity` pools their
     gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
     lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
-    layer it names, for baselines; they are no inputs of meta models. `columns` adds features per sample that are no
+    layer it names, for scores of them and of neighbours. `columns` adds features per sample that are no
     statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine. `views` adds logits and
     penultimate features of the same samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or
     as a function of yours returns them (`python:<file.py or module>:<function>`). `penultimate` is true by default

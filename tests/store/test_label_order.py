@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.config import Config
@@ -28,7 +29,7 @@ def write_run(folder: Path, right: dict[str, float], *, confidence: float = 0.9,
     # Softmax of one logit z among zeros: e^z / (e^z + 4).
     logit = np.log((CLASSES - 1) * confidence / (1 - confidence))
     with RunWriter.opened(
-        folder, config=Config.model_validate(settings), inputs={"model": {"weights_sha256": "ab"}, "data": {}}
+        folder, config=Config.model_validate(settings), inputs=INPUTS
     ) as writer:
         for info in RunFolder(folder).splits():
             generator = np.random.default_rng(list(info.name.encode()))
