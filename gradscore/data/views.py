@@ -42,7 +42,7 @@ class View:
             found = self.make(images)
         except (GradscoreError, torch.OutOfMemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
             raise DataError(
                 f"features.views: '{self.name}' fails for samples of shape {tuple(images.shape[1:])}: "
                 f"{type(error).__name__}: {error}"

@@ -65,9 +65,14 @@ class ForwardPass:
                 outputs = self._model(images.to(self._device, non_blocking=True))
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError, TypeError) as error:
+        except SystemExit as error:
             raise ModelError(
-                f"the model cannot take images of shape {tuple(images.shape[1:])}: {str(error).splitlines()[0]}; "
+                f"the code of the model ends the program in forward (SystemExit: {error}); take that out of it"
+            ) from error
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(
+                f"the model cannot take images of shape {tuple(images.shape[1:])}: {reason}; "
                 "check preprocessing (resize, crop, channels)"
             ) from None
         wanted = (len(images), self._num_classes)
