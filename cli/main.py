@@ -46,6 +46,13 @@ class _ErrorsAsMessages(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted; run the same command again", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        except SystemExit as error:  # commands end by typer.Exit: this is sys.exit in the code of a model or view
+            typer.echo(
+                f"error: code of the model or of a view ended the program (SystemExit: {_shown(error)}); take that "
+                "out of it",
+                err=True,
+            )
+            raise typer.Exit(GradscoreError.exit_code) from None
         except BrokenPipeError:
             raise  # see main
         except OSError as error:
@@ -66,7 +73,7 @@ class _ErrorsAsMessages(TyperGroup):
             raise typer.Exit(BUG) from None
 
 
-def _shown(error: Exception) -> str:
+def _shown(error: BaseException) -> str:
     return "\n".join(map(printable, str(error).splitlines()))
 
 

@@ -42,16 +42,16 @@ class View:
             found = self.make(images)
         except (GradscoreError, torch.OutOfMemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
             raise DataError(
                 f"features.views: '{self.name}' fails for samples of shape {tuple(images.shape[1:])}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        if not isinstance(found, Tensor) or found.shape != images.shape or not found.is_floating_point():
+        if not isinstance(found, Tensor) or found.shape != images.shape or found.dtype != images.dtype:
             got = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise DataError(
-                f"features.views: '{self.name}' must return floats of the shape it is given, {tuple(images.shape)}; "
-                f"got {got}"
+                f"features.views: '{self.name}' must return floats of the type and shape it is given, "
+                f"{images.dtype} {tuple(images.shape)}; got {got}"
             )
         return found.detach()
 

@@ -253,6 +253,7 @@ def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) ->
     batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
     check_samples(batch, split=FIT, on_error=config.extract.on_error)
     if len(batch.images):
+        extractor.try_out(batch.images)
         extractor.prepare(batch.images)
 
 

@@ -131,6 +131,16 @@ class Extractor:
             self._pass.view_values(images)
             prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
 
+    def try_out(self, images: Tensor) -> None:
+        """Makes sure that the model and its views do what they must for a few images (n, C, H, W).
+
+        Raises:
+            ModelError: nothing finite comes out, or a view couples samples or uses random numbers.
+            DataError: there is no such view of these images.
+        """
+        with full_precision():
+            self._pass.try_out(images)
+
     def copies_of(self, content_hashes: Sequence[str]) -> Tensor | None:
         """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
         return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from ..models import LastLayer
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision of the network by its name in the settings; gradients and statistics keep float32 and float64."""
+
+ROUNDING = 1e-5
+"""Largest change of a view with the batch, relative to its largest value: a hundred roundings of float32."""
 
 
 class ForwardPass:
@@ -65,9 +69,14 @@ class ForwardPass:
                 outputs = self._model(images.to(self._device, non_blocking=True))
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError, TypeError) as error:
+        except SystemExit as error:
             raise ModelError(
-                f"the model cannot take images of shape {tuple(images.shape[1:])}: {str(error).splitlines()[0]}; "
+                f"the code of the model ends the program in forward (SystemExit: {error}); take that out of it"
+            ) from error
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(
+                f"the model cannot take images of shape {tuple(images.shape[1:])}: {reason}; "
                 "check preprocessing (resize, crop, channels)"
             ) from None
         wanted = (len(images), self._num_classes)
@@ -78,6 +87,34 @@ class ForwardPass:
                 "correct model.num_classes or the arguments of the model"
             )
         return outputs
+
+    @torch.no_grad()
+    def try_out(self, images: Tensor) -> None:
+        """Makes sure that a few images (n, C, H, W) get something finite, and that views take each by itself.
+
+        Raises:
+            ModelError: no image has finite outputs because of weights or a view that are not finite, or a view couples
+                samples or uses random numbers.
+            DataError: there is no such view of these images.
+        """
+        usable = images[_are_finite(images)].to(self._device)
+        if not len(usable):
+            return
+        plain = bool(_are_finite(self.outputs(usable)).any())
+        named = chain(self._model.named_parameters(), self._model.named_buffers())
+        bad = [] if plain else [name for name, values in named if not values.isfinite().all()]
+        if bad:
+            raise ModelError(
+                f"the model gives no finite logits for any of the first {len(usable)} samples: {bad[0]} is not finite; "
+                "check model.checkpoint"
+            )
+        for view in self._views:
+            _check_alone(view, usable)
+            if plain and not _are_finite(self.outputs(view(usable))).any():
+                raise ModelError(
+                    f"features.views: '{view.name}' leads to no finite logits for any of the first {len(usable)} "
+                    "samples, which have finite ones without it; correct or remove it"
+                )
 
     def caught(self, forward: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
         """What `forward` returns, and the penultimate features (N, D) float64 if they are wanted."""
@@ -104,3 +141,24 @@ class ForwardPass:
             return []
         images = images.to(self._device)
         return [self.values(view(images)) for view in self._views]
+
+
+def _are_finite(values: Tensor) -> Tensor:
+    """Which rows (N,) of values (N, ...) hold finite numbers alone."""
+    return values.isfinite().flatten(1).all(1)
+
+
+def _check_alone(view: View, images: Tensor) -> None:
+    """Makes sure that a view of a batch is the view of each sample, and the same each time."""
+    whole = view(images)
+    middle = max(1, len(images) // 2)
+    trials = {
+        "gives other values each time; it must not use random numbers": view(images),
+        "gives a sample other values in another batch; it must treat each sample by itself": torch.cat(
+            [view(part) for part in (images[:middle], images[middle:]) if len(part)]
+        ),
+    }
+    allowed = ROUNDING * float(whole.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    for fault, found in trials.items():
+        if not torch.allclose(found, whole, rtol=0.0, atol=allowed, equal_nan=True):
+            raise ModelError(f"features.views: '{view.name}' {fault}")

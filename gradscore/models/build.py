@@ -74,7 +74,7 @@ def _from_torchvision(name: str, arguments: Mapping[str, Any]) -> nn.Module:
 def _made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) -> nn.Module:
     try:
         model = make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
         raise ModelError(
             f"{source} with arguments {dict(arguments)} failed: {type(error).__name__}: {error}; check model.arguments"
         ) from error

@@ -192,7 +192,7 @@ def _run(where: str, content: bytes | None) -> ModuleType:
         exec(compile(content, where, "exec", dont_inherit=True), module.__dict__)
     except ModelError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
         raise ModelError(f"importing the model source {where} failed: {type(error).__name__}: {error}") from error
     return module
 

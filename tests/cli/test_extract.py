@@ -117,3 +117,87 @@ def test_interruption_says_how_to_go_on(config_file: Path, tmp_path: Path, monke
     result = extract(config_file)
     assert result.exit_code == 130
     assert f"interrupted; the same command continues the run in {tmp_path / 'run'}" in result.stderr
+
+
+EXITING = {
+    "importing the model": ("sys.exit(0)", "", "", "net.py failed: SystemExit: 0"),
+    "making the model": ("", "    sys.exit()", "", "net.py:exiting with arguments {} failed: SystemExit: "),
+    "forward": ("", "", "sys.exit(0)", "the code of the model ends the program in forward (SystemExit: 0)"),
+}
+
+
+@pytest.mark.parametrize(("top", "factory", "forward", "message"), EXITING.values(), ids=EXITING)
+def test_a_model_that_exits_is_an_error(config_file, monkeypatch, top, factory, forward, message) -> None:
+    monkeypatch.chdir(config_file.parent)
+    Path("net.py").write_text(f"""
+import sys
+
+from torch import nn
+
+{top}
+
+
+class Net(nn.Linear):
+    def forward(self, images):
+        {forward or "pass"}
+        return super().forward(images.flatten(1))
+
+
+def exiting():
+{factory}
+    return Net(64, 10)
+""")
+    result = extract(config_file, "--set", "model.source=python:net.py:exiting")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr.replace("\n", " ")
+    assert not Path("run").exists()
+
+
+VIEWS = {
+    "importing": ("raise SystemExit(0)", "views.py failed: SystemExit: 0"),
+    "calling": (
+        "def view(images):\n    raise SystemExit(0)",
+        "features.views: 'python:views.py:view' fails for samples of shape (1, 8, 8): SystemExit: 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "message"), VIEWS.values(), ids=VIEWS)
+def test_a_view_that_exits_is_an_error(config_file, monkeypatch, code: str, message: str) -> None:
+    monkeypatch.chdir(config_file.parent)
+    Path("views.py").write_text(code)
+    result = extract(config_file, "--set", "features.views=[python:views.py:view]")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr.replace("\n", " ")
+
+
+def test_any_other_exit_of_user_code_is_an_error(config_file: Path) -> None:
+    """A backward function is called by PyTorch, far from where models are."""
+    (config_file.parent / "net.py").write_text("""
+import sys
+
+from torch import nn
+from torch.autograd import Function
+
+
+class Exiting(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        sys.exit(0)
+
+
+class Net(nn.Linear):
+    def forward(self, images):
+        return Exiting.apply(super().forward(images.flatten(1)))
+
+
+def linear():
+    return Net(64, 10)
+""")
+    result = extract(config_file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "SystemExit: 0" in result.stderr

@@ -40,6 +40,36 @@ def halved(images):
 
 def flat(images):
     return images.flatten(1)
+
+
+def half(images):
+    return images.half()
+
+
+def double(images):
+    return images.double()
+
+
+def infinite(images):
+    return images / 0
+
+
+def noisy(images):
+    return images + 0.02 * images.new_empty(images.shape).normal_()
+
+
+def averaged(images):
+    return 0.9 * images + 0.1 * images.mean(0)
+
+
+def reversed_batch(images):
+    return images.flip(0)
+
+
+def blurred(images):
+    from torch.nn.functional import conv2d
+
+    return conv2d(images, images.new_full((1, 1, 3, 3), 1 / 9), padding=1)
 """
 SOURCE = {"source": "sklearn:digits"}
 BANK = {**SOURCE, "select": {"start": 100, "count": 13, "stop": 200}}
@@ -237,3 +267,40 @@ def test_what_cannot_be_used_leaves_no_run_folder(
     with pytest.raises(error, match=message):
         extract(make_config(tmp_path, **{**changes, "features": {"views": views}}), trust_code=True)
     assert not (tmp_path / "run").exists()
+
+
+BAD_VIEWS = {
+    "half": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float16"),
+    "double": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float64"),
+    "infinite": (ModelError, "leads to no finite logits for any of the first 3 samples"),
+    "noisy": (ModelError, "gives other values each time; it must not use random numbers"),
+    "averaged": (ModelError, "gives a sample other values in another batch; it must treat each sample by itself"),
+    "reversed_batch": (ModelError, "gives a sample other values in another batch; it must treat each"),
+}
+
+
+@pytest.mark.parametrize(("name", "error", "message"), [(name, *bad) for name, bad in BAD_VIEWS.items()], ids=BAD_VIEWS)
+def test_a_view_that_is_none_stops_before_there_is_a_run(tmp_path, name, error, message):
+    config = make_config(tmp_path, features={"views": ["mirror", f"python:{tmp_path}/views.py:{name}"]})
+    with pytest.raises(error, match=rf"features\.views: 'python:views\.py:{name}' {message}"):
+        extract(config, trust_code=True)
+    assert not config.run.exists()
+
+
+def test_a_view_that_differs_with_the_batch_by_rounding_is_taken(tmp_path):
+    views = [f"python:{tmp_path}/views.py:blurred", "crop:1"]
+    frame = tables(make_config(tmp_path, features={"views": views})).read("in_dist.test")
+    assert views_of(frame) == ["python:views.py:blurred", "crop:1"]
+
+
+def test_weights_that_are_not_finite_stop_before_there_is_a_run(tmp_path):
+    config = make_config(tmp_path)
+    model = build_model(config.model, trust_code=True)
+    weights = model.state_dict() | {"3.bias": torch.full((10,), torch.nan)}
+    torch.save(weights, tmp_path / "net.pt")
+    config = make_config(tmp_path).model_copy(
+        update={"model": config.model.model_copy(update={"checkpoint": tmp_path / "net.pt"})}
+    )
+    with pytest.raises(ModelError, match=r"the model gives no finite logits .*: 3\.bias is not finite; check"):
+        extract(config, trust_code=True)
+    assert not config.run.exists()
