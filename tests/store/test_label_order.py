@@ -28,9 +28,7 @@ def write_run(folder: Path, right: dict[str, float], *, confidence: float = 0.9,
     }
     # Softmax of one logit z among zeros: e^z / (e^z + 4).
     logit = np.log((CLASSES - 1) * confidence / (1 - confidence))
-    with RunWriter.opened(
-        folder, config=Config.model_validate(settings), inputs=INPUTS
-    ) as writer:
+    with RunWriter.opened(folder, config=Config.model_validate(settings), inputs=INPUTS) as writer:
         for info in RunFolder(folder).splits():
             generator = np.random.default_rng(list(info.name.encode()))
             predictions = np.arange(size) % CLASSES
