@@ -1,14 +1,17 @@
-"""Reported images that are nearly images of `in_dist.fit`: re-encoded, shifted by a pixel, changed in a few values."""
+"""Reported images that are nearly images of `in_dist.fit`: re-encoded, shifted by a pixel, changed in a few values.
+
+So are images that are nearly in the bank looked for, the reported ones and those that calibrate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from ..data import FIT, ImageSource, base_split, content_hash, open_splits, planned_splits
+from ..data import BANK, CALIBRATION, FIT, ImageSource, base_split, content_hash, open_splits, planned_splits
 from ..errors import DataError, EvaluationError, GradscoreError
 from ..store import RunFolder
 from ..system import write_text
@@ -16,6 +19,7 @@ from .nearness import FALSE_ALARMS, FEWEST, Signatures, near_pairs, signature
 from .records import Record
 
 NAME = "near_duplicates.csv"
+NAME_IN_BANK = "near_duplicates_bank.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,23 @@ class NearDuplicate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NearInBank:
+    """An image that is reported or calibrates, and is nearly one of the bank.
+
+    Attributes:
+        split: of the image.
+        sample_id: its name.
+        bank_sample_id: name of the image in the bank.
+        expected: images of the split expected to come as near if none were a near-duplicate.
+    """
+
+    split: str
+    sample_id: str
+    bank_sample_id: str
+    expected: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class NearDuplicates:
     """What a search found.
 
@@ -48,12 +69,16 @@ class NearDuplicates:
         searched: images looked at by data set, copies of one another or of fit images not counted.
         left_out: whether the fit images of the pairs are left out of the fits.
         notices: why there was no search.
+        in_bank: pairs with images of the bank, split by split.
+        compared_with_bank: images looked at by data set, copies of one another or of images of the bank not counted.
     """
 
     pairs: list[NearDuplicate] = field(default_factory=list)
     searched: Mapping[str, int] = field(default_factory=dict)
     left_out: bool = False
     notices: list[str] = field(default_factory=list)
+    in_bank: list[NearInBank] = field(default_factory=list)
+    compared_with_bank: Mapping[str, int] = field(default_factory=dict)
 
     def excluded(self) -> dict[str, set[str]]:
         """Content hash of a reported image -> those of the fit images left out for it; empty where none are."""
@@ -93,11 +118,22 @@ class NearDuplicates:
             if self.left_out
             else "they flatter the figures; evaluate.near_duplicates=leave_out leaves their fit images out"
         )
-        return self.notices + [
+        return [*self.notices, *self._leaks()] + [
             f"near-duplicates: {count} of {self.searched[split]} images of {split} are nearly images of {FIT} "
             f"({FALSE_ALARMS:g} expected by chance), the first of them sample {first[split].sample_id}, nearly sample "
             f"{first[split].fit_sample_id}; all are in {NAME}: {then}"
             for split, count in self._found().items()
+        ]
+
+    def _leaks(self) -> list[str]:
+        """A sentence for each split with images that are nearly in the bank."""
+        return [
+            f"near-duplicates: {len({pair.sample_id for pair in pairs})} of {number} images of {split} are nearly "
+            f"images of {BANK} ({FALSE_ALARMS:g} expected by chance), the first of them sample {pairs[0].sample_id}, "
+            f"nearly sample {pairs[0].bank_sample_id}; all are in {NAME_IN_BANK}: a leak, since they are compared with "
+            "the bank: take them out of the bank"
+            for split, number in self.compared_with_bank.items()
+            if (pairs := [pair for pair in self.in_bank if pair.split == split])
         ]
 
     def _found(self) -> dict[str, int]:
@@ -124,8 +160,12 @@ def search(run: RunFolder) -> NearDuplicates:
     if wanted == "ignore":
         return NearDuplicates()
     specs = planned_splits(run.config.data)
-    searched = [info.name for info in run.splits() if info.is_reported and base_split(*specs[info.name]) is None]
-    rows = {name: run.read(name, columns=["sample_id", "content_hash"]) for name in (FIT, *searched)}
+    infos = run.splits()
+    searched = [info.name for info in infos if info.is_reported and base_split(*specs[info.name]) is None]
+    others = [info.name for info in infos if info.name == CALIBRATION]
+    bank = [info.name for info in infos if info.name == BANK]
+    needed = [FIT, *searched, *bank, *(others if bank else [])]
+    rows = {name: run.read(name, columns=["sample_id", "content_hash"]) for name in needed}
     try:
         signatures = _signatures(run, rows)
     except (GradscoreError, OSError) as error:
@@ -135,43 +175,83 @@ def search(run: RunFolder) -> NearDuplicates:
                 "Put the data back, or set evaluate.near_duplicates=ignore"
             ) from None
         return NearDuplicates(notices=[f"near-duplicates were not looked for: {error}"])
-    fit = rows[FIT].drop_duplicates("content_hash")
-    if len(fit) < FEWEST:
-        few = f"near-duplicates were not looked for: wanted at least {FEWEST} distinct images of {FIT}, got {len(fit)}"
-        return NearDuplicates(notices=[few])
-    pairs: list[NearDuplicate] = []
-    sizes: dict[str, int] = {}
-    for name in searched:
-        shown = rows[name].drop_duplicates("content_hash")
-        shown = shown[~shown["content_hash"].isin(fit["content_hash"])]
-        sizes[name] = len(shown)
-        pairs += _pairs(name, shown, fit, signatures)
-    return NearDuplicates(pairs=pairs, searched=sizes, left_out=wanted == "leave_out")
+    near = _compared(FIT, searched, rows, signatures)
+    in_bank = _compared(BANK, [*searched, *others], rows, signatures) if bank else _Compared()
+    return NearDuplicates(
+        pairs=[
+            NearDuplicate(
+                split=pair.split,
+                sample_id=str(pair.shown["sample_id"]),
+                content_hash=str(pair.shown["content_hash"]),
+                fit_sample_id=str(pair.known["sample_id"]),
+                fit_content_hash=str(pair.known["content_hash"]),
+                expected=pair.expected,
+            )
+            for pair in near.pairs
+        ],
+        searched=near.sizes,
+        left_out=wanted == "leave_out",
+        notices=[*near.notices, *in_bank.notices],
+        in_bank=[
+            NearInBank(
+                split=pair.split,
+                sample_id=str(pair.shown["sample_id"]),
+                bank_sample_id=str(pair.known["sample_id"]),
+                expected=pair.expected,
+            )
+            for pair in in_bank.pairs
+        ],
+        compared_with_bank=in_bank.sizes,
+    )
 
 
 def write_pairs(run: RunFolder, found: NearDuplicates) -> None:
-    """Writes `near_duplicates.csv` to the evaluation folder: one row for each pair."""
-    columns = ["split", "sample_id", "fit_sample_id", "expected"]
-    table = pd.DataFrame([[getattr(pair, name) for name in columns] for pair in found.pairs], columns=columns)
-    write_text(run.evaluation_path / NAME, table.to_csv(index=False))
+    """Writes `near_duplicates.csv` to the evaluation folder, and `near_duplicates_bank.csv`: one row for each pair."""
+    for name, pairs, other in (
+        (NAME, found.pairs, "fit_sample_id"),
+        (NAME_IN_BANK, found.in_bank, "bank_sample_id"),
+    ):
+        columns = ["split", "sample_id", other, "expected"]
+        table = pd.DataFrame([[getattr(pair, column) for column in columns] for pair in pairs], columns=columns)
+        write_text(run.evaluation_path / name, table.to_csv(index=False))
 
 
-def _pairs(
-    split: str, shown: pd.DataFrame, fit: pd.DataFrame, signatures: Mapping[str, Signatures]
-) -> list[NearDuplicate]:
-    if shown.empty:
-        return []
-    return [
-        NearDuplicate(
-            split=split,
-            sample_id=str(shown["sample_id"].iloc[place]),
-            content_hash=str(shown["content_hash"].iloc[place]),
-            fit_sample_id=str(fit["sample_id"].iloc[other]),
-            fit_content_hash=str(fit["content_hash"].iloc[other]),
-            expected=expected,
-        )
-        for place, other, expected in near_pairs(signatures[split][shown.index], signatures[FIT][fit.index])
-    ]
+@dataclass(frozen=True)
+class _Pair:
+    """Two rows of feature tables whose images are nearly the same; `shown` is one of `split`."""
+
+    split: str
+    shown: pd.Series[str]
+    known: pd.Series[str]
+    expected: float
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Pairs of images of some splits and of a known one, how many of each split were looked at, and why none were."""
+
+    pairs: list[_Pair] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+def _compared(
+    known: str, splits: Sequence[str], rows: Mapping[str, pd.DataFrame], signatures: Mapping[str, Signatures]
+) -> _Compared:
+    others = rows[known].drop_duplicates("content_hash")
+    if len(others) < FEWEST:
+        few = f"wanted at least {FEWEST} distinct images of {known}, got {len(others)}"
+        return _Compared(notices=[f"near-duplicates were not looked for: {few}"])
+    found = _Compared()
+    for split in splits:
+        shown = rows[split].drop_duplicates("content_hash")
+        shown = shown[~shown["content_hash"].isin(others["content_hash"])]
+        found.sizes[split] = len(shown)
+        if shown.empty:
+            continue
+        near = near_pairs(signatures[split][shown.index], signatures[known][others.index])
+        found.pairs.extend(_Pair(split, shown.iloc[row], others.iloc[other], expected) for row, other, expected in near)
+    return found
 
 
 def _signatures(run: RunFolder, rows: Mapping[str, pd.DataFrame]) -> dict[str, Signatures]:

@@ -35,17 +35,27 @@ def jpeg(pixels):
     return np.asarray(Image.open(buffer))
 
 
-def write_run(folder, *, planted, setting="report"):
-    """A run whose first test images are fit images: one copied to the byte, `planted` encoded anew."""
+def write_run(folder, *, planted, setting="report", banked=None):
+    """A run whose first test images are fit images: one copied to the byte, `planted` encoded anew.
+
+    With `banked`, it has calibration samples and a bank, the first images of which are test and calibration images
+    encoded anew, `banked` of each.
+    """
     fit, test = pictures(FITTED, seed=1), pictures(TESTED, seed=2)
     test[:planted] = np.array([jpeg(each) for each in fit[:planted]], dtype=np.uint8).reshape(-1, 32, 32, 3)
     test[PLANTED] = fit[PLANTED]
-    for name, images in {"fit": fit, "test": test, "ood": pictures(TESTED, seed=3)}.items():
+    in_dist = {"fit": fit, "test": test}
+    if banked is not None:
+        calibration, bank = pictures(TESTED, seed=4), pictures(FITTED, seed=5)
+        again = [jpeg(each) for each in (*test[-banked:], *calibration[:banked])] if banked else []
+        bank[: len(again)] = np.array(again, dtype=np.uint8).reshape(-1, 32, 32, 3)
+        in_dist |= {"calibration": calibration, "bank": bank}
+    for name, images in {**in_dist, "ood": pictures(TESTED, seed=3)}.items():
         np.savez(folder / f"{name}.npz", images=images, labels=np.arange(len(images)) % 2)
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
         "data": {
-            "in_dist": {name: {"source": f"npz:{folder / name}.npz"} for name in ("fit", "test")},
+            "in_dist": {name: {"source": f"npz:{folder / name}.npz"} for name in in_dist},
             "ood": [
                 {"name": "strange", "source": f"npz:{folder / 'ood'}.npz"},
                 {"name": "blurred", "source": "synthetic:blur"},
@@ -173,3 +183,35 @@ def test_changed_images_are_said(tmp_path):
     np.savez(tmp_path / "fit.npz", images=pictures(FITTED, seed=9), labels=np.zeros(FITTED, dtype=np.int64))
     (line,) = search(run).in_words()
     assert "is no longer what the features were extracted from" in line
+
+
+def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
+    run = write_run(tmp_path, planted=0, banked=3)
+    bank = run.read("in_dist.bank")["sample_id"]
+    found = search(run)
+    assert found.pairs == []
+    assert [(pair.split, pair.bank_sample_id) for pair in found.in_bank] == [
+        *((TEST, bank[place]) for place in range(3)),
+        *(("in_dist.calibration", bank[place]) for place in range(3, 6)),
+    ]
+    test, calibration = found.in_words()
+    assert f"3 of {TESTED} images of in_dist.test are nearly images of in_dist.bank" in test
+    assert test.endswith("a leak, since they are compared with the bank: take them out of the bank")
+    assert f"3 of {TESTED} images of in_dist.calibration are nearly images of in_dist.bank" in calibration
+    fit_run(run)
+    evaluation = evaluate_run(run)
+    assert {test, calibration} <= set(evaluation.notices)
+    table = pd.read_csv(run.evaluation_path / "near_duplicates_bank.csv", dtype=str)
+    assert table["bank_sample_id"].tolist() == bank[:6].tolist()
+
+
+def test_a_clean_bank_has_no_leak(tmp_path):
+    found = search(write_run(tmp_path, planted=0, banked=0))
+    assert (found.in_bank, found.in_words()) == ([], [])
+
+
+def test_a_bank_that_is_gone_is_said(tmp_path):
+    run = write_run(tmp_path, planted=0, banked=0)
+    (tmp_path / "bank.npz").unlink()
+    (line,) = search(run).in_words()
+    assert line.startswith("near-duplicates were not looked for: ")
