@@ -31,7 +31,8 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     """
     device = resolve_device(config.extract.device)
     check_names(config.features)
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code)
+    renamed: list[str] = []
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=renamed)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
     dataset = open_datasets(config, only=[TEST])[TEST]
     chosen = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
@@ -44,7 +45,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         loss=config.features.losses[0],
         label_map=config.data.in_dist.test.label_map,
     )
-    more: list[Finding] = []
+    more: list[Finding] = [warning("checkpoint", line) for line in renamed]
     if config.model.checkpoint is None:
         more.append(warning("random weights", "model.checkpoint is null; name the file of the trained weights"))
     if batch.bad:

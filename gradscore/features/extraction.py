@@ -141,7 +141,8 @@ def extract(
                 _begin(task, plan)
             splits = [_completed(task, name, dataset) for name, dataset in plan.datasets.items()]
             if not was_complete:
-                writer.finish(feature_count=len(plan.extractor.feature_names), notices=_notices(config, plan.extractor))
+                notices = [*plan.notices, *_notices(config, plan.extractor)]
+                writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
     return ExtractSummary(
         run=config.run,
         device=plan.extractor.device.type,
@@ -202,13 +203,15 @@ class _Plan:
     extractor: Extractor
     inputs: dict[str, Any]
     layer: LastLayer | None
+    notices: list[str]
 
 
 def _planned(config: Config, *, trust_code: bool) -> _Plan:
     """Builds the model and opens the data; nothing is computed or written."""
     device = resolve_device(config.extract.device)
     check_names(config.features)
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code)
+    notices: list[str] = []
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
     groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
     datasets = open_datasets(config)
     fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
@@ -229,7 +232,7 @@ def _planned(config: Config, *, trust_code: bool) -> _Plan:
         last_layer=layer,
         views=open_views(config.features.views, trust_code=trust_code),
     )
-    return _Plan(datasets, extractor, inputs, layer)
+    return _Plan(datasets, extractor, inputs, layer, notices)
 
 
 def _begin(task: _Task, plan: _Plan) -> None:

@@ -24,6 +24,7 @@ def build_model(
     trust_code: bool = False,
     named: NamedCode | None = None,
     tell: TellCode | None = None,
+    notices: list[str] | None = None,
 ) -> nn.Module:
     """Builds a classifier and loads its weights.
 
@@ -33,6 +34,7 @@ def build_model(
         trust_code: allow a `python:` source, whose code is run.
         named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
         tell: called before the code of a `python:` source runs.
+        notices: takes a sentence where the checkpoint fits only once its names are changed.
 
     Returns:
         The model on the CPU, in eval mode, with gradients enabled for all parameters.
@@ -53,7 +55,12 @@ def build_model(
                 f"model.source {config.source!r}: wanted torchvision:<name> or python:<file or module>:<factory>"
             )
     if config.checkpoint is not None:
-        load_checkpoint(model, config.checkpoint)
+        prefix = load_checkpoint(model, config.checkpoint)
+        if prefix and notices is not None:
+            notices.append(
+                f"all names in checkpoint {config.checkpoint} begin with {prefix!r}, which was taken off to fit "
+                "the model"
+            )
     return model.cpu().eval().requires_grad_(True)
 
 

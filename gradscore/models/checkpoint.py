@@ -55,20 +55,26 @@ _REFUSED: Mapping[Format, str] = {
 }
 
 
-def load_checkpoint(model: nn.Module, path: Path) -> None:
+def load_checkpoint(model: nn.Module, path: Path) -> str:
     """Loads weights from a `.safetensors` file, or from a `.pt` or `.pth` file without running any code in it.
 
-    A state dict nested under `state_dict` or `model`, and names that all begin with `module.`, are understood.
+    A state dict nested under `state_dict` or `model`, and names that fit once one beginning that all of them share is
+    taken off (`module.`, `_orig_mod.`, `net.`), are understood.
 
     Args:
         model: takes the weights.
         path: the file.
+
+    Returns:
+        What was taken off the names beside `module.`; empty where they fit.
 
     Raises:
         ModelError: the file cannot be read or its weights do not fit the model.
     """
     state = read_weights(path)
     wanted = model.state_dict()
+    prefix = _common_prefix(state, wanted)
+    state = {name.removeprefix(prefix): value for name, value in state.items()}
     problems = {
         "missing": [name for name in wanted if name not in state and not name.endswith(COUNTER)],
         "unexpected": [name for name in state if name not in wanted],
@@ -85,6 +91,20 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
             "Check model.source, model.arguments and the number of classes"
         )
     model.load_state_dict(state, strict=False)
+    return prefix
+
+
+def _common_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What all names of `state` begin with, and fit those of the model without; empty where there is no such thing."""
+    first = next(iter(state))
+    needed = {name for name in wanted if not name.endswith(COUNTER)}
+    for ending in wanted:
+        prefix = first.removesuffix(ending)
+        if prefix == first or not prefix.endswith(".") or not all(name.startswith(prefix) for name in state):
+            continue
+        if needed <= {name.removeprefix(prefix) for name in state} <= wanted.keys():
+            return prefix
+    return ""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -144,7 +164,7 @@ def _read(path: Path) -> object:
             warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise ModelError(f"checkpoint {path} {_why_not(error)}") from error
+        raise ModelError(f"checkpoint {path} {_why_not(error, path)}") from error
     except READING_ERRORS as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ModelError(f"checkpoint {path} cannot be read: {reason}; is it damaged?") from error
@@ -155,13 +175,14 @@ def _misnamed(path: Path, found: Format) -> str:
     return f"is a file of {found} by its content, not what {path.suffix} says; rename it to {path.stem}{suffix}"
 
 
-def _why_not(error: pickle.UnpicklingError) -> str:
+def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     """What a file of `torch.save` holds beside plain weights."""
     match = re.search(r"GLOBAL (\S+)", str(error))
     what = f"objects of {match.group(1)}" if match else "more than plain weights"
     return (
         f"holds {what} and is refused, since reading it could run code; load it where you trust it and save the "
-        f"weights alone: {_SAVE}"
+        f"weights alone: {_SAVE}; weights beside other things by torch.save(torch.load('{path.name}', "
+        "weights_only=False)['state_dict'], 'weights.pt'), with the key that the file has"
     )
 
 

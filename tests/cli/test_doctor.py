@@ -152,3 +152,11 @@ def test_classes_that_are_named_right_need_no_other_names() -> None:
     (found,) = check_accuracy(predictions, labels, torch.zeros(100, 3), 4, 1.0)
     assert "0.900 on 100 inputs" in found.message
     assert "set label_map" not in found.message
+
+
+def test_a_prefix_of_the_checkpoint_is_said(config_file: Path, tmp_path: Path) -> None:
+    weights = {"net.1.weight": torch.ones(10, 64), "net.1.bias": torch.zeros(10)}
+    torch.save(weights, tmp_path / "weights.pt")
+    result = doctor(config_file, "--set", "model.checkpoint=weights.pt")
+    assert "warning: checkpoint: all names in checkpoint" in result.stdout, result.stdout + result.stderr
+    assert "begin with 'net.', which was taken off" in result.stdout

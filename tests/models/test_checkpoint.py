@@ -1,5 +1,6 @@
 """Weights from files of every kind, and files that are something else."""
 
+import argparse
 import os
 import pickle
 import warnings
@@ -59,6 +60,13 @@ CHECKPOINTS = {
     "nested under state_dict": ("model.pt", torch.save, lambda state: {"epoch": 3, "state_dict": state}),
     "nested under model": ("model.pt", torch.save, lambda state: {"model": state, "optimizer": {}}),
     "module. prefix": ("model.pt", torch.save, lambda state: {f"module.{name}": state[name] for name in state}),
+    "_orig_mod. prefix": ("model.pt", torch.save, lambda state: {f"_orig_mod.{name}": state[name] for name in state}),
+    "any prefix": ("model.pt", torch.save, lambda state: {f"net.inner.{name}": state[name] for name in state}),
+    "nested and prefixed twice": (
+        "model.ckpt",
+        torch.save,
+        lambda state: {"state_dict": {f"module._orig_mod.{name}": state[name] for name in state}},
+    ),
     "nested and prefixed": (
         "model.pt",
         torch.save,
@@ -176,3 +184,27 @@ def test_a_torchscript_archive_is_not_run(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.jit, "load", lambda *_: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match="TorchScript"):
         load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
+
+
+def test_the_prefix_that_was_taken_off_is_said(tmp_path: Path) -> None:
+    state = make_net().state_dict()
+    torch.save({f"model.{name}": value for name, value in state.items()}, tmp_path / "model.pt")
+    assert load_checkpoint(make_net(), tmp_path / "model.pt") == "model."
+    torch.save(state, tmp_path / "plain.pt")
+    assert load_checkpoint(make_net(), tmp_path / "plain.pt") == ""
+
+
+def test_names_of_which_some_have_a_prefix_are_refused(tmp_path: Path) -> None:
+    state = make_net().state_dict()
+    mixed = {name if name.startswith("0") else f"net.{name}": value for name, value in state.items()}
+    torch.save(mixed, tmp_path / "model.pt")
+    with pytest.raises(ModelError, match="does not fit the model"):
+        load_checkpoint(make_net(), tmp_path / "model.pt")
+
+
+def test_weights_beside_other_objects_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    content = {"state_dict": make_net().state_dict(), "arguments": argparse.Namespace(rate=0.1)}
+    torch.save(content, tmp_path / "last.ckpt")
+    with pytest.raises(ModelError) as caught:
+        load_checkpoint(make_net(), tmp_path / "last.ckpt")
+    assert "torch.save(torch.load('last.ckpt', weights_only=False)['state_dict'], 'weights.pt')" in str(caught.value)
