@@ -32,6 +32,8 @@ _MADE_GROUPS_OF = {"parameters", "granularity"}
 """Settings of features that show in the groups made of them."""
 
 _MOST_PARTS = 10**6
+_FINGERPRINT = ".fingerprint"
+
 _SHOWN = 3
 
 _Count = Annotated[int, Field(ge=0)]
@@ -172,11 +174,16 @@ def package_versions() -> dict[str, str]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings in which two nested mappings differ, each as `dotted.path was ..., is now ...`."""
+    """The settings in which two nested mappings differ, each as `dotted.path was ..., is now ...`.
+
+    Of a fingerprint, which says nothing to a reader, stands whose samples changed.
+    """
     old, new = _flat(before), _flat(now)
     keys = [*old, *(key for key in new if key not in old)]
     return [
-        f"{key} was {_short(old.get(key))}, is now {_short(new.get(key))}"
+        _changed_samples(key)
+        if key in old and key in new and key.endswith(_FINGERPRINT)
+        else f"{key} was {_short(old.get(key))}, is now {_short(new.get(key))}"
         for key in keys
         if old.get(key) != new.get(key)
     ]
@@ -254,6 +261,11 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
         return {path: value}
     parts = [_flat(entry, f"{path}.{key}" if path else str(key)) for key, entry in value.items()]
     return {key: entry for part in parts for key, entry in part.items()}
+
+
+def _changed_samples(key: str) -> str:
+    split = key.removesuffix(_FINGERPRINT).removeprefix("data.")
+    return f"the samples of {split} changed (images, names, labels, or how many there are)"
 
 
 def _short(value: Any) -> str:

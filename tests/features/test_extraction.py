@@ -411,7 +411,10 @@ def with_faults(monkeypatch: pytest.MonkeyPatch, faulty: set[int]) -> None:
 
 def test_a_sample_that_does_not_decode_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_faults(monkeypatch, {7})
-    with pytest.raises(DataError, match=r"split in_dist\.test, sample image 7: does not decode; .*on_error=skip"):
+    with pytest.raises(
+        DataError,
+        match=r"split in_dist\.test, sample image 7: does not decode; .*on_error=skip.*new run folder \(--out\)",
+    ):
         run(make_config(tmp_path))
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 

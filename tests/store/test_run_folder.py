@@ -11,6 +11,7 @@ from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
 from gradscore.config.schema import Config
 from gradscore.data.splits import SplitInfo
 from gradscore.errors import StoreError
+from gradscore.store.manifest import differences
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter, is_complete
 from gradscore.store.shards import ShardNote, ShardRows, Skipped
@@ -402,3 +403,10 @@ def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.M
         writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
     assert part.read_bytes() == before
     assert list(run.rglob("*.tmp")) == []
+
+
+def test_changed_samples_are_named_in_words() -> None:
+    before, now = ({"data": {"in_dist.test": {"fingerprint": each, "source": "npz:a"}}} for each in ("e41b", "7c02"))
+    assert differences(before, now) == [
+        "the samples of in_dist.test changed (images, names, labels, or how many there are)"
+    ]
