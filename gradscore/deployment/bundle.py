@@ -6,6 +6,7 @@ their own. A `python:` model's code is never inside: the bundle names the file, 
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -297,6 +298,10 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
     for name, detector in bundle.detectors.items():
         if bundle.columns != detector.model.inputs.columns:
             raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
+    if not math.isclose(bundle.alpha, sum(each.threshold.alpha for each in bundle.detectors.values()), rel_tol=1e-9):
+        raise BundleError(f"{path}: alpha is not the sum of those of its detectors; make the bundle anew")
+    if not len(bundle.self_test.images):
+        raise BundleError(f"{path}: the self-test holds no image; make the bundle anew")
     if bundle.self_test.answers.shape != (len(bundle.self_test.images), len(bundle.columns)):
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
 

@@ -141,7 +141,10 @@ class FittedScores:
                 raise StoreError("scores: the bank is incomplete")
             content = stored.get("content")
             features = np.asarray(stored["features"], dtype=np.float32)
-            if not np.isfinite(features).all() or len(stored["classes"]) != len(features):
+            lengths = np.linalg.norm(features, axis=-1)
+            if not (np.isclose(lengths, 1, atol=1e-4) | (lengths == 0)).all() or len(stored["classes"]) != len(
+                features
+            ):
                 raise StoreError("scores: the bank is damaged; run fit-meta again")
             bank = Bank(
                 features=features,

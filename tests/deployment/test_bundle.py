@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 from safetensors.torch import load_file, save_file
 
 from gradscore.deployment.archive import read_archive, write_archive
@@ -70,7 +71,28 @@ def add(name: str) -> Callable[[Path], None]:
     return lambda path: rewritten(path, lambda members: members.update({name: b"{}"}))
 
 
+def refill(member: str, change: Callable[[dict[str, np.ndarray]], object]) -> Callable[[Path], None]:
+    """Changes the arrays of a member, with right checksums."""
+
+    def damage(path: Path) -> None:
+        index, members = read_archive(path)
+        arrays = load(members[member])
+        change(arrays)
+        write_archive(path, index, {**members, member: save(arrays)})
+
+    return damage
+
+
+def empty(arrays: dict[str, np.ndarray]) -> None:
+    arrays.update({name: np.ascontiguousarray(values[:0]) for name, values in arrays.items()})
+
+
 DAMAGES = {
+    "an empty self-test": (refill("self_test.safetensors", empty), "the self-test holds no image"),
+    "another alpha": (
+        lambda path: reindexed(path, lambda index: index.update(alpha=0.01)),
+        "alpha is not the sum of those of its detectors",
+    ),
     "missing": (Path.unlink, "there is no such bundle"),
     "truncated": (truncate, "not a complete bundle"),
     "empty": (lambda path: path.write_bytes(b""), "not a complete bundle"),

@@ -170,3 +170,18 @@ def test_too_few_samples_are_refused():
     one = Samples(logits=ORDINARY.samples.logits[:1], penultimate=ORDINARY.samples.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
         FittedScores.fit(Ordinary(samples=one, classes=ORDINARY.classes[:1], head=HEAD))
+
+
+BANKS = {"too long": [[1.5, 0], [0, 1]], "too short": [[0.6, 0.6], [0, 1]], "not finite": [[np.nan, 0], [0, 1]]}
+
+
+@pytest.mark.parametrize("features", BANKS.values(), ids=BANKS)
+def test_a_bank_whose_features_are_not_of_unit_length_is_refused(features: list[list[float]]) -> None:
+    arrays = {"bank/features": np.array(features, dtype=np.float32), "bank/classes": np.array([0, 1])}
+    with pytest.raises(StoreError, match="the bank is damaged"):
+        FittedScores.restored(arrays, {"scores": [], "views": []})
+
+
+def test_a_bank_may_hold_rows_of_zeros() -> None:
+    arrays = {"bank/features": np.array([[0.6, 0.8], [0, 0]], dtype=np.float32), "bank/classes": np.array([0, 1])}
+    assert FittedScores.restored(arrays, {"scores": [], "views": []}).bank is not None
