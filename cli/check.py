@@ -48,20 +48,12 @@ def check(
 
     Example: gradscore check runs/digits/run --baseline baseline.json --junit check.xml
     """
-    from gradscore.deployment import (  # these import PyTorch, which help need not wait for
-        check_run,
-        make_baseline,
-        read_baseline,
-        to_annotations,
-        to_json,
-        to_junit,
-        to_markdown,
-        write_baseline,
-    )
+    # These import PyTorch, which help need not wait for.
+    from gradscore.deployment import check_run, make_baseline, read_baseline, write_baseline
     from gradscore.store import RunFolder
-    from gradscore.system import write_text
 
-    _check_targets({"--baseline": baseline, "--junit": junit, "--markdown": markdown, "--json": json_file})
+    files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
+    _check_targets({"--baseline": baseline, **files})
     console, folder = Terminal(), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
@@ -70,12 +62,7 @@ def check(
     known = read_baseline(baseline)
     report = check_run(folder, known, policy=_policy(known, margins or ()))
     _print(console, report)
-    for path, render in ((junit, to_junit), (markdown, to_markdown), (json_file, to_json)):
-        if path is not None:
-            write_text(path, render(report))
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        typer.echo(to_annotations(report), nl=False)
-        _append_summary(os.environ, to_markdown(report))
+    _write(report, files)
     if update:
         write_baseline(baseline, report.current)
         say(console, f"baseline updated: {baseline}")
@@ -125,6 +112,20 @@ def _print(console: Console, report: CheckReport) -> None:
     lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
     lines += [gate.message for gate in report.gates if gate.status == "info"]
     say(console, *lines, *notes(report.notices), report.summary)
+
+
+def _write(report: CheckReport, files: Mapping[str, Path | None]) -> None:
+    """Writes what was found to the files of options, and for GitHub to where it looks."""
+    from gradscore.deployment import to_annotations, to_json, to_junit, to_markdown
+    from gradscore.system import write_text
+
+    renderings = {"--junit": to_junit, "--markdown": to_markdown, "--json": to_json}
+    for option, path in files.items():
+        if path is not None:
+            write_text(path, renderings[option](report))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        typer.echo(to_annotations(report), nl=False)
+        _append_summary(os.environ, to_markdown(report))
 
 
 def _append_summary(environment: Mapping[str, str], text: str) -> None:

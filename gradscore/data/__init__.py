@@ -7,7 +7,7 @@ of others, `user_images` reads what is named on a command line, `views` look at 
 
 from __future__ import annotations
 
-from .batches import count_shards, load_batches, naming_lost_workers, plan_batches
+from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
@@ -31,6 +31,7 @@ __all__ = [
     "DatasetConfig",
     "ImageSource",
     "Pixels",
+    "PlannedBatch",
     "Preprocessing",
     "PreprocessingConfig",
     "RawImage",

@@ -124,6 +124,11 @@ class Bundle:
     view_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
+    @property
+    def inputs(self) -> Inputs:
+        """What makes the inputs of the meta models, the same for all of them."""
+        return next(iter(self.detectors.values())).model.inputs
+
 
 class _DetectorIndex(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

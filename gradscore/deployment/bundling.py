@@ -16,10 +16,10 @@ from ..columns import META_COLUMNS
 from ..config import Config, FeaturesConfig
 from ..data import TEST, BadSample, open_views, view_name
 from ..errors import BundleError
-from ..evaluation import FitIdentities, specs_of
+from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
 from ..gradients import GradientWarning
-from ..meta import Inputs, contributions
+from ..meta import Inputs, MetaModel, contributions
 from ..models import NamedCode, TellCode, build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray
@@ -36,9 +36,6 @@ BATCH_TOLERANCE = 0.05
 Scores of the digits model move by 6e-5. Inputs that hold nothing but rounding, as means of a last layer did before they
 were left out, moved log-odds by up to 1.2.
 """
-
-WRONG = "misclassification/in_dist_only/all"
-"""Where the model of wrong predictions lies below the meta models of a run."""
 
 
 def make_bundle(
@@ -82,29 +79,9 @@ def make_bundle(
     _check_weights(run, model)
     frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
-    nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
-    if not run.inputs_path.is_dir():
-        raise BundleError(nothing)
-    inputs = _without_content(Inputs.load(run.inputs_path))
-    identities = FitIdentities(run, specs_of(run))
-    protocol = deployed_protocol(run)
-    places = {"wrong": WRONG, "ood": None if protocol is None else ood_place(protocol)}
-    wanted = {
-        name: (identities.load(place, inputs), place.split("/")[1])
-        for name, place in places.items()
-        if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir()
-    }
-    if not wanted:
-        raise BundleError(nothing)
-    notices += [
-        f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in places if name not in wanted
-    ]
-    if protocol is not None and np.isfinite(judged(run, protocol)):
-        notices.append(
-            f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
-            f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
-        )
-    detectors = calibrated(wanted, frame, alpha=alpha)
+    models, about_models = _deployed_models(run)
+    notices += about_models
+    detectors = calibrated(models, frame, alpha=alpha)
     means = run_means(run)
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))
@@ -128,6 +105,31 @@ def make_bundle(
         provenance=_provenance(run, frame),
         notices=notices,
     )
+
+
+def _deployed_models(run: RunFolder) -> tuple[dict[str, tuple[MetaModel, str]], list[str]]:
+    """The meta model of each detector and its protocol, and what a user should know of the choice."""
+    nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
+    if not run.inputs_path.is_dir():
+        raise BundleError(nothing)
+    inputs = _without_content(Inputs.load(run.inputs_path))
+    identities = FitIdentities(run, specs_of(run))
+    protocol = deployed_protocol(run)
+    places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
+    found = {
+        name: (identities.load(place, inputs), place.split("/")[1])
+        for name, place in places.items()
+        if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir()
+    }
+    if not found:
+        raise BundleError(nothing)
+    notices = [f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in places if name not in found]
+    if protocol is not None and np.isfinite(judged(run, protocol)):
+        notices.append(
+            f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
+            f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
+        )
+    return found, notices
 
 
 def feature_extractor(
@@ -214,11 +216,13 @@ def batch_notices(
     """
     usable = np.asarray(np.isfinite(together).all(axis=1) & np.isfinite(in_pairs).all(axis=1), dtype=np.bool_)
     one, other = (pd.DataFrame(values[usable], columns=columns) for values in (together, in_pairs))
+    inputs = next(iter(detectors.values())).model.inputs
+    before, after = inputs.scaled(one), inputs.scaled(other)
     notices = []
     for name, detector in detectors.items():
-        gap = np.abs(detector.model.decision(other) - detector.model.decision(one)).max(initial=0.0)
+        gap = np.abs(detector.model.of_scaled(after) - detector.model.of_scaled(before)).max(initial=0.0)
         if gap > BATCH_TOLERANCE:
-            moved = np.abs(contributions(detector.model, other) - contributions(detector.model, one)).max(axis=0)
+            moved = np.abs(contributions(detector.model, after) - contributions(detector.model, before)).max(axis=0)
             worst = [detector.model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
             notices.append(
                 f"scores of '{name}' change by up to {gap:.2g} with the batch a sample comes in, mostly through "

@@ -20,7 +20,7 @@ from ..config import ModelConfig
 from ..data import Preprocessing
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
-from ..meta import drivers, loudest_group, probabilities
+from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, resolve_device
 from .bundle import Bundle, Detector, read_bundle
@@ -209,14 +209,17 @@ class Scorer:
         logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
         table: dict[str, Any] = {"prediction": pd.array(logits.argmax(axis=1), dtype="Int64")}
         fires: dict[str, NDArray[np.bool_]] = {}
+        inputs = self.bundle.inputs
+        scaled = inputs.scaled(features)
         for name, detector in self.bundle.detectors.items():
-            scores = detector.model.decision(features)
+            scores = detector.model.of_scaled(scaled)
             table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
             if explain:
-                found = drivers(detector.model, features, k=explain)
-                table[f"because_{name}"] = loudest_group(detector.model, features)
+                shares = contributions(detector.model, scaled)
+                table[f"because_{name}"] = loudest_group(inputs.names, shares)
+                found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value
         reasons = [_reason({name: bool(fired[row]) for name, fired in fires.items()}) for row in range(len(features))]
@@ -239,8 +242,9 @@ class Scorer:
             what = "logits" if view is None else f"logits of view '{view}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
+        scaled = [self.bundle.inputs.scaled(frame.loc[usable]) for frame in (wanted, got)]
         for name, detector in self.bundle.detectors.items():
-            before, now = (detector.model.decision(frame.loc[usable]) for frame in (wanted, got))
+            before, now = map(detector.model.of_scaled, scaled)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
 

@@ -19,15 +19,17 @@ from .records import CLASSIFIER, FEW, GAIN, Record, is_group
 from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
 from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import positive_of, read_scores
-from .scoring import LOGIT_LR, SCORE_LR
+from .scoring import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
 from .selective import risk_coverage
-from .verdict import Outcome, Verdict, verdicts
+from .verdict import HEADLINE_PROTOCOLS, Outcome, Verdict, single_scores, verdicts
 
 __all__ = [
     "CLASSIFIER",
     "FEW",
     "GAIN",
+    "HEADLINE_PROTOCOLS",
     "LOGIT_LR",
+    "MISCLASSIFICATION_MODEL",
     "SCORE_LR",
     "Compared",
     "Comparison",
@@ -51,6 +53,7 @@ __all__ = [
     "read_scores",
     "reliability",
     "risk_coverage",
+    "single_scores",
     "specs_of",
     "unpaired_delong",
     "verdicts",

@@ -16,7 +16,7 @@ from .delong import Interval, auroc_interval
 from .model_fits import rows_of
 from .preparation import Prepared, Read, frame_reader, prepare
 from .protocols import RowMasks
-from .run import specs_of
+from .run import near_duplicates_to_leave_out, specs_of
 from .scoring import fits_two_classes
 
 LEVEL = 0.999
@@ -69,9 +69,11 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
     read = frame_reader(run)
     seed = run.config.evaluate.seed
     penalty = Penalty(strength=max(run.config.meta.strengths), boost=max(run.config.meta.boosts))
-    prepared = Prepared(prepare(run, read).inputs, read)
+    near = near_duplicates_to_leave_out(run)
+    left_out = set().union(*near.excluded().values())
+    prepared = Prepared(prepare(run, read, left_out=left_out).inputs, read)
     controls = []
-    for spec in filter(fits_two_classes, specs_of(run).specs):
+    for spec in filter(fits_two_classes, specs_of(run, near=near).specs):
         if progress is not None:
             progress(spec.label)
         fitted = _contents(spec.fit, read)

@@ -72,7 +72,7 @@ class FitIdentities:
         return label in self._specs
 
     def load(self, label: str, inputs: Inputs) -> MetaModel:
-        """Reads a model of the run that was fitted on what would be fitted on now.
+        """Reads a model of the run that was fitted on what would be fitted on now; see `check`.
 
         Args:
             label: `<task>/<protocol>/<name>`.
@@ -82,8 +82,17 @@ class FitIdentities:
             EvaluationError: it was fitted on other samples or with other settings; the message says what differs.
             StoreError: a file is missing or damaged.
         """
+        model = MetaModel.load(self._run.meta_path / label, inputs)
+        self.check(label, model)
+        return model
+
+    def check(self, label: str, model: MetaModel) -> None:
+        """Makes sure that a model of the run was fitted on what would be fitted on now.
+
+        Raises:
+            EvaluationError: it was fitted on other samples or with other settings; the message says what differs.
+        """
         folder = self._run.meta_path / label
-        model = MetaModel.load(folder, inputs)
         before = model.notes.get(NOTE)
         advice = f"run `gradscore fit-meta {self._run.path}` again"
         if not isinstance(before, Mapping):
@@ -95,7 +104,6 @@ class FitIdentities:
                 f"{folder}: this meta model was fitted with other samples, features or settings than the run has now "
                 f"({'; '.join(found[:_SHOWN])}{more}), so it may have seen what is reported; {advice}"
             )
-        return model
 
     def _samples(self, split: str, spec: MetaModelSpec) -> str:
         if split not in self._rows:

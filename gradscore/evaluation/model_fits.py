@@ -30,6 +30,8 @@ from .preparation import Prepared
 from .protocols import MetaModelSpec, RowMasks
 from .scoring import LOGIT_LR, SCORE_LR, fits_two_classes
 
+_NO_AXES = np.empty((0, 0))
+
 
 @dataclass(frozen=True)
 class ModelFit:
@@ -107,20 +109,18 @@ class ModelFits:
         return {"judged_by": "sets", "judged": area}
 
     def _rivals(self, spec: MetaModelSpec, rows: Rows) -> dict[str, MetaModel]:
-        found = {}
-        for name, inputs in {LOGIT_LR: self._scores(of_logits=True), SCORE_LR: self._scores(of_logits=False)}.items():
-            if inputs and (name == LOGIT_LR or inputs != self._scores(of_logits=True)):
-                penalty = self._choice(spec, rows, np.eye(0), inputs).penalty
-                found[name] = fit_on_scores(self.inputs, rows, penalty, names=inputs)
-        return found
-
-    def _scores(self, *, of_logits: bool) -> list[str]:
         groups = dict(zip(self.inputs.names, self.inputs.groups, strict=True))
-        wanted = [name for name, group in groups.items() if group not in OF_GRADIENTS]
-        return [name for name in wanted if groups[name] == "logits"] if of_logits else wanted
+        of_logits = [name for name, group in groups.items() if group == "logits"]
+        scores = [name for name, group in groups.items() if group not in OF_GRADIENTS]
+        wanted = {LOGIT_LR: of_logits} | ({SCORE_LR: scores} if scores != of_logits else {})
+        return {
+            name: fit_on_scores(self.inputs, rows, self._choice(spec, rows, _NO_AXES, names).penalty, names=names)
+            for name, names in wanted.items()
+            if names
+        }
 
     def _axes_of(self, rows: Rows) -> FloatArray:
-        places = np.flatnonzero([group in OF_GRADIENTS for group in self.inputs.groups])
+        places = np.flatnonzero(self.inputs.of_gradients)
         if self._common is None:
             return leading_axes(rows.scaled[:, places])
         if self._axes is None:
@@ -131,16 +131,11 @@ class ModelFits:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
         common = self._common if spec.task == "ood" else None
         if common is None:
-            return self._chosen(rows, axes, names)
+            return choose_penalty(self.inputs, rows, self._config, axes=axes, names=names)
         key = ",".join(names or ["all"])
         if key not in self._choices:
-            self._choices[key] = self._chosen(common, axes, names)
+            self._choices[key] = choose_penalty(self.inputs, common, self._config, axes=axes, names=names)
         return self._choices[key]
-
-    def _chosen(self, rows: Rows, axes: FloatArray, names: list[str] | None) -> Choice:
-        gradients = np.flatnonzero([group in OF_GRADIENTS for group in self.inputs.groups])
-        along = axes if names is None else np.zeros((0, len(gradients)))
-        return choose_penalty(self.inputs, rows, self._config, axes=along, names=names)
 
     def _judged_sum(self, rows: Rows, chosen: Choice, axes: FloatArray) -> tuple[float, float] | None:
         """See `judge_sum`; once for all models where auxiliary sets are enough to judge it."""

@@ -156,7 +156,7 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     identities = FitIdentities(run, found)
     fitted = [spec for spec in found.specs if scorer.has_model(spec)]
     for spec in fitted:
-        identities.load(spec.label, scorer.inputs)
+        identities.check(spec.label, scorer.model(spec))
     wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
     notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
     notices += [

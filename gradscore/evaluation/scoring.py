@@ -26,7 +26,7 @@ SCORE_LR = "score_lr"
 META_WRONG = "meta_wrong"
 """Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
 
-MISCLASSIFICATION = "misclassification/in_dist_only/all"
+MISCLASSIFICATION_MODEL = "misclassification/in_dist_only/all"
 """Where the misclassification model lies, which also scores covariate-shifted sets."""
 
 ROWS_AT_A_TIME = 2**16
@@ -62,6 +62,10 @@ class ScoreTables:
     def has_model(self, spec: MetaModelSpec) -> bool:
         """Whether there is a meta model for the spec."""
         return self._folder(spec) in self._models
+
+    def model(self, spec: MetaModelSpec) -> MetaModel:
+        """The meta model of a spec that has one."""
+        return self._models[self._folder(spec)]
 
     def table(self, spec: MetaModelSpec, *, wrong: MetaModelSpec | None) -> pd.DataFrame:
         """The rows of `scores.parquet` of one spec.
@@ -133,7 +137,7 @@ class ScoreTables:
         )
 
     def _folder(self, spec: MetaModelSpec) -> Path:
-        return self._run.meta_path / (MISCLASSIFICATION if spec.task == "shifted" else spec.label)
+        return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)
 
 
 def fits_two_classes(spec: MetaModelSpec) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ from ..scores import SCORES, plain_name
 from .records import GAIN, Record
 from .scoring import SCORE_LR
 
-PROTOCOLS = ("leave_one_out", "auxiliary", "in_dist_only", "known")
+HEADLINE_PROTOCOLS = ("leave_one_out", "auxiliary", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the verdict."""
 
 LEVEL = 0.05
@@ -71,12 +71,18 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     return list(_verdicts(records))
 
 
+def single_scores(records: Iterable[Record]) -> list[Record]:
+    """The AUROCs of single scores among the records of one data set, the highest first."""
+    found = [each for each in records if each.metric == "auroc" and plain_name(each.score) in SCORES]
+    return sorted((each for each in found if each.value is not None), key=lambda each: -(each.value or 0.0))
+
+
 def _verdicts(records: Sequence[Record]) -> Iterator[Verdict]:
     areas = [each for each in records if each.metric == "auroc" and each.score == "meta" and each.value is not None]
     for area in (each for each in areas if each.task == "misclassification"):
         yield _verdict("wrong predictions", area, records)
     there = {each.protocol for each in areas if each.task == "ood"}
-    protocol = next((name for name in PROTOCOLS if name in there), None)
+    protocol = next((name for name in HEADLINE_PROTOCOLS if name in there), None)
     ood = [each for each in areas if each.task == "ood" and each.protocol == protocol]
     groups = [each for each in ood if each.dataset.endswith(" (mean)")]
     for area in groups or ood:
@@ -90,12 +96,12 @@ def _verdict(what: str, area: Record, records: Sequence[Record]) -> Verdict:
         if (each.task, each.dataset, each.protocol) == (area.task, area.dataset, area.protocol)
         and each.value is not None
     ]
-    free = [each for each in same if each.metric == "auroc" and plain_name(each.score) in SCORES]
-    best = max(free, key=lambda each: each.value or 0.0).score if free else None
+    singles = single_scores(same)
+    best = singles[0].score if singles else None
     meta = {each.metric: each for each in same if each.score == "meta"}
     alarms = meta.get("fpr95_ood_positive")
     return Verdict(
-        rivals=len(free),
+        rivals=len(singles),
         by_gradients=meta.get(GAIN + SCORE_LR),
         what=what,
         protocol=area.protocol,

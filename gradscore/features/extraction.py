@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from ..config import Config, FeaturesConfig
 from ..data import (
     BANK,
     FIT,
+    PlannedBatch,
     SampleDataset,
     check_views,
     collate,
@@ -27,7 +29,16 @@ from ..gradients import GradientWarning
 from ..losses import LOSSES
 from ..models import LastLayer, build_model, find_last_layer, group_parameters
 from ..statistics import find_statistic
-from ..store import RunFolder, RunWriter, check_target, describe_inputs, is_complete, label_warnings, write_head
+from ..store import (
+    RunFolder,
+    RunWriter,
+    ShardRows,
+    check_target,
+    describe_inputs,
+    is_complete,
+    label_warnings,
+    write_head,
+)
 from ..system import resolve_device
 from .class_gradients_pass import check_samples, mean_gradients
 from .datasets import open_datasets
@@ -263,8 +274,7 @@ def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) ->
 def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     """Computes the shards of a split that are missing."""
     began = time.perf_counter()
-    options, extractor = task.config.extract, task.extractor
-    forward_only = split == BANK
+    options = task.config.extract
     shards = count_shards(len(dataset), shard_size=options.part_size)
     notes = task.writer.existing(split, shards)
     planned = plan_batches(
@@ -275,26 +285,8 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     )
     computed = sum(batch.stop - batch.start for batch in planned)
     task.counter.add(split, len(dataset) - computed)
-    rows: list[Computed] = []
-    for plan, batch in zip(
-        planned,
-        load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda"),
-        strict=True,
-    ):
-        check_samples(batch, split=split, on_error=options.on_error)
-        values = (
-            extractor.forward_values(batch.images)
-            if forward_only
-            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
-        )
-        rows.append(Computed(batch, values))
-        task.counter.add(split, plan.stop - plan.start)
-        if plan.last:
-            names = extractor.forward_names if forward_only else extractor.names
-            classes = task.config.model.num_classes
-            shard = joined_rows(rows, split=split, names=names, num_classes=classes)
-            notes[plan.shard] = task.writer.write(split, plan.shard, shard)
-            rows = []
+    for number, shard in _shards(task, split, dataset, planned):
+        notes[number] = task.writer.write(split, number, shard)
     if not any(note.rows for note in notes.values()):
         first = notes[0].skipped[0]
         raise DataError(f"split {split}: all {len(dataset)} samples were skipped; {first.sample_id}: {first.error}")
@@ -311,6 +303,29 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
         non_finite=entry["non_finite"],
         skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
     )
+
+
+def _shards(
+    task: _Task, split: str, dataset: SampleDataset, planned: list[PlannedBatch]
+) -> Iterator[tuple[int, ShardRows]]:
+    """Computes batches and joins them to shards, each with its number."""
+    options, extractor = task.config.extract, task.extractor
+    forward_only = split == BANK
+    rows: list[Computed] = []
+    batches = load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda")
+    for plan, batch in zip(planned, batches, strict=True):
+        check_samples(batch, split=split, on_error=options.on_error)
+        values = (
+            extractor.forward_values(batch.images)
+            if forward_only
+            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
+        )
+        rows.append(Computed(batch, values))
+        task.counter.add(split, plan.stop - plan.start)
+        if plan.last:
+            names = extractor.forward_names if forward_only else extractor.names
+            yield plan.shard, joined_rows(rows, split=split, names=names, num_classes=task.config.model.num_classes)
+            rows = []
 
 
 def _notices(config: Config, extractor: Extractor) -> list[str]:

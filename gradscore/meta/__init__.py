@@ -11,7 +11,6 @@ from __future__ import annotations
 from .explanation import Driver, GroupShare, contributions, drivers, group_shares, loudest_group
 from .files import ARRAYS, DESCRIPTION, read_notes
 from .fitting import (
-    OF_GRADIENTS,
     Penalty,
     Rows,
     add_stable_scores,
@@ -21,7 +20,7 @@ from .fitting import (
     fit_one_class,
     has_stable_scores,
 )
-from .inputs import SCORE_PREFIX, Inputs, group_of, samples_of
+from .inputs import OF_GRADIENTS, SCORE_PREFIX, Inputs, group_of, samples_of
 from .models import MetaModel
 from .probability import prevalence_shift, probabilities
 from .rotation import leading_axes

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from ..columns import FORWARD
 from ..system import FloatArray
 from .inputs import SCORE_PREFIX, Group, group_of
 from .models import MetaModel
-
-LOGITS = "logits"
-"""The layer that scores of the logits alone are filed under."""
 
 _MEANING: dict[Group, str] = {
     "gradients": "the gradients of these layers are unusual",
@@ -27,7 +23,14 @@ _MEANING: dict[Group, str] = {
 
 
 class Driver(NamedTuple):
-    """An input of a meta model and what it adds to the score of a sample; `loss` is None where it depends on none."""
+    """An input of a meta model and what it adds to the score of a sample.
+
+    Attributes:
+        layer: the parameter or module whose gradients it comes from; of a score, its group.
+        statistic: of these gradients; of a score, its name.
+        loss: whose gradients; None where it depends on none.
+        contribution: what it adds.
+    """
 
     layer: str
     statistic: str
@@ -48,7 +51,7 @@ class GroupShare(NamedTuple):
     meaning: str
 
 
-def contributions(model: MetaModel, frame: pd.DataFrame) -> FloatArray:
+def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     """What each input adds to the score of each sample.
 
     For a linear function that is coefficient x scaled value, so a row sums to `model.decision` less the intercept; a
@@ -57,15 +60,11 @@ def contributions(model: MetaModel, frame: pd.DataFrame) -> FloatArray:
 
     Args:
         model: the meta model.
-        frame: a feature table with its columns, N rows.
+        scaled: (N, D) the scaled inputs of the samples, as `model.inputs.scaled` gives them.
 
     Returns:
-        (N, inputs) float64, in the order of `model.inputs.names`.
-
-    Raises:
-        EvaluationError: a value that is not finite.
+        (N, D) float64, in the order of `model.inputs.names`.
     """
-    scaled = model.inputs.scaled(frame)
     linear = np.asarray(scaled * model.arrays["coefficients"])
     if model.kind != "one_class":
         return linear
@@ -78,46 +77,38 @@ def contributions(model: MetaModel, frame: pd.DataFrame) -> FloatArray:
     return np.asarray(linear + shares * model.distance(scaled)[:, None])
 
 
-def drivers(model: MetaModel, frame: pd.DataFrame, *, k: int) -> list[list[Driver]]:
+def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Driver]]:
     """The `k` inputs that move the score of each sample most, by magnitude, the strongest first.
 
     Args:
-        model: the meta model.
-        frame: a feature table with its columns, N rows.
+        names: of the D inputs.
+        table: (N, D) their `contributions`.
         k: how many.
 
     Returns:
         N lists of at most k drivers; inputs that add nothing are left out.
-
-    Raises:
-        EvaluationError: a value that is not finite.
     """
-    table = contributions(model, frame)
     order = np.argsort(-np.abs(table), axis=1, kind="stable")[:, :k]
-    names = model.inputs.names
     return [
         [_driver(names[place], float(row[place])) for place in places if row[place]]
         for row, places in zip(table, order, strict=True)
     ]
 
 
-def loudest_group(model: MetaModel, frame: pd.DataFrame) -> list[str]:
+def loudest_group(names: Sequence[str], table: FloatArray) -> list[str]:
     """The group of inputs that speaks loudest for each sample being wrong or OOD, and what that means.
 
     Args:
-        model: the meta model.
-        frame: a feature table with its columns, N rows.
+        names: of the D inputs.
+        table: (N, D) their `contributions`.
 
     Returns:
         N sentences such as `neighbours +1.3: no sample of the bank is near`; empty where no group adds anything.
-
-    Raises:
-        EvaluationError: a value that is not finite.
     """
     sentences = []
-    for row in contributions(model, frame):
+    for row in table:
         # Shares come strongest first.
-        speaking = [share for share in group_shares(model.inputs.names, row) if share.contribution > 0]
+        speaking = [share for share in group_shares(names, row) if share.contribution > 0]
         sentences.append("".join(f"{share.group} {share.contribution:+.3g}: {share.meaning}" for share in speaking[:1]))
     return sentences
 
@@ -138,8 +129,7 @@ def group_shares(names: Sequence[str], row: FloatArray) -> list[GroupShare]:
 
 def _driver(name: str, contribution: float) -> Driver:
     if name.startswith(SCORE_PREFIX):
-        layer = LOGITS if group_of(name) == "logits" else group_of(name)
-        return Driver(layer, name.removeprefix(SCORE_PREFIX), None, contribution)
+        return Driver(group_of(name), name.removeprefix(SCORE_PREFIX), None, contribution)
     loss, _, rest = name.partition("/")
     layer, _, statistic = rest.rpartition("/")
     return Driver(layer, statistic, None if loss == FORWARD else loss, contribution)

@@ -22,14 +22,14 @@ from .models import MetaModel
 from .probability import prevalence_shift
 from .rotation import leading_axes
 
+_STABLE = ("knn", "ash")
+_ONE_CLASS = ("energy", "ash", "knn")
+
 MAX_ITERATIONS = 100
 """Newton steps of a fit at most; it takes 2 to 8 of them, more for weaker regularisation."""
 
 TOLERANCE = 1e-4
 """Largest component of the gradient of the mean loss at which a fit ends."""
-
-OF_GRADIENTS = ("gradients", "columns")
-"""The groups of inputs that share the penalty of gradients; those of the others, all scores, share another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +101,8 @@ def fit_on_scores(inputs: Inputs, rows: Rows, penalty: Penalty, *, names: Sequen
         penalty: `strength` and `boost`.
         names: of the inputs that count.
     """
-    frame = _Frame.of(inputs, rows, np.eye(0, len(_places(inputs, gradients=True))))
-    frame = replace(frame, scores=np.flatnonzero(np.isin(inputs.names, list(names))))
+    scores = np.flatnonzero(np.isin(inputs.names, list(names)))
+    frame = _Frame(gradients=np.flatnonzero(inputs.of_gradients), scores=scores, axes=np.empty((0, 0)))
     return frame.fitted(rows, penalty).model(inputs, rows)
 
 
@@ -121,17 +121,15 @@ def add_stable_scores(model: MetaModel, ordinary: FloatArray) -> MetaModel:
     Raises:
         EvaluationError: ordinary samples do not differ in a part.
     """
-    coefficients, intercept = _standardised(model.arrays["coefficients"], ordinary)
-    for name in _stable(model.inputs):
-        more, shift = _standardised(np.isin(model.inputs.names, [name]).astype(np.float64), ordinary)
-        coefficients, intercept = coefficients + more, intercept + shift
+    start = _standardised(model.arrays["coefficients"], ordinary)
+    coefficients, intercept = _with_scores(start, model.inputs, _STABLE, ordinary)
     arrays = {"coefficients": coefficients, "intercept": np.array([intercept])}
     return replace(model, kind="sum", arrays=arrays)
 
 
 def has_stable_scores(inputs: Inputs) -> bool:
     """Whether `add_stable_scores` has anything to add."""
-    return bool(_stable(inputs))
+    return any(_best_look(inputs, score) is not None for score in _STABLE)
 
 
 def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
@@ -152,8 +150,7 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
     """
     if len(ordinary) < 4:
         raise EvaluationError(f"fit: a distance needs at least 4 ordinary samples, got {len(ordinary)}")
-    places = _places(inputs, gradients=True)
-    gradients = ordinary[:, places]
+    gradients = ordinary[:, inputs.of_gradients]
     if not gradients.any():
         raise EvaluationError(
             "fit: every feature of the ordinary samples is constant; nothing to measure a distance by"
@@ -165,12 +162,10 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
     if not spread > 0:
         raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
     estimate = LedoitWolf().fit(along)
-    coefficients, intercept = np.zeros(len(inputs.names)), 0.0
-    for name in _one_class(inputs):
-        more, shift = _standardised(np.isin(inputs.names, [name]).astype(np.float64), ordinary)
-        coefficients, intercept = coefficients + more, intercept + shift
+    start = np.zeros(len(inputs.names)), 0.0
+    coefficients, intercept = _with_scores(start, inputs, _ONE_CLASS, ordinary)
     whole = np.zeros((len(axes), len(inputs.names)))
-    whole[:, places] = axes
+    whole[:, inputs.of_gradients] = axes
     return MetaModel(
         kind="one_class",
         inputs=inputs,
@@ -213,9 +208,10 @@ class _Frame:
 
     @classmethod
     def of(cls, inputs: Inputs, rows: Rows, axes: FloatArray | None) -> _Frame:
-        places = _places(inputs, gradients=True)
-        found = leading_axes(rows.scaled[:, places]) if axes is None else axes
-        return cls(gradients=places, scores=_places(inputs, gradients=False), axes=found)
+        found = leading_axes(rows.scaled[:, inputs.of_gradients]) if axes is None else axes
+        return cls(
+            gradients=np.flatnonzero(inputs.of_gradients), scores=np.flatnonzero(~inputs.of_gradients), axes=found
+        )
 
     def along(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Scaled inputs along the axes of gradients (N, A), and scores (N, S)."""
@@ -282,22 +278,23 @@ def regress(
         return solver.set_params(C=strength).fit(x, target, sample_weight=weights)
 
 
-def _places(inputs: Inputs, *, gradients: bool) -> NDArray[np.intp]:
-    return np.flatnonzero([(group in OF_GRADIENTS) == gradients for group in inputs.groups])
-
-
 def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
     """Neighbouring places as a slice, which copies nothing."""
     start, stop = int(places[0]), int(places[-1]) + 1
     return slice(start, stop) if stop - start == len(places) else places
 
 
-def _stable(inputs: Inputs) -> list[str]:
-    return [name for name in (_best_look(inputs, score) for score in ("knn", "ash")) if name is not None]
-
-
-def _one_class(inputs: Inputs) -> list[str]:
-    return [name for name in (_best_look(inputs, score) for score in ("energy", "ash", "knn")) if name is not None]
+def _with_scores(
+    start: tuple[FloatArray, float], inputs: Inputs, scores: Sequence[str], ordinary: FloatArray
+) -> tuple[FloatArray, float]:
+    """Coefficients and intercept of a linear function plus scores, those that are there, standardised."""
+    coefficients, intercept = start
+    for score in scores:
+        name = _best_look(inputs, score)
+        if name is not None:
+            more, shift = _standardised(np.isin(inputs.names, [name]).astype(np.float64), ordinary)
+            coefficients, intercept = coefficients + more, intercept + shift
+    return coefficients, intercept
 
 
 def _best_look(inputs: Inputs, score: str) -> str | None:

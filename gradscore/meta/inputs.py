@@ -30,6 +30,9 @@ from ..system import BoolArray, FloatArray, are_texts
 from .files import read_model, write_model
 from .scaling import LIMIT, NOISE, RobustLogScaler, check_finite
 
+OF_GRADIENTS = ("gradients", "columns")
+"""The groups of inputs that share the penalty of gradients; those of the others, all scores, share another."""
+
 SCORE_PREFIX = "score/"
 """Start of the names of inputs that are scores."""
 
@@ -104,6 +107,11 @@ class Inputs:
     def groups(self) -> list[Group]:
         """The group of each input."""
         return [group_of(name) for name in self.names]
+
+    @cached_property
+    def of_gradients(self) -> BoolArray:
+        """(D,) which inputs come from gradients; the others are scores."""
+        return np.array([group in OF_GRADIENTS for group in self.groups], dtype=bool)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -182,14 +190,17 @@ class Inputs:
     def _in_order(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The frame with its columns in the order that was fitted on."""
         got = _columns(frame)
-        missing = [name for name in self.columns if name not in set(got)]
-        unexpected = [name for name in got if name not in set(self.columns)]
+        if got == self.columns:
+            return frame
+        there, wanted = set(got), set(self.columns)
+        missing = [name for name in self.columns if name not in there]
+        unexpected = [name for name in got if name not in wanted]
         if missing or unexpected:
             raise EvaluationError(
                 f"features differ from those the meta model was fitted on: missing {_listed(missing)}, "
                 f"unexpected {_listed(unexpected)}; extract with the same settings, or run fit-meta again"
             )
-        return frame if got == self.columns else frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
+        return frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
 
 
 def group_of(name: str) -> Group:

@@ -81,7 +81,11 @@ class MetaModel:
         return np.asarray(np.maximum(squared, np.finfo(np.float64).tiny))
 
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:
-        """The `k` inputs with the largest coefficients by magnitude, strongest first; those of a sum are not fitted."""
+        """The `k` inputs with the largest coefficients by magnitude, strongest first; none for `one_class`.
+
+        For `sum`, the coefficients are those of the whole sum: of the standardised log-odds, and 1 over the spread of
+        each score that was added.
+        """
         if self.kind == "one_class":
             return []
         coefficients = self.arrays["coefficients"]

@@ -43,8 +43,7 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
 
     A magnitude column becomes log10 |x|, no smaller than a tenth of the smallest magnitude above zero it was fitted
     on. The centre is the median; the spread is the interquartile range in units of a normal's standard deviation, or
-    the standard deviation where that range is zero. Columns without spread become zero. Centre and spread are those of
-    the samples with `y == 0`, where `y` is given: the ordinary samples are the yardstick.
+    the standard deviation where that range is zero. Columns without spread become zero.
 
     Args:
         logarithmic: (D,) bool, which columns are magnitudes; None for all.
@@ -61,7 +60,7 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
         self.logarithmic = logarithmic
         self.limit = limit
 
-    def fit(self, x: ArrayLike, y: ArrayLike | None = None) -> Self:
+    def fit(self, x: ArrayLike, y: None = None) -> Self:  # noqa: ARG002  scikit-learn hands on a y
         """Learns floor, centre and spread from `x` (N, D), N >= 1; `EvaluationError` on values that are not finite."""
         values, names = _matrix(x)
         if not len(values):
@@ -71,8 +70,6 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
         self.n_features_in_ = values.shape[1]
         self.floor_: FloatArray = np.where(np.isfinite(smallest), np.maximum(smallest / 10, _SMALLEST), 1.0)
         levels = self._levels(values, names)
-        if y is not None and (np.asarray(y) == 0).any():
-            levels = levels[np.asarray(y) == 0]
         low, self.centre_, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
         self.spread_: FloatArray = (high - low) / _IQR_OF_NORMAL
         least = np.where(self._logarithmic(), NOISE, _CONSTANT * np.maximum(1.0, np.abs(self.centre_)))

@@ -14,7 +14,6 @@ from sklearn.model_selection import StratifiedKFold
 from ..config import MetaConfig
 from ..system import BoolArray, FloatArray
 from .fitting import (
-    OF_GRADIENTS,
     Penalty,
     Rows,
     add_stable_scores,
@@ -80,7 +79,7 @@ def choose_penalty(
         The choice; values in the middle where nothing can be held out.
     """
     rows = _thinned(rows)
-    gradients = np.array([group in OF_GRADIENTS for group in inputs.groups])
+    gradients = inputs.of_gradients
     counted = np.isin(inputs.names, list(inputs.names if names is None else names))
     along = rows.scaled[:, gradients] @ axes.T if len(axes) else np.empty((len(rows.target), 0))
     judge = _Judge(along, rows.scaled[:, ~gradients & counted], rows, _folds(rows, config))

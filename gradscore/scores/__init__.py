@@ -11,7 +11,7 @@ from __future__ import annotations
 from .fitted import FittedScores, plain_name
 from .neighbours import Bank, Neighbours
 from .score import Arrays, Ordinary, Samples, Score, learns_nothing, of_logits
-from .table import OVER_VIEWS, SCORES, score_names
+from .table import OVER_VIEWS, SCORES
 
 __all__ = [
     "OVER_VIEWS",
@@ -26,5 +26,4 @@ __all__ = [
     "learns_nothing",
     "of_logits",
     "plain_name",
-    "score_names",
 ]

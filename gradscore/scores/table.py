@@ -155,8 +155,3 @@ SCORES: Registry[Score] = Registry(
     reserved=TAKEN,
 )
 """Scores by name, in the order of reports; higher = more likely wrong or out of distribution."""
-
-
-def score_names(needs: Needs) -> list[str]:
-    """The names of the scores that look at logits, at penultimate features, at neighbours in a bank, or at views."""
-    return [name for name in SCORES if SCORES[name].needs == needs]

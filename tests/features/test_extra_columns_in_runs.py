@@ -20,7 +20,7 @@ from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, StoreError
 from gradscore.features import open_datasets
 from gradscore.features.extraction import extract
-from gradscore.meta.explanation import drivers
+from gradscore.meta.explanation import contributions, drivers
 from gradscore.store.run_folder import RunFolder
 
 
@@ -154,6 +154,7 @@ def test_a_bundle_without_its_means_is_refused(bundle: Path, tmp_path: Path) -> 
 
 def test_explanations_are_readable(run: Path) -> None:
     model = meta_model(run, OOD)
-    found = drivers(model, RunFolder(run).read("ood.noise").iloc[:5], k=len(model.inputs.names))
+    scaled = model.inputs.scaled(RunFolder(run).read("ood.noise").iloc[:5])
+    found = drivers(model.inputs.names, contributions(model, scaled), k=len(model.inputs.names))
     names = {str(driver).rpartition(" ")[0] for row in found for driver in row}
     assert {"1 activation_rate", "0 output_gradient_norm of uniform", "3.weight gradient_cosine of uniform"} <= names

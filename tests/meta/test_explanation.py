@@ -11,6 +11,7 @@ TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, view=True)
 OTHER = make_table(seed=1, positive=TRUTH, view=True).iloc[:30]
 INPUTS = make_inputs(FRAME[~TRUTH], view=True)
+SCALED = INPUTS.scaled(OTHER)
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(strength=0.01, boost=3.0))
 MODELS = {
@@ -23,20 +24,21 @@ MODELS = {
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_contributions_add_up_to_the_score_less_the_intercept(model):
     wanted = model.decision(OTHER) - model.arrays["intercept"][0]
-    np.testing.assert_allclose(contributions(model, OTHER).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(contributions(model, SCALED).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_drivers_are_the_largest_first(model):
-    found = drivers(model, OTHER, k=3)
-    wanted = -np.sort(-np.abs(contributions(model, OTHER)), axis=1)[:, :3]
+    table = contributions(model, SCALED)
+    found = drivers(INPUTS.names, table, k=3)
+    wanted = -np.sort(-np.abs(table), axis=1)[:, :3]
     np.testing.assert_allclose(np.abs([[driver.contribution for driver in row] for row in found]), wanted)
 
 
 def test_what_a_sample_is_off_in_drives_its_score():
     """Gradients of the head a thousand times larger, and nothing else."""
     strange = OTHER.assign(**{name: OTHER[name] * 1e3 for name in ("u/head/mean", "u/head/l1", "u/head/l2")})
-    change = contributions(LOGISTIC, strange) - contributions(LOGISTIC, OTHER)
+    change = contributions(LOGISTIC, INPUTS.scaled(strange)) - contributions(LOGISTIC, SCALED)
     moved = {name for name, column in zip(INPUTS.names, change.T, strict=True) if np.abs(column).max() > 1e-9}
     assert moved == {"u/head/mean", "u/head/l1", "u/head/l2", "u/body/l1:last"}
 
@@ -54,7 +56,8 @@ def test_text(driver, text):
 
 def test_every_input_has_a_place():
     """Parts of each group, by the names of drivers of all inputs."""
-    found = {(driver.layer, driver.statistic, driver.loss) for row in drivers(LOGISTIC, OTHER, k=100) for driver in row}
+    rows = drivers(INPUTS.names, contributions(LOGISTIC, SCALED), k=100)
+    found = {(driver.layer, driver.statistic, driver.loss) for row in rows for driver in row}
     assert {
         ("head", "l2:l1", "u"),
         ("logits", "msp", None),

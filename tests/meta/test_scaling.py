@@ -50,13 +50,6 @@ def test_values_far_out_are_clipped():
     assert scaler.transform([[1e9], [-1e9]]).tolist() == [[10.0], [-10.0]]
 
 
-def test_centre_and_spread_are_those_of_the_ordinary_samples():
-    values = np.array([[-1.0], [0.0], [1.0], [50.0], [60.0]])
-    alone = RobustLogScaler(logarithmic=[False]).fit(values[:3])
-    marked = RobustLogScaler(logarithmic=[False]).fit(values, [0, 0, 0, 1, 1])
-    assert (marked.centre_, marked.spread_) == (alone.centre_, alone.spread_)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_named_and_counted(value):
     table = pd.DataFrame({"good": [1.0, 2.0, 3.0], "u/conv/l1": [1.0, value, value]})

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from score_names import score_names
 
 from gradscore.errors import EvaluationError, MissingExtraError, StoreError
 from gradscore.models.last_layer import Head
-from gradscore.scores import OVER_VIEWS, SCORES, FittedScores, Ordinary, Samples, plain_name, score_names
+from gradscore.scores import OVER_VIEWS, SCORES, FittedScores, Ordinary, Samples, plain_name
 
 GENERATOR = np.random.default_rng(0)
 M, D, K = 80, 6, 3

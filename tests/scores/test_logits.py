@@ -2,9 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from score_names import score_names
 
 from gradscore.errors import EvaluationError
-from gradscore.scores import SCORES, Ordinary, Samples, score_names
+from gradscore.scores import SCORES, Ordinary, Samples
 from gradscore.scores.logits import energy, entropy, gen, margin, max_logit, msp
 
 FUNCTIONS = {"msp": msp, "entropy": entropy, "margin": margin, "max_logit": max_logit, "energy": energy, "gen": gen}

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from score_names import score_names
 
 from gradscore.errors import EvaluationError
-from gradscore.scores import SCORES, Bank, Ordinary, Samples, score_names
+from gradscore.scores import SCORES, Bank, Ordinary, Samples
 from gradscore.scores.neighbours import FARTHEST, NEAREST, NEAREST_OF_CLASS
 
 GENERATOR = np.random.default_rng(0)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax, logsumexp, softmax
+from score_names import score_names
 
 from gradscore.errors import EvaluationError
 from gradscore.models.last_layer import Head
-from gradscore.scores import SCORES, Ordinary, Samples, score_names
+from gradscore.scores import SCORES, Ordinary, Samples
 from gradscore.scores import penultimate as detectors
 from gradscore.system import import_torchvision
 

@@ -3,9 +3,10 @@
 import mpmath
 import numpy as np
 import pytest
+from score_names import score_names
 
 from gradscore.errors import EvaluationError
-from gradscore.scores import SCORES, Ordinary, Samples, score_names
+from gradscore.scores import SCORES, Ordinary, Samples
 
 
 def seen(logits, *views, features=None):

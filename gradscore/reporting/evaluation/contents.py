@@ -30,7 +30,9 @@ def misclassification_plots(table: pd.DataFrame, figures: Figures) -> Iterator[P
         best = figures.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         if best is None:
             continue
-        colours = {"meta": META, best: RIVAL} | ({LOGIT_LR: LOGITS} if block[LOGIT_LR].notna().all() else {})
+        colours = {"meta": META, best: RIVAL} | (
+            {LOGIT_LR: LOGITS} if LOGIT_LR in block and block[LOGIT_LR].notna().all() else {}
+        )
         yield _roc_of_wrong(block, colours)
         yield _risk_against_coverage(block, colours)
         yield _scores_of_wrong(block)

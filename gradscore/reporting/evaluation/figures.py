@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...evaluation import Record, is_group
-from ...scores import SCORES, plain_name
+from ...evaluation import HEADLINE_PROTOCOLS, Record, is_group, single_scores
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
-HEADLINES = ("leave_one_out", "auxiliary", "in_dist_only", "known")
-"""Protocols of the task `ood`; the first one there is makes the headline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +49,8 @@ class Figures:
     def protocols(self, task: str) -> list[str]:
         """The protocols of a task, in order, the headline first."""
         found = _distinct(key[1] for key in self._records if key[0] == task)
-        return sorted(found, key=lambda name: HEADLINES.index(name) if name in HEADLINES else len(HEADLINES))
+        order = HEADLINE_PROTOCOLS
+        return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
     def datasets(self, task: str, protocol: str) -> list[str]:
         """The data sets of a protocol, without groups of them."""
@@ -70,10 +68,8 @@ class Figures:
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
         """The single score of the highest AUROC on these very samples, or None without any value."""
-        scores = _distinct(key[3] for key in self._records if key[:3] == (task, protocol, dataset))
-        areas = {name: self.get(task, protocol, dataset, name) for name in scores if plain_name(name) in SCORES}
-        values = {name: area.value for name, area in areas.items() if area is not None}
-        return max(values, key=lambda name: values[name]) if values else None
+        singles = single_scores(record for key, record in self._records.items() if key[:3] == (task, protocol, dataset))
+        return singles[0].score if singles else None
 
     def _all_datasets(self, task: str, protocol: str) -> list[str]:
         return _distinct(key[2] for key in self._records if key[:2] == (task, protocol))
