@@ -1,9 +1,10 @@
-"""Peak memory of fit-meta and evaluate on a run with many rows.
+"""Peak memory of extract, fit-meta and evaluate with many rows.
 
     OMP_NUM_THREADS=1 python benchmarks/memory.py --rows 1000000 --features 100 --write docs/benchmarks.md
 
 Rows are made at random, part by part, and written straight in the format of run folders: half of them in
-`in_dist.fit` and `in_dist.test`, half in two OOD sets. Each command runs in a process of its own, whose largest
+`in_dist.fit` and `in_dist.test`, half in two OOD sets. `extract` computes as many rows of a small network, from images
+of 2 x 2 pixels. Each command runs in a process of its own, whose largest
 resident set is reported, with that of a start without work.
 """
 
@@ -24,6 +25,27 @@ from gradscore.store import RunFolder, RunWriter, ShardRows
 
 CLASSES = 10
 PART = 10_000
+INPUTS = {
+    "model": {"source": "torchvision:resnet18", "weights_sha256": "random", "code_sha256": None},
+    "preprocessing": {},
+    "data": {},
+    "features": {},
+}
+NET = f"""
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, {CLASSES}))
+"""
+JOB = f"""
+model: {{source: "python:net.py:net", checkpoint: null, num_classes: {CLASSES}}}
+preprocessing: {{channels: 1, mean: [0.5], std: [0.5]}}
+data:
+  in_dist: {{fit: {{source: "npz:fit.npz"}}, test: {{source: "npz:test.npz"}}}}
+  ood: [{{name: near, source: "npz:near.npz"}}, {{name: far, source: "npz:far.npz"}}]
+extract: {{batch_size: 1024, part_size: 10240, device: cpu}}
+run: extracted
+"""
 GROUPS = ("max", "l1", "l2", "std", "mean")
 
 
@@ -66,7 +88,7 @@ def part(split: str, number: int, rows: int, features: int) -> ShardRows:
 
 def make_run(folder: Path, *, rows: int, features: int) -> Path:
     settings = config(folder)
-    with RunWriter.opened(settings.run, config=settings, inputs={"model": {"source": "random"}}) as writer:
+    with RunWriter.opened(settings.run, config=settings, inputs=INPUTS) as writer:
         for info in RunFolder(settings.run).splits():
             parts = -(-rows // 4 // PART)
             notes = [
@@ -76,6 +98,18 @@ def make_run(folder: Path, *, rows: int, features: int) -> Path:
             writer.finish_split(info.name, notes, samples=0, seconds=0.0)
         writer.finish(feature_count=features, notices=[])
     return settings.run
+
+
+def write_job(folder: Path, *, rows: int) -> Path:
+    """A configuration with a quarter of the rows in each split, and what it needs."""
+    generator = np.random.default_rng(0)
+    for name in ("fit", "test", "near", "far"):
+        images = generator.integers(0, 256, (rows // 4, 2, 2, 1), dtype=np.uint8)
+        np.savez(folder / f"{name}.npz", images=images, labels=generator.integers(0, CLASSES, rows // 4))
+    (folder / "net.py").write_text(NET)
+    path = folder / "job.yaml"
+    path.write_text(JOB)
+    return path
 
 
 def measured(*command: str) -> tuple[float, float, int]:
@@ -99,11 +133,15 @@ def main() -> None:
         run = make_run(Path(folder), rows=options.rows, features=options.features)
         limit = int(options.limit * 2**30)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        for command in (("runs", "show"), ("fit-meta",), ("evaluate",)):
-            seconds, peak, code = measured(*command, str(run))
-            lines.append(
-                f"| `{' '.join(command)}` | {seconds:.0f} | {peak:.2f}{'' if code == 0 else f' (exit {code})'} |"
-            )
+        job = write_job(Path(folder), rows=options.rows)
+        for command, *arguments in (
+            ("runs show", run),
+            ("extract", job, "--trust-code"),
+            ("fit-meta", run),
+            ("evaluate", run),
+        ):
+            seconds, peak, code = measured(*command.split(), *map(str, arguments))
+            lines.append(f"| `{command}` | {seconds:.0f} | {peak:.2f}{'' if code == 0 else f' (exit {code})'} |")
             print(lines[-1], file=sys.stderr, flush=True)
     put_table("memory", "\n".join(lines), options.write)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gradscore.errors import MissingExtraError
 
-from .options import RunArgument
+from .options import ProtocolsOption, RunArgument, SetOption, with_protocols
 from .rendering import Terminal, cell, figures_table, interval, notes, say, warnings
 
 if TYPE_CHECKING:
@@ -51,10 +51,17 @@ TablesOption = Annotated[
 ]
 
 
-def evaluate(run: RunArgument, tables: TablesOption = False, permuted: PermutedOption = False) -> None:
+def evaluate(
+    run: RunArgument,
+    overrides: SetOption = None,
+    protocols: ProtocolsOption = None,
+    tables: TablesOption = False,
+    permuted: PermutedOption = False,
+) -> None:
     """Report how well the meta models of a run and single scores do: a verdict here, and a page evaluation/report.html.
 
-    Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/.
+    Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/. Settings of the
+    section evaluate may be changed for this report; the run keeps its own.
 
     Example: gradscore evaluate runs/digits/run
     """
@@ -63,7 +70,7 @@ def evaluate(run: RunArgument, tables: TablesOption = False, permuted: PermutedO
     from gradscore.reporting import write_report
     from gradscore.store import RunFolder
 
-    folder = RunFolder(run)
+    folder = RunFolder(run).with_settings(with_protocols(overrides, protocols), sections=("evaluate",))
     evaluation = evaluate_run(folder)
     passed = True
     if permuted:

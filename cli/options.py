@@ -36,6 +36,23 @@ SetOption = Annotated[
 ]
 
 
+ProtocolsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--protocols",
+        metavar="NAME,NAME...",
+        help="Which protocols of OOD detection: known, leave_one_out, auxiliary, in_dist_only.",
+        show_default=False,
+    ),
+]
+
+
+def with_protocols(overrides: list[str] | None, protocols: str | None) -> list[str]:
+    """The overrides of `--set`, and that of `--protocols`."""
+    names = [] if protocols is None else [name.strip() for name in protocols.split(",")]
+    return [*(overrides or ()), *([f"evaluate.protocols=[{', '.join(names)}]"] if protocols is not None else [])]
+
+
 class DeviceChoice(StrEnum):
     """Where to compute."""
 

@@ -181,9 +181,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     return _validated(settings, where=str(path), base=path.absolute().parent)
 
 
-def parse_config(text: str, *, where: str) -> Config:
+def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:
     """Reads back what `dump_config` wrote: paths and `$` are taken as they stand; `where` names the text in errors."""
-    return _validated(parse_settings(text, where=where), where=where, base=None)
+    return _validated(parse_settings(text, where=where, overrides=overrides), where=where, base=None)
 
 
 def dump_config(config: Config) -> str:

@@ -43,19 +43,19 @@ def read_settings(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such configuration file; give the path of a YAML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a configuration file: {error}") from None
-    settings = parse_settings(text, where=str(path))
-    for override in overrides:
-        _override(settings, override)
+    settings = parse_settings(text, where=str(path), overrides=overrides)
     result: dict[str, Any] = _with_environment(settings, where=str(path))
     return result
 
 
-def parse_settings(text: str, *, where: str) -> dict[str, Any]:
-    """The mapping a YAML text holds; `where` names it in errors."""
+def parse_settings(text: str, *, where: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The mapping a YAML text holds, with `key.path=value` overrides put in; `where` names it in errors."""
     settings = _parse_yaml(text, where=where)
     if not isinstance(settings, dict):
         found = "nothing" if settings is None else f"a {type(settings).__name__}"
         raise ConfigError(f"{where}: wanted a YAML mapping of settings (model:, data:, ...), got {found}")
+    for override in overrides:
+        _override(settings, override)
     return settings
 
 

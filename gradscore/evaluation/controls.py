@@ -14,7 +14,7 @@ from ..store import RunFolder
 from ..system import BoolArray, FloatArray
 from .delong import Interval, auroc_interval
 from .model_fits import rows_of
-from .preparation import Prepared, Read, frame_reader, prepare
+from .preparation import Prepared, Tables, prepare
 from .protocols import RowMasks
 from .run import near_duplicates_to_leave_out, specs_of
 from .scoring import fits_two_classes
@@ -66,24 +66,24 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
         EvaluationError: a value that is not finite, or too few samples everywhere.
         StoreError: the run is not finished or damaged.
     """
-    read = frame_reader(run)
+    tables = Tables(run)
     seed = run.config.evaluate.seed
     penalty = Penalty(strength=max(run.config.meta.strengths), boost=max(run.config.meta.boosts))
     near = near_duplicates_to_leave_out(run)
     left_out = set().union(*near.excluded().values())
-    prepared = Prepared(prepare(run, read, left_out=left_out).inputs, read)
+    prepared = Prepared(prepare(run, tables, left_out=left_out).inputs, tables)
     controls = []
     for spec in filter(fits_two_classes, specs_of(run, near=near).specs):
         if progress is not None:
             progress(spec.label)
-        fitted = _contents(spec.fit, read)
+        fitted = _contents(spec.fit, tables)
         numbers = content_numbers(fitted, seed=seed)
         rows = rows_of(spec, spec.fit, prepared)
         highest = np.sort(numbers)[int(rows.target.sum()) - 1]
         target: BoolArray = numbers <= highest
         model = fit_logistic(prepared.inputs, replace(rows, target=target), penalty)
         for dataset, masks in spec.reported.items():
-            contents, first = np.unique(_contents(masks, read), return_index=True)
+            contents, first = np.unique(_contents(masks, tables), return_index=True)
             scores = model.of_scaled(rows_of(spec, masks, prepared).scaled)[first]
             area = auroc_interval(scores, content_numbers(contents.tolist(), seed=seed) <= highest, level=LEVEL)
             if area is not None:
@@ -118,6 +118,6 @@ def in_words(controls: Sequence[Control]) -> list[str]:
     ]
 
 
-def _contents(rows: RowMasks, read: Read) -> Sequence[str]:
+def _contents(rows: RowMasks, tables: Tables) -> Sequence[str]:
     """Content hashes of the chosen rows, in the order of `selected_rows`."""
-    return [str(value) for split, mask in rows.items() for value in read(split).loc[mask, "content_hash"]]
+    return [str(value) for split, mask in rows.items() for value in tables.read(split).loc[mask, "content_hash"]]

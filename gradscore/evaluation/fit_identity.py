@@ -16,13 +16,16 @@ import numpy as np
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import Inputs, MetaModel, balanced_weights
-from ..store import RunFolder, differences
+from ..store import RunFolder, differences, package_versions
 from ..system import Influence, settings_of, sha256
 from .protocols import MetaModelSpec, MetaModelSpecs
 from .scoring import fits_two_classes
 
 NOTE = "fitted_on"
 """The note of a meta model that holds the identity of its fit."""
+
+FITTED_WITH = "fitted_with"
+"""The note that holds the versions of packages a meta model was fitted with."""
 
 _SHOWN = 3
 
@@ -65,7 +68,15 @@ class FitIdentities:
 
     def noted(self, model: MetaModel, spec: MetaModelSpec) -> MetaModel:
         """The model of a spec with the identity of its fit in its notes."""
-        return replace(model, notes={**model.notes, NOTE: self.of(spec)})
+        return replace(model, notes={**model.notes, NOTE: self.of(spec), FITTED_WITH: package_versions()})
+
+    def is_current(self, label: str, model: MetaModel) -> bool:
+        """Whether the same versions of packages would fit the model to the same samples with the same settings."""
+        try:
+            self.check(label, model)
+        except EvaluationError:
+            return False
+        return model.notes.get(FITTED_WITH) == package_versions()
 
     def asks_for(self, label: str) -> bool:
         """Whether the configuration asks for a model of this name, `<task>/<protocol>/<name>`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def rows_of(spec: MetaModelSpec, masks: RowMasks, prepared: Prepared) -> Rows:
     """The chosen samples of a spec."""
     splits = [split for split, mask in masks.items() if mask.any()]
     width = len(prepared.inputs.names)
-    parts = [prepared.scaled(split)[masks[split]] for split in splits]
+    parts = [prepared.scaled(split, masks[split]) for split in splits]
     return Rows(
         scaled=np.concatenate(parts) if parts else np.empty((0, width)),
         target=np.concatenate([np.zeros(0, dtype=bool), *(spec.positive[split][masks[split]] for split in splits)]),
@@ -66,13 +67,17 @@ class ModelFits:
     """
 
     def __init__(self, common: MetaModelSpec | None, prepared: Prepared, config: MetaConfig) -> None:
-        self._prepared, self._config = prepared, config
-        rows = None if common is None else rows_of(common, common.fit, prepared)
-        enough = rows is not None and len(np.unique(rows.sets[rows.target])) >= LEAST_SETS
-        self._common = rows if enough else None
+        self._prepared, self._config, self._spec_in_common = prepared, config, common
         self._axes: FloatArray | None = None
         self._choices: dict[str, Choice] = {}
         self._areas: list[tuple[float, float] | None] = []
+
+    @cached_property
+    def _common(self) -> Rows | None:
+        """The samples in common, if there are enough auxiliary sets among them to choose by."""
+        spec = self._spec_in_common
+        rows = None if spec is None else rows_of(spec, spec.fit, self._prepared)
+        return rows if rows is not None and len(np.unique(rows.sets[rows.target])) >= LEAST_SETS else None
 
     @property
     def inputs(self) -> Inputs:

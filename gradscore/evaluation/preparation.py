@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..errors import EvaluationError
 from ..meta import Inputs, samples_of
 from ..scores import FittedScores, Ordinary
 from ..store import RunFolder, read_head
-from ..system import FloatArray
+from ..system import BoolArray, FloatArray
 
 MOST_LOST = 0.02
 """Accuracy that a view may cost the classifier: one that costs more shows it other classes, as mirrored digits do."""
@@ -22,20 +22,29 @@ MOST_LOST = 0.02
 LEAST_REFERENCE = 2
 """Samples of the bank that have to be left: a neighbour, and one to compare it with."""
 
-Read = Callable[[str], pd.DataFrame]
 
+class Tables:
+    """The feature tables of a run, or some of their rows; the last one is kept, so that no two large ones are there.
 
-def frame_reader(run: RunFolder) -> Read:
-    """Reads the feature tables of splits and keeps the last one: no two large ones at once."""
-    kept: dict[str, pd.DataFrame] = {}
+    Args:
+        run: a finished run folder.
+        rows: (N,) masks of the rows of splits of which not all are read.
+    """
 
-    def read(split: str) -> pd.DataFrame:
-        if split not in kept:
-            kept.clear()
-            kept[split] = run.read(split)
-        return kept[split]
+    def __init__(self, run: RunFolder, rows: Mapping[str, BoolArray] | None = None) -> None:
+        self._run, self._rows = run, rows or {}
+        self._kept: dict[str, pd.DataFrame] = {}
 
-    return read
+    def read(self, split: str) -> pd.DataFrame:
+        """The feature table of a split."""
+        if split not in self._kept:
+            self._kept.clear()
+            self._kept[split] = self._run.read(split, rows=self._rows.get(split))
+        return self._kept[split]
+
+    def places(self, split: str, mask: BoolArray) -> BoolArray:
+        """Where the rows of a mask of the whole split are in what `read` gives; they must be among its rows."""
+        return mask[self._rows[split]] if split in self._rows else mask
 
 
 class Prepared:
@@ -43,18 +52,18 @@ class Prepared:
 
     Args:
         inputs: what makes them.
-        read: reads the feature table of a split.
+        tables: the feature tables.
     """
 
-    def __init__(self, inputs: Inputs, read: Read) -> None:
-        self.inputs, self._read = inputs, read
+    def __init__(self, inputs: Inputs, tables: Tables) -> None:
+        self.inputs, self._tables = inputs, tables
         self._scaled: dict[str, FloatArray] = {}
 
-    def scaled(self, split: str) -> FloatArray:
-        """The scaled inputs (N, D) of a split."""
+    def scaled(self, split: str, mask: BoolArray) -> FloatArray:
+        """The scaled inputs (n, D) of the n rows of a split that a mask (N,) chooses."""
         if split not in self._scaled:
-            self._scaled[split] = self.inputs.scaled(self._read(split))
-        return self._scaled[split]
+            self._scaled[split] = self.inputs.scaled(self._tables.read(split))
+        return self._scaled[split][self._tables.places(split, mask)]
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Preparation:
     notices: list[str]
 
 
-def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Preparation:
+def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -> Preparation:
     """Fits the scores of a run, and the scale of its inputs, on in-distribution samples that nothing else is done with.
 
     The scale is that of `in_dist.fit`. Scores are fitted on the bank, if there is one, else on `in_dist.fit` as well;
@@ -75,7 +84,7 @@ def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Pr
 
     Args:
         run: a finished run folder.
-        read: reads the feature table of a split.
+        tables: its feature tables.
         left_out: content hashes of other samples that fit nothing.
 
     Raises:
@@ -87,10 +96,10 @@ def prepare(run: RunFolder, read: Read, *, left_out: Collection[str] = ()) -> Pr
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
     contents = {name: set(run.read(name, ["content_hash"])["content_hash"]) for name in used}
     elsewhere = set(left_out).union(*contents.values())
-    fit = _without(read(FIT), elsewhere)
+    fit = _without(tables.read(FIT), elsewhere)
     notices: list[str] = []
     views = _views(fit, notices)
-    reference = _bank(run, read(BANK), contents, elsewhere) if BANK in splits else fit
+    reference = _bank(run, tables.read(BANK), contents, elsewhere) if BANK in splits else fit
     samples = samples_of(reference)
     ordinary = Ordinary(
         samples=samples,

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ..config import Protocol
 from ..data import CALIBRATION, FIT, TEST, SplitInfo
 from .duplicates import Overlap, find_overlaps
+from .thinning import rows_that_fit
 
 Task = Literal["misclassification", "ood", "shifted"]
 RowMasks = Mapping[str, NDArray[np.bool_]]
@@ -135,6 +136,7 @@ class _SpecMaker:
         self._auxiliary = [split for split in splits.values() if split.info.auxiliary]
         self._shifted = {name: split.info for name, split in splits.items() if split.info.kind == "shifted"}
         self._in_dist = _content(split for split in splits.values() if split.info.kind not in ("ood", "shifted"))
+        self._may_fit = rows_that_fit({name: len(split.content_hash) for name, split in splits.items()})
         self._never = _content(split for split in splits.values() if split.info.kind in (CALIBRATION, "shifted"))
 
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
@@ -226,16 +228,17 @@ class _SpecMaker:
         contents.update(*(self._near[value] for value in contents & self._near.keys()))
         kinds = {split: rows.info.kind for split, rows in self._splits.items()}
         excluded = {split: contents | (self._in_dist if kinds[split] == "ood" else set()) for split in fit}
+        chosen = {split: mask & self._may_fit.get(split, True) for split, mask in fit.items()}
         copies = {
             split: mask & np.fromiter((value in excluded[split] for value in self._hashes[split]), dtype=bool)
-            for split, mask in fit.items()
+            for split, mask in chosen.items()
         }
         ood = {split: np.full(len(rows.content_hash), kinds[split] == "ood") for split, rows in self._splits.items()}
         return MetaModelSpec(
             task=task,
             protocol=protocol,
             name=name,
-            fit={split: mask & ~copies[split] for split, mask in fit.items()},
+            fit={split: mask & ~copies[split] for split, mask in chosen.items()},
             positive=ood if positive is None else positive,
             reported=reported,
             duplicates=sum(int(mask.sum()) for mask in copies.values()),

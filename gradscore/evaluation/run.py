@@ -12,18 +12,19 @@ import pandas as pd
 
 from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
-from ..meta import MetaModel
-from ..store import RunFolder, changing, label_warnings
+from ..meta import DESCRIPTION, Inputs, MetaModel
+from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
 from ..system import write_text
-from . import duplicates, near_duplicates
+from . import duplicates, near_duplicates, thinning
 from .fit_identity import FitIdentities
 from .model_fits import ModelFits
 from .near_duplicates import NearDuplicates
-from .preparation import Prepared, frame_reader, prepare
+from .preparation import Prepared, Tables, prepare
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
 from .scoring import ScoreTables
+from .thinning import rows_that_fit
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class FitReport:
         skipped: a sentence for each model that could not be.
         notices: what a reader should know.
         path: where the models lie.
+        kept: the names of those among the models that were there already, fitted to the same samples with the same
+            settings by the same versions of packages.
         warnings: what a reader should know first, since all figures may mean nothing.
     """
 
@@ -50,6 +53,7 @@ class FitReport:
     skipped: list[str]
     notices: list[str]
     path: Path
+    kept: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -76,16 +80,17 @@ class EvaluationReport:
     warnings: list[str] = field(default_factory=list)
 
 
-def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
-    """Fits every meta model of a run and writes them to `meta/<task>/<protocol>/<name>/`.
+def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], None] | None = None) -> FitReport:
+    """Fits the meta models of a run and writes them to `meta/<task>/<protocol>/<name>/`.
 
     What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have those beside them that see less: a
     logistic regression on the scores of the logits alone, in `logit_lr/`, and on all scores, in `score_lr/`.
     Each says in its notes what it was fitted on (see `fit_identity`); models that the configuration no longer asks for
-    are removed.
+    are removed, and those that would be fitted to the same samples with the same settings are kept.
 
     Args:
-        run: a finished run folder.
+        run: a finished run folder; settings that it was given are stored in it (see `RunFolder.with_settings`).
+        again: fit all models anew.
         progress: told the name of each model before it is fitted.
 
     Returns:
@@ -96,37 +101,42 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
     models: list[Fitted] = []
-    with changing(run.path, [run.meta_path.name]):
+    kept: list[str] = []
+    intact = _intact_models(run)
+    has_other_settings = run.has_other_settings
+    with changing(run.path, [run.meta_path.name, *([CONFIG] if has_other_settings else [])]):
+        if has_other_settings:
+            run.store_settings()
         near = near_duplicates_to_leave_out(run)
         found = specs_of(run, near=near)
-        read = frame_reader(run)
+        tables = Tables(run, rows_that_fit(run.sizes))
         identities = FitIdentities(run, found)
         skipped = list(found.skipped)
         _remove_unwanted(run.meta_path, identities)
         if progress is not None:
             progress("inputs")
-        preparation = prepare(run, read, left_out=set().union(*near.excluded().values()))
+        preparation = prepare(run, tables, left_out=set().union(*near.excluded().values()))
         preparation.inputs.save(run.inputs_path)
-        fits = ModelFits(found.common, Prepared(preparation.inputs, read), run.config.meta)
+        fits = ModelFits(found.common, Prepared(preparation.inputs, tables), run.config.meta)
         for spec in found.specs:
-            if progress is not None:
-                progress(spec.label)
             folder = run.meta_path / spec.label
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                fit = fits.fit(spec)
-            except EvaluationError as error:
-                skipped.append(f"{spec.label}: {error}")
-                continue
-            model = identities.noted(fit.model, spec)
-            model.save(folder)
-            for name, rival in fit.rivals.items():
-                rival.save(folder / name)
+            model = _known(folder, preparation.inputs) if folder in intact and not again else None
+            if model is not None and identities.is_current(spec.label, model):
+                kept.append(spec.label)
+            else:
+                if progress is not None:
+                    progress(spec.label)
+                try:
+                    model = _fitted_anew(folder, spec, fits, identities)
+                except EvaluationError as error:
+                    skipped.append(f"{spec.label}: {error}")
+                    continue
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
     notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
-    return FitReport(models, skipped, notices, run.meta_path, label_warnings(run))
+    notices += thinning.in_words(run.sizes)
+    return FitReport(models, skipped, notices, run.meta_path, kept, label_warnings(run))
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -152,7 +162,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
 def _evaluated(run: RunFolder) -> EvaluationReport:
     near = near_duplicates.search(run)
     found = specs_of(run, near=near)
-    scorer = ScoreTables(run, frame_reader(run), found.specs)
+    scorer = ScoreTables(run, found.specs)
     identities = FitIdentities(run, found)
     fitted = [spec for spec in found.specs if scorer.has_model(spec)]
     for spec in fitted:
@@ -179,6 +189,31 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     labels = [spec.label for spec in fitted]
     return EvaluationReport(records, notices, path, labels, table, near, label_warnings(run))
+
+
+def _intact_models(run: RunFolder) -> set[Path]:
+    """The folders of meta models in which every file is as it was recorded."""
+    there = {path.parent for path in run.meta_path.glob(f"*/*/*/{DESCRIPTION}")}
+    return {folder for folder in there if is_intact(run.path, folder)}
+
+
+def _known(folder: Path, inputs: Inputs) -> MetaModel | None:
+    """The model in a folder, if it looks at these inputs."""
+    try:
+        return MetaModel.load(folder, inputs)
+    except StoreError:
+        return None
+
+
+def _fitted_anew(folder: Path, spec: MetaModelSpec, fits: ModelFits, identities: FitIdentities) -> MetaModel:
+    """Fits a model and those it has to beat, and writes them to a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    fit = fits.fit(spec)
+    model = identities.noted(fit.model, spec)
+    for name, rival in fit.rivals.items():
+        rival.save(folder / name)
+    model.save(folder)  # last, so that a model that is there has its rivals
+    return model
 
 
 def ood_groups(run: RunFolder) -> dict[str, list[str]]:

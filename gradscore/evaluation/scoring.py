@@ -13,7 +13,6 @@ from ..data import FIT
 from ..meta import Inputs, MetaModel, probabilities
 from ..store import RunFolder
 from ..system import FloatArray
-from .preparation import Read
 from .protocols import MetaModelSpec, Task
 from .score_table import LEADING
 
@@ -38,16 +37,14 @@ class ScoreTables:
 
     Args:
         run: a run folder with meta models.
-        read: reads the feature table of a split.
         specs: whose models score, where they are there.
 
     Raises:
         StoreError: what makes the inputs of the models, or a model, is missing or damaged.
     """
 
-    def __init__(self, run: RunFolder, read: Read, specs: Sequence[MetaModelSpec]) -> None:
+    def __init__(self, run: RunFolder, specs: Sequence[MetaModelSpec]) -> None:
         self._run = run
-        self._read = read
         self.inputs = Inputs.load(run.inputs_path)
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
@@ -109,10 +106,8 @@ class ScoreTables:
     def _scores_of(self, split: str) -> Mapping[Path | str, FloatArray]:
         """The scores of a split, by the folder of a model or by name."""
         if split not in self._scores:
-            frame = self._read(split)
             parts: dict[Path | str, list[FloatArray]] = {}
-            for start in range(0, max(len(frame), 1), ROWS_AT_A_TIME):
-                rows = frame.iloc[start : start + ROWS_AT_A_TIME]
+            for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
                 table = self.inputs.score_table(rows)
                 scaled = self.inputs.scaled(rows, table)
                 for folder, model in self._models.items():

@@ -225,7 +225,8 @@ class _Frame:
                 f"fit: wanted samples of two classes, got {int(rows.target.sum())} positive of {len(rows.target)}"
             )
         x = joined(*self.along(rows.scaled), penalty)
-        return _Regression(self, penalty, regress(x, rows.target, rows.weights, penalty.strength))
+        solver = regress(x, rows.target, rows.weights, penalty.strength)
+        return _Regression(self, penalty, solver, odds=solver.decision_function(x))
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,7 @@ class _Regression:
     frame: _Frame
     penalty: Penalty
     solver: LogisticRegression
+    odds: FloatArray
 
     def model(self, inputs: Inputs, rows: Rows) -> MetaModel:
         """The same function of the scaled inputs: every step is linear, so one vector of coefficients says it."""
@@ -243,13 +245,12 @@ class _Regression:
             coefficients[self.frame.gradients] = found[:count] @ self.frame.axes
         coefficients[self.frame.scores] = found[count:] * self.penalty.boost
         intercept = np.asarray(self.solver.intercept_, dtype=np.float64)
-        odds = (rows.scaled * coefficients).sum(axis=1) + intercept[0]
         return MetaModel(
             kind="logistic",
             inputs=inputs,
             arrays={"coefficients": coefficients, "intercept": intercept},
             notes={
-                "shift": prevalence_shift(odds, share=float(rows.target.mean())),
+                "shift": prevalence_shift(self.odds, share=float(rows.target.mean())),
                 "strength": self.penalty.strength,
                 "boost": self.penalty.boost,
                 "gradients": self.penalty.gradients,

@@ -8,10 +8,10 @@ within `changing`.
 
 from __future__ import annotations
 
-from .checksums import CHECKSUMS, Verification, changing, verify_run
+from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
-from .manifest import describe_inputs, differences, package_versions
+from .manifest import CONFIG, describe_inputs, differences, package_versions
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .run_folder import RunFolder
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
@@ -19,6 +19,7 @@ from .shards import ShardRows, Skipped
 
 __all__ = [
     "CHECKSUMS",
+    "CONFIG",
     "MEAN_GRADIENTS",
     "RunContents",
     "RunFolder",
@@ -34,6 +35,7 @@ __all__ = [
     "differences",
     "find_runs",
     "is_complete",
+    "is_intact",
     "label_warnings",
     "package_versions",
     "read_head",

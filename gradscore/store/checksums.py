@@ -103,6 +103,18 @@ def read_checksums(run: Path) -> dict[str, str]:
     return found
 
 
+def is_intact(run: Path, folder: Path) -> bool:
+    """Whether every file of a folder of a run has the content that was recorded, and none is missing.
+
+    Raises:
+        StoreError: `SHA256SUMS` is damaged.
+    """
+    known = read_checksums(run)
+    part = folder.relative_to(run).as_posix()
+    names = {name for name in [*known, *_files(run)] if _is_in(name, [part])}
+    return bool(names) and all(name in known and _is_as(run, name, known) for name in names)
+
+
 def verify_run(run: Path) -> Verification:
     """Computes every checksum of a run folder anew; shards without one are read, which checks their own.
 

@@ -6,7 +6,7 @@ Nothing in it depends on where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from ..config import Config, parse_config
+from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..models import NamedCode
-from ..system import closest, file_sha256, sha256
+from ..system import BoolArray, closest, file_sha256, sha256, write_text
 from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
 
@@ -30,14 +30,17 @@ class RunFolder:
         StoreError: there is no run folder at `path`, or its manifest is damaged.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        """Opens the run folder at `path`."""
+    def __init__(self, path: str | Path, *, config: Config | None = None) -> None:
+        """Opens the run folder at `path`, with other settings than are stored in it if they are given."""
         self.path = Path(path)
+        self._given = config
         self.manifest: dict[str, Any] = read_manifest(self.path)
 
     @cached_property
     def config(self) -> Config:
         """The resolved configuration of the run."""
+        if self._given is not None:
+            return self._given
         file = self.path / CONFIG
         try:
             return parse_config(file.read_text(encoding="utf-8"), where=str(file))
@@ -45,6 +48,34 @@ class RunFolder:
             raise StoreError(f"{file}: cannot be read: {error.strerror}; run extract again to write it") from None
         except UnicodeDecodeError as error:
             raise StoreError(f"{file}: damaged, this is no text: {error}; run extract again to write it") from None
+
+    def with_settings(self, overrides: Sequence[str], *, sections: Collection[str]) -> RunFolder:
+        """The run with other settings than are stored in it.
+
+        Args:
+            overrides: `key.path=value`, applied in order.
+            sections: of the configuration that may change.
+
+        Raises:
+            ConfigError: a setting of another section, an unknown one or an unusable value.
+        """
+        for override in overrides:
+            if override.partition(".")[0].strip() not in sections:
+                raise ConfigError(
+                    f"override '{override}': wanted a setting of {' or '.join(sections)}; others are part of what was "
+                    "extracted: change the configuration and extract again"
+                )
+        text = dump_config(self.config)
+        return RunFolder(self.path, config=parse_config(text, where=str(self.path / CONFIG), overrides=overrides))
+
+    @property
+    def has_other_settings(self) -> bool:
+        """Whether its settings differ from those that are stored in it."""
+        return self._given is not None and self._given != RunFolder(self.path).config
+
+    def store_settings(self) -> None:
+        """Writes the settings to the run folder; the caller holds it (see `changing`)."""
+        write_text(self.path / CONFIG, dump_config(self.config))
 
     @property
     def meta_path(self) -> Path:
@@ -79,12 +110,20 @@ class RunFolder:
         fields = SplitInfo.__dataclass_fields__
         return [SplitInfo(**{key: entry[key] for key in fields}) for entry in self.manifest["splits"].values()]
 
-    def read(self, split_name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of samples of each finished split."""
+        return {name: entry["rows"] for name, entry in self.manifest["splits"].items() if entry["finished"]}
+
+    def read(
+        self, split_name: str, columns: Sequence[str] | None = None, *, rows: BoolArray | None = None
+    ) -> pd.DataFrame:
         """Reads the feature table of a split, one row per sample in the order of the data.
 
         Args:
             split_name: for example `in_dist.fit` or `ood.noise`.
             columns: only these columns, in this order.
+            rows: (N,) only these rows; the others are let go of shard by shard.
 
         Returns:
             `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, those of views, then the features; the
@@ -94,24 +133,40 @@ class RunFolder:
         Raises:
             StoreError: no such split or column, the run is not finished, or a shard is missing or damaged.
         """
+        parts, start = [], 0
+        for path, table in self._shards(split_name, columns):
+            kept = table if rows is None else table.filter(pa.array(rows[start : start + table.num_rows]))
+            parts.append((path, kept))
+            start += table.num_rows
+        return _frame(_joined(parts), where=split_folder(self.path, split_name))
+
+    def blocks(self, split_name: str, *, rows: int) -> Iterator[pd.DataFrame]:
+        """Reads the feature table of a split, so many rows at a time (the last time fewer); see `read`."""
+        waiting: list[tuple[Path, pa.Table]] = []
+        where = split_folder(self.path, split_name)
+        for path, table in self._shards(split_name, None):
+            waiting.append((path, table))
+            while sum(each.num_rows for _, each in waiting) >= rows:
+                joined = _joined(waiting)
+                yield _frame(joined.slice(0, rows), where=where)
+                waiting = [(path, joined.slice(rows))]
+        if any(each.num_rows for _, each in waiting):
+            yield _frame(_joined(waiting), where=where)
+
+    def _shards(self, split_name: str, columns: Sequence[str] | None) -> Iterator[tuple[Path, pa.Table]]:
+        """The shards of a split, one after the other; the last one there is only if all have the rows they should."""
         entry = self._finished(split_name)
         folder = split_folder(self.path, split_name)
         paths = [shard_path(folder, number) for number in range(entry["parts"])]
         if columns is not None:
             _check_columns(columns, shard_columns(paths[0]), split_name=split_name)
-        table = _joined([(path, read_shard(path, columns)) for path in paths])
-        if table.num_rows != entry["rows"]:
-            raise StoreError(
-                f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {table.num_rows}; extract again"
-            )
-        try:
-            frame: pd.DataFrame = table.to_pandas(
-                types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
-                self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
-            )
-        except (pa.ArrowException, ValueError) as error:
-            raise StoreError(f"{folder}: its shards hold what no feature table does ({error}); extract again") from None
-        return frame
+        found = 0
+        for path in paths:
+            table = read_shard(path, columns)
+            found += table.num_rows
+            if path == paths[-1] and found != entry["rows"]:
+                raise StoreError(f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {found}; extract again")
+            yield path, table
 
     def columns(self, split_name: str) -> list[str]:
         """The names of the columns of a split's feature table.
@@ -170,6 +225,17 @@ def _check_columns(columns: Sequence[str], available: Sequence[str], *, split_na
     unknown = [name for name in columns if name not in set(available)]
     if unknown:
         raise StoreError(f"split '{split_name}' has no column '{unknown[0]}'; {closest(unknown[0], available)}")
+
+
+def _frame(table: pa.Table, *, where: Path) -> pd.DataFrame:
+    try:
+        frame: pd.DataFrame = table.to_pandas(
+            types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+            self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
+        )
+    except (pa.ArrowException, ValueError) as error:
+        raise StoreError(f"{where}: its shards hold what no feature table does ({error}); extract again") from None
+    return frame
 
 
 def _joined(shards: Sequence[tuple[Path, pa.Table]]) -> pa.Table:

@@ -82,6 +82,20 @@ def test_a_table_reads_back_bit_for_bit(run: Path) -> None:
     assert frame[NAMES].to_numpy().tobytes() == VALUES.tobytes()
 
 
+@pytest.mark.parametrize("mask", [[True, True, True], [False, True, True], [True, False, False], [False] * 3])
+def test_some_rows(run: Path, mask: list[bool]) -> None:
+    frame = RunFolder(run).read("in_dist.fit", rows=np.array(mask))
+    wanted = RunFolder(run).read("in_dist.fit")[mask].reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame, wanted)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (100, [3])])
+def test_blocks_are_the_table_cut_in_pieces(run: Path, rows: int, sizes: list[int]) -> None:
+    found = list(RunFolder(run).blocks("in_dist.fit", rows=rows))
+    assert [len(frame) for frame in found] == sizes
+    pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), RunFolder(run).read("in_dist.fit"))
+
+
 def test_column_kinds(run: Path) -> None:
     frame = RunFolder(run).read("in_dist.test")
     assert feature_columns(frame) == ["uniform/fc.weight/max"]

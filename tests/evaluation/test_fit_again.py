@@ -1,0 +1,143 @@
+"""Only what changed is fitted again, and settings of a run may change with it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gradscore.errors import ConfigError, EvaluationError
+from gradscore.evaluation import evaluate_run, fit_identity, fit_run
+from gradscore.store import RunFolder, verify_run
+from gradscore_cli.main import app
+
+SECTIONS = ("meta", "evaluate")
+
+
+@pytest.fixture
+def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
+    shutil.copytree(report_run.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def invoke(command: str, run: RunFolder, *options: str) -> Result:
+    return CliRunner().invoke(app, [command, str(run.path), *options])
+
+
+def words(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+def contents(run: RunFolder) -> dict[str, bytes]:
+    files = (path for path in run.meta_path.rglob("*") if path.is_file())
+    return {path.relative_to(run.path).as_posix(): path.read_bytes() for path in files}
+
+
+def test_the_same_settings_keep_every_model(copy: RunFolder) -> None:
+    first = fit_run(copy, again=True)
+    before = contents(copy)
+    second = fit_run(copy)
+    assert first.kept == []
+    assert second.kept == [fitted.spec.label for fitted in first.models]
+    assert contents(copy) == before
+    assert not verify_run(copy.path).damaged
+
+
+CHANGES = {
+    "penalties of regressions": ("meta.strengths=[0.1]", ["ood/in_dist_only/all"]),
+    "seed of the halves": (
+        "evaluate.seed=5",
+        ["misclassification/in_dist_only/all", "ood/leave_one_out/rotated", "ood/leave_one_out/files",
+         "ood/in_dist_only/all"],
+    ),
+    "how OOD scores are made": ("meta.ood=sum", ["misclassification/in_dist_only/all", "ood/in_dist_only/all"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("override", "kept"), CHANGES.values(), ids=CHANGES)
+def test_what_changed_is_fitted_again(copy: RunFolder, override: str, kept: list[str]) -> None:
+    fit_run(copy)
+    changed = copy.with_settings([override], sections=SECTIONS)
+    assert fit_run(changed).kept == kept
+    kept_models = contents(copy)
+    assert fit_run(RunFolder(copy.path), again=True).kept == []
+    assert contents(copy) == kept_models
+    evaluate_run(RunFolder(copy.path))
+
+
+def test_fewer_protocols_leave_fewer_models(copy: RunFolder) -> None:
+    fit_run(copy.with_settings(["evaluate.protocols=[in_dist_only]"], sections=SECTIONS))
+    assert RunFolder(copy.path).config.evaluate.protocols == ["in_dist_only"]
+    assert {path.parent.name for path in copy.meta_path.glob("ood/*/*")} == {"in_dist_only"}
+    assert not verify_run(copy.path).damaged
+
+
+DAMAGES = {
+    "a flipped bit": lambda folder: flip(folder / "arrays.safetensors"),
+    "a model without its rival": lambda folder: shutil.rmtree(folder / "logit_lr"),
+    "another file": lambda folder: (folder / "notes.txt").write_text("mine"),
+}  # fmt: skip
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_is_damaged_is_fitted_again(copy: RunFolder, damage) -> None:
+    fit_run(copy)
+    before = contents(copy)
+    damage(copy.meta_path / "ood/known/all")
+    report = fit_run(copy)
+    assert "ood/known/all" not in report.kept
+    assert len(report.kept) == len(report.models) - 1
+    assert contents(copy) == before
+
+
+def test_another_version_of_a_package_fits_again(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit_run(copy)
+    monkeypatch.setattr(fit_identity, "package_versions", lambda: {"gradscore": "99"})
+    assert fit_run(copy).kept == []
+
+
+def test_settings_of_what_was_extracted_are_refused(copy: RunFolder) -> None:
+    with pytest.raises(ConfigError, match=r"'features.losses=\[uniform\]': wanted a setting of meta or evaluate"):
+        copy.with_settings(["features.losses=[uniform]"], sections=SECTIONS)
+
+
+def test_unknown_settings_are_refused_and_nothing_is_stored(copy: RunFolder) -> None:
+    before = (copy.path / "config.yaml").read_bytes()
+    result = invoke("fit-meta", copy, "--set", "meta.strenghts=[1]")
+    assert result.exit_code == 2
+    assert "strengths" in words(result)
+    assert (copy.path / "config.yaml").read_bytes() == before
+
+
+def test_fit_meta_stores_settings_and_says_what_it_kept(copy: RunFolder) -> None:
+    fit_run(copy)
+    result = invoke("fit-meta", copy, "--protocols", "known, in_dist_only")
+    assert result.exit_code == 0
+    assert "kept as they were: misclassification/in_dist_only/all, ood/known/all" in words(result)
+    assert RunFolder(copy.path).config.evaluate.protocols == ["known", "in_dist_only"]
+
+
+def test_evaluate_reports_other_protocols_and_stores_nothing(copy: RunFolder) -> None:
+    before = (copy.path / "config.yaml").read_bytes()
+    assert invoke("evaluate", copy, "--protocols", "in_dist_only").exit_code == 0
+    report = (copy.evaluation_path / "metrics.csv").read_text()
+    assert "leave_one_out" not in report
+    assert (copy.path / "config.yaml").read_bytes() == before
+
+
+def test_evaluate_refuses_settings_of_fits(copy: RunFolder) -> None:
+    result = invoke("evaluate", copy, "--set", "meta.seed=1")
+    assert result.exit_code == 2
+    assert "wanted a setting of evaluate" in words(result)
+
+
+def test_evaluate_with_another_seed_is_refused(copy: RunFolder) -> None:
+    with pytest.raises(EvaluationError, match="fitted with other samples"):
+        evaluate_run(copy.with_settings(["evaluate.seed=9"], sections=("evaluate",)))
