@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,14 +15,20 @@ from ...config import Config
 from ...data import Pixels, Selected, base_split, content_hash, open_images, planned_splits
 from ...errors import GradscoreError
 from ...evaluation import positive_of
+from ...system import FloatArray
 from .contents import block_of
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
+from .nearest import NearestOfBank, Neighbour
 
 SIZE = 96
 """Thumbnails are no larger than this many pixels; smaller images stay as they are and are magnified by the page."""
 
 PER_GALLERY = 12
 PER_OOD_SET = 6
+
+BELOW = (
+    "Below each, the nearest samples of the bank by the classifier's features, with their class and distance (0 to 2)."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +39,13 @@ class Thumbnail:
         sample_id: its name, which may hold anything.
         image: a PNG as a data URI, or None when the image cannot be had.
         notes: what to say of it.
+        nearest: samples of the bank that are most like it.
     """
 
     sample_id: str
     image: str | None
     notes: Sequence[str]
+    nearest: Sequence[Thumbnail] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +65,19 @@ class Galleries:
     missing: list[str]
 
 
-def make_galleries(table: pd.DataFrame, figures: Figures, config: Config) -> Galleries:
+def make_galleries(
+    table: pd.DataFrame, figures: Figures, config: Config, *, nearest: NearestOfBank | None = None
+) -> Galleries:
     """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
 
     Args:
         table: as `read_scores` gives it.
         figures: the records.
         config: of the run, which says where the images are.
+        nearest: finds the samples of the bank to show below each.
     """
-    images = _Images(config)
+    images = _Images(config, nearest)
+    below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
         block = block_of(table, MISCLASSIFICATION, IN_DIST_ONLY, dataset).sort_values("meta", kind="stable")
@@ -73,13 +85,13 @@ def make_galleries(table: pd.DataFrame, figures: Figures, config: Config) -> Gal
         galleries += [
             Gallery(
                 title="Most suspicious test samples",
-                caption="The highest scores for being wrong.",
-                thumbnails=[images.thumbnail(row) for row in _rows(block.iloc[::-1], PER_GALLERY)],
+                caption="The highest scores for being wrong." + below,
+                thumbnails=images.thumbnails(block.iloc[::-1].head(PER_GALLERY)),
             ),
             Gallery(
                 title="Confident mistakes",
-                caption="Wrong predictions with the lowest scores: what the meta model does not see.",
-                thumbnails=[images.thumbnail(row) for row in _rows(wrong, PER_GALLERY)],
+                caption="Wrong predictions with the lowest scores: what the meta model does not see." + below,
+                thumbnails=images.thumbnails(wrong.head(PER_GALLERY)),
             ),
         ]
     for protocol in figures.protocols("ood")[:1]:
@@ -91,8 +103,8 @@ def make_galleries(table: pd.DataFrame, figures: Figures, config: Config) -> Gal
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
                     caption=f"The OOD samples with the lowest scores ({protocol}), and the share of in-distribution "
-                    "samples that look more suspicious.",
-                    thumbnails=[images.thumbnail(row, ordinary) for row in _rows(ood, PER_OOD_SET)],
+                    "samples that look more suspicious." + below,
+                    thumbnails=images.thumbnails(ood.head(PER_OOD_SET), ordinary),
                 )
             )
     return Galleries(galleries=[each for each in galleries if each.thumbnails], missing=list(images.missing.values()))
@@ -111,16 +123,28 @@ def data_uri(pixels: Pixels) -> str:
 class _Images:
     """Reads images by split and sample; what cannot be read is noted once for each split."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, nearest: NearestOfBank | None = None) -> None:
         self._config = config
+        self._nearest = nearest
         self._specs = planned_splits(config.data)
         self._opened: dict[str, tuple[Selected, dict[str, int]] | None] = {}
         self.missing: dict[str, str] = {}
 
-    def thumbnail(
-        self, row: pd.Series, ordinary: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
-    ) -> Thumbnail:
-        """The thumbnail of a row of the score table, an OOD sample where the scores of `ordinary` ones are given."""
+    def thumbnails(self, rows: pd.DataFrame, ordinary: FloatArray | None = None) -> list[Thumbnail]:
+        """The thumbnails of rows of the score table, OOD samples where the scores of `ordinary` ones are given."""
+        neighbours = [[] for _ in range(len(rows))] if self._nearest is None else self._nearest.of(rows)
+        return [
+            replace(self._thumbnail(row, ordinary), nearest=[self._of_bank(each) for each in near])
+            for (_, row), near in zip(rows.iterrows(), neighbours, strict=True)
+        ]
+
+    def _of_bank(self, near: Neighbour) -> Thumbnail:
+        row = pd.Series(asdict(near))
+        label = "no label" if near.label < 0 else f"is {near.label}"
+        notes = [label, f"{near.distance:.2f}"]
+        return Thumbnail(sample_id=near.sample_id, image=self._image(row), notes=notes)
+
+    def _thumbnail(self, row: pd.Series, ordinary: FloatArray | None) -> Thumbnail:
         if ordinary is not None:
             share = float((ordinary > row["meta"]).mean())
             notes = [f"predicted {row['prediction']}", f"{100 * share:.0f} % of in-dist. above"]
@@ -162,7 +186,3 @@ class _Images:
             )
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]
-
-
-def _rows(frame: pd.DataFrame, count: int) -> list[pd.Series]:
-    return [row for _, row in frame.head(count).iterrows()]

@@ -17,6 +17,7 @@ from . import ReportFiles
 from .contents import group_shares, misclassification_plots, ood_plots, weight_plots
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
 from .gallery import make_galleries
+from .nearest import NearestOfBank
 from .sentences import gains, headlines
 from .tables import area_tables, detail_tables
 
@@ -42,7 +43,8 @@ class Part:
 def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     """Writes the page, the Markdown and the plots; see `write_report`."""
     figures = Figures(evaluation.records)
-    parts = _parts(run, evaluation, figures)
+    inputs = Inputs.load(run.inputs_path)
+    parts = _parts(run, evaluation, figures, inputs)
     plots = [plot for part in parts for plot in part.plots]
     folder = run.evaluation_path
     drawn = write_plots(plots, folder / PLOTS)
@@ -60,17 +62,17 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     }
     html, markdown = folder / HTML, folder / MARKDOWN
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
-    content["galleries"] = make_galleries(evaluation.scores, figures, run.config)
+    nearest = NearestOfBank(run, inputs)
+    content["galleries"] = make_galleries(evaluation.scores, figures, run.config, nearest=nearest)
     write_page(html, TEMPLATES / "report.html.jinja", content, plots)
     return ReportFiles(html=html, markdown=markdown, plots=drawn)
 
 
-def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures) -> list[Part]:
+def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures, inputs: Inputs) -> list[Part]:
     """The plots of the report in parts; none that is empty."""
     sources = {"misclassification": (MISCLASSIFICATION, IN_DIST_ONLY, "Weights, wrong predictions")}
     for protocol in figures.protocols("ood")[:1]:
         sources["ood"] = ("ood", protocol, f"Weights, OOD, {protocol}")
-    inputs = Inputs.load(run.inputs_path)
     heat_maps: list[Plot] = []
     remarks = []
     for name, (task, protocol, title) in sources.items():

@@ -191,5 +191,5 @@ def test_images_mixed_of_two_classes_are_found_again_under_a_label_map(tmp_path)
         for split in ("ood.mixup", "ood.cutmix")
         for each in splits[split]
     ]  # fmt: skip
-    shown = [images.thumbnail(row, np.zeros(1)).image for row in rows]
+    shown = [each.image for each in images.thumbnails(pd.DataFrame(rows), np.zeros(1))]
     assert (len(shown), None in shown, images.missing) == (80, False, {})

@@ -1,0 +1,93 @@
+"""The nearest samples of the bank, against distances by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.columns import penultimate_columns
+from gradscore.config import Config
+from gradscore.evaluation import EvaluationReport, fit_run, read_scores
+from gradscore.features import extract
+from gradscore.meta import Inputs
+from gradscore.reporting.evaluation.nearest import PER_SAMPLE, NearestOfBank
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+NET = """
+from torch import nn
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 10))
+"""
+
+
+def digits(start: int, stop: int) -> dict:
+    return {"source": "sklearn:digits", "select": {"start": start, "stop": stop}}
+
+
+def finished(folder: Path, *, bank: bool) -> RunFolder:
+    (folder / "net.py").write_text(NET)
+    in_dist = {"fit": digits(0, 60), "test": digits(60, 120)} | ({"bank": digits(120, 300)} if bank else {})
+    config = Config.model_validate(
+        {
+            "model": {"source": f"python:{folder}/net.py:net", "checkpoint": None, "num_classes": 10},
+            "preprocessing": {"channels": 1},
+            "data": {
+                "in_dist": in_dist,
+                "ood": [{"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 30}}],
+            },
+            "features": {"losses": ["uniform"], "statistics": ["l1"], "penultimate": True},
+            "meta": {"strengths": [0.01], "cv_folds": 2},
+            "evaluate": {"protocols": ["in_dist_only"]},
+            "run": folder / "run",
+        }
+    )
+    extract(config, trust_code=True)
+    run = RunFolder(folder / "run")
+    fit_run(run)
+    assert CliRunner().invoke(app, ["evaluate", str(run.path)]).exit_code == 0
+    return run
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["bank", "no bank"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return finished(tmp_path_factory.mktemp("near"), bank=request.param)
+
+
+def unit(run: RunFolder, split: str) -> np.ndarray:
+    frame = run.read(split)
+    values = frame[penultimate_columns(frame.columns)].to_numpy()
+    return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-30)
+
+
+def test_they_are_those_with_the_smallest_distances(run: RunFolder) -> None:
+    split = "in_dist.bank" if "in_dist.bank" in run.sizes else "in_dist.fit"
+    table = read_scores(run.evaluation_path)
+    rows = table[table["dataset"] == "noise"].groupby("split").head(4)
+    found = NearestOfBank(run, Inputs.load(run.inputs_path)).of(rows)
+    bank, names = unit(run, split), run.read(split, ["sample_id", "label"])
+    for (_, row), neighbours in zip(rows.iterrows(), found, strict=True):
+        frame = run.read(row["split"])
+        place = frame.index[frame["sample_id"] == row["sample_id"]][0]
+        distances = np.linalg.norm(bank - unit(run, row["split"])[place], axis=1)
+        nearest = np.sort(distances)[:PER_SAMPLE]
+        np.testing.assert_allclose([each.distance for each in neighbours], nearest, atol=1e-3)
+        for each in neighbours:
+            member = names.index[names["sample_id"] == each.sample_id][0]
+            assert distances[member] == pytest.approx(each.distance, abs=1e-3)
+            assert (each.split, each.label) == (split, names["label"][member])
+
+
+def test_the_page_shows_them(run: RunFolder) -> None:
+    page = (run.evaluation_path / "report.html").read_text()
+    assert "the nearest samples of the bank" in page
+    assert page.count('<div class="near">') == page.count('<div class="thumb">')
+
+
+def test_without_features_there_are_none(report_run: RunFolder, report_evaluation: EvaluationReport) -> None:
+    nearest = NearestOfBank(report_run, Inputs.load(report_run.inputs_path))
+    assert nearest.of(report_evaluation.scores.head(2)) == [[], []]
+    assert not nearest.has_bank
