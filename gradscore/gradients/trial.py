@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from ..system import SQUARABLE
 from . import exact
 from .collect import NO_FAULT_OF_A_RULE, Collection, in_a_line
 from .factored import PerSample
@@ -26,9 +27,6 @@ itself, and other networks, longer sums and other processors round more.
 HALF_TOLERANCE = 5e-2
 """The same where a part of the network computes in half precision; seen: 2e-2 at most with bfloat16, whose numbers
 carry 8 bits, and 2e-3 with float16."""
-
-SAFE = (1e-12, 1e12)
-"""Norms whose squares float32 holds (from 1e-38 on), and those of elements far smaller than the norm."""
 
 NEGLIGIBLE = 1e-5
 """Gradients this much smaller than the sample's whole gradient may be rounding noise: differences are compared with
@@ -123,7 +121,7 @@ def try_plan(
 def _norm(gradient: Tensor) -> float:
     """Euclidean norm; in float64, which takes many times as long, only where squares leave the range of the dtype."""
     norm = float(torch.linalg.vector_norm(gradient))
-    low, high = SAFE
+    low, high = SQUARABLE[torch.float32]
     if low < norm < high or not gradient.any():
         return norm
     return float(torch.linalg.vector_norm(gradient, dtype=torch.float64))

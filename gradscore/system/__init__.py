@@ -13,11 +13,12 @@ from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
 from .json_text import are_texts, parse_json
 from .names import closest, some
-from .numerics import full_precision, repeatable_kernels
+from .numerics import SQUARABLE, full_precision, repeatable_kernels
 from .registry import Registry, first_line
 from .torchvision_compat import import_torchvision
 
 __all__ = [
+    "SQUARABLE",
     "AnchoredPath",
     "BoolArray",
     "Device",

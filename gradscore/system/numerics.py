@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 
+SQUARABLE = {torch.float32: (1e-12, 1e12), torch.float64: (1e-140, 1e140)}
+"""Euclidean norms in this range have squares whose sum the type holds with all its digits: float32 from 1e-38 on, less
+a factor of 1e14 for elements far smaller than the norm; float64 likewise."""
+
 
 @contextmanager
 def full_precision() -> Iterator[None]:

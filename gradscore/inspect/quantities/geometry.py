@@ -8,11 +8,8 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from ...system import SQUARABLE
 from .quantity import Quantity
-
-SAFE = (1e-15, 1e15)
-"""Norms in this range have squares that float32 holds (from 1e-38 to 3e38), those of elements a ten-thousandth of the
-norm as well."""
 
 NORM, CORRELATION = "norm", "correlation"
 
@@ -26,7 +23,7 @@ def precise_norm(tensor: Tensor, *, dim: int | None = None) -> Tensor:
     """
     if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
         fast: Tensor = torch.linalg.vector_norm(tensor, dim=dim)
-        if fast.numel() and SAFE[0] < float(fast.min()) and float(fast.max()) < SAFE[1]:
+        if fast.numel() and _is_squarable(float(fast.min()), float(fast.max())):
             return fast.double()
     exact: Tensor = torch.linalg.vector_norm(tensor, dim=dim, dtype=torch.float64)
     return exact
@@ -102,10 +99,14 @@ class WholeModel:
         return norm
 
 
+def _is_squarable(smallest: float, largest: float) -> bool:
+    low, high = SQUARABLE[torch.float32]
+    return low < smallest and largest < high
+
+
 def cosine(one: Tensor, other: Tensor, one_norm: float, other_norm: float) -> Tensor:
     """The cosine of the angle between two tensors of known norms, between -1 and 1, in float64."""
-    extremes = (one_norm, other_norm)
-    if one.dtype == torch.float32 and SAFE[0] < min(extremes) and max(extremes) < SAFE[1]:
+    if one.dtype == torch.float32 and _is_squarable(min(one_norm, other_norm), max(one_norm, other_norm)):
         product = torch.dot(one.flatten(), other.flatten()).double()
         return (product / (one_norm * other_norm)).clamp(-1, 1)
     product = torch.dot(one.flatten().double() / one_norm, other.flatten().double() / other_norm)
