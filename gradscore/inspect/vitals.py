@@ -41,6 +41,7 @@ class Vitals:
         samples_ever: the same, and those seen before `forget`.
         margins: by sample, the largest logit less the second largest.
         is_fresh: whether a batch norm in eval mode has running statistics of no batch.
+        immaterial: calls that are known to have no influence on the outputs.
         active: whether hooks look at anything.
     """
 
@@ -51,6 +52,7 @@ class Vitals:
         self.inputs, self.bad_inputs, self.samples, self.samples_ever = nan, 0, 0, 0
         self.margins: list[float] = []
         self.is_fresh = False
+        self.immaterial: set[str] = set()
         self.active = False
         self._runs = False
         self._calls = Calls()
