@@ -28,8 +28,8 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
     The gradients have one size at the logits of every sample: whether they get through a network does not depend on the
     loss, and that of a sample the network is certain of may be too small for any number. Where
     gradients end or shrink because parameters begin at zero, or all at one small value, to hold a branch back until it
-    has learned, the network is looked at as it is once they have moved. Layers that no gradient reaches are dead only if
-    the logits would change with what they return.
+    has learned, the network is looked at as it is once they have moved. A layer that no gradient reaches is dead only
+    if the logits would change with what it returns.
 
     Args:
         model: in eval mode, on the device of the batches, returns logits.

@@ -167,9 +167,25 @@ class Inspector:
         for quantity in self._of(TensorQuantity):
             quantity.finish()
 
-    def begin_pass(self) -> None:
-        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too."""
+    def begin_pass(self, inputs: object = None) -> None:
+        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too.
+
+        Args:
+            inputs: of the pass, if `findings` are looked for in it: a tensor of samples, or a tuple, list or dictionary
+                whose first tensor is. The pass then ends with `end_pass`.
+        """
         self._watcher.begin_pass()
+        if self._health is not None:
+            self._health.begin_pass(inputs)
+
+    def end_pass(self, outputs: object) -> None:
+        """Ends a pass that `begin_pass` was given the inputs of.
+
+        Args:
+            outputs: where the backward pass begins: logits (N, K) or a loss, with a graph.
+        """
+        if self._health is not None:
+            self._health.end_pass(outputs)
 
     def observe_losses(self, losses: Tensor) -> None:
         """Feeds the quantities that look at gradients of single samples; to be called before `backward`.
@@ -252,7 +268,7 @@ class Inspector:
 
     def record(self) -> TrainingRecord:
         """Everything that was seen of the run until now, as tables."""
-        found = [] if self._health is None else self._health.found
+        found = [] if self._health is None else self.findings()
         layers = [*self.layers, *self.parameters]
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 

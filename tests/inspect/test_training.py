@@ -208,6 +208,30 @@ def test_a_layer_that_dies_in_training_is_named_with_its_step():
     assert [(each.kind, each.layer, each.step) for each in found] == [("dead layer", "0", 4)]
 
 
+class SingleKey(nn.Module):
+    """Attends over one key, so that neither query nor key ever gets a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        weights = (self.query(x).unsqueeze(1) @ self.key(x).unsqueeze(2)).softmax(-1)
+        return self.head((weights @ self.value(x).unsqueeze(1)).squeeze(1))
+
+
+def test_a_layer_on_which_nothing_depends_is_not_dead_in_training():
+    torch.manual_seed(0)
+    model = SingleKey()
+    with Inspector(model, [], health=every(1)) as inspector:
+        for _ in range(4):
+            model(x=torch.randn(32, 4)).square().mean().backward()
+        before = torch.get_rng_state()
+        assert inspector.findings() == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_what_is_paused_and_what_is_evaluated_is_not_looked_at():
     model = nn.Linear(4, 3)
     bad = torch.full((2, 4), torch.nan)
@@ -218,6 +242,14 @@ def test_what_is_paused_and_what_is_evaluated_is_not_looked_at():
         with torch.no_grad():
             model(bad)
         assert inspector.findings() == []
+
+
+def test_inputs_that_are_given_by_name_are_looked_at():
+    model = SingleKey()
+    with Inspector(model, [], health=every(1)) as inspector:
+        model(x=torch.full((2, 4), torch.inf)).sum().backward()
+    with pytest.warns(HealthWarning, match="2 of 2 samples hold values"):
+        assert [each.kind for each in inspector.findings()] == ["bad input"]
 
 
 def test_asking_for_findings_that_nobody_looked_for():
