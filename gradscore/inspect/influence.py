@@ -97,7 +97,8 @@ def _scrambled(output: object) -> object:
     if isinstance(output, tuple | list):
         places = [place for place, each in enumerate(output) if next(_tensors(each), None) is not None]
         items = [_scrambled(each) if place in places[:1] else each for place, each in enumerate(output)]
-        return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)
+        make: Callable[..., object] = type(output)
+        return make(*items) if hasattr(output, "_fields") else make(items)
     if isinstance(output, dict):
         name = next((name for name, each in output.items() if next(_tensors(each), None) is not None), None)
         if name is not None:
