@@ -228,6 +228,31 @@ def test_activation_and_death_of_outputs(channel_last, rate, death):
     assert listed(quantity, "death rate") == pytest.approx([death])
 
 
+def test_units_that_are_no_number_are_not_dead():
+    outputs, gradients = OutputActivation(inplace=False), GradientActivation(inplace=False)
+    values = torch.tensor([[0.0, torch.nan, 1.0], [0.0, torch.nan, 0.0]])
+    outputs.observe("layer", nn.ReLU(), values)
+    gradients.observe("layer", values.T)
+    for quantity in (outputs, gradients):
+        assert quantity.value["death rate"]["layer"].values == [pytest.approx(1 / 3)]
+        assert quantity.value["activation rate"]["layer"].values == [pytest.approx(0.5)]
+        assert quantity.never_active() == {"layer": (1, 3)}
+
+
+CAPTIONS = {
+    "root mean square": (True, "Root mean square of"),
+    "norm": (False, "Euclidean norm of"),
+}
+
+
+@pytest.mark.parametrize(("normalize", "beginning"), CAPTIONS.values(), ids=CAPTIONS)
+@pytest.mark.parametrize(
+    ("kind", "measure"), [(OutputNorm, "norm"), (GradientGeometry, "norm"), (ParameterNorm, "bias norm")]
+)
+def test_captions_speak_of_the_settings(kind, measure, normalize, beginning):
+    assert kind(normalize=normalize).caption(measure).startswith(beginning)
+
+
 def test_norms_of_outputs():
     quantity = OutputNorm(inplace=False)
     quantity.observe("layer", LAYER, torch.tensor([[[3.0], [4.0]], [[0.0], [1.0]]]))

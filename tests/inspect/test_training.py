@@ -26,6 +26,7 @@ from gradscore.inspect import (
     read_record,
 )
 from gradscore.inspect.quantities.timeline import CAPACITY, Timeline
+from gradscore.inspect.training.contents import training_sections
 from gradscore_cli.main import app
 
 
@@ -168,6 +169,20 @@ def test_findings_stand_on_the_axis_of_time(tmp_path):
     assert not (tmp_path / "training-plots").exists()
 
 
+@pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
+def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path):
+    train("run", explodes_at=12, health=every(3)).report(tmp_path / "training.html", images=False)
+    figures = figures_of(tmp_path / "training.html")
+    loss, epochs = figures["training-loop-loss-steps"], figures["output-norm-epochs"]
+    assert loss["layout"]["xaxis"]["range"] == [0, 29]
+    assert loss["layout"]["yaxis"]["type"] == "log"
+    assert epochs["layout"]["xaxis"]["range"] == [0, 2]
+    assert {line["x0"] for line in epochs["layout"]["shapes"]} == {1}
+    heat = figures["histogram-run-0.weight"]["data"][0]
+    assert heat["x"] == [0, 1, 2]
+    assert [any(row[epoch] is not None for row in heat["z"]) for epoch in range(3)] == [True, True, False]
+
+
 def test_a_healthy_run_has_no_findings():
     with warnings.catch_warnings():
         warnings.simplefilter("error", HealthWarning)
@@ -281,6 +296,9 @@ def test_histograms_of_many_epochs_are_thinned_evenly():
             inspector.observe_losses(model(torch.randn(2, 2)).sum(1))
             inspector.tick_epoch()
     assert sorted(set(inspector.record().histograms["epoch"])) == list(range(0, 150, 4))
+    (_, heat, *_) = [plot for section in training_sections([inspector.record()]) for plot in section.plots]
+    assert heat.columns.tolist() == list(range(0, 150, 4))
+    assert np.isfinite(heat.values).any(axis=0).all()
 
 
 def invoke(*arguments):

@@ -21,21 +21,22 @@ def unit_rates(values: Tensor, *, unit_axis: int, eps: float) -> Tensor:
     Args:
         values: of any shape.
         unit_axis: the axis of the units: 0, 1 or -1.
-        eps: magnitudes up to this count as zero, and so does NaN.
+        eps: magnitudes up to this count as zero; NaN does not.
 
     Returns:
         (units,) float64.
     """
     sizes = values.detach().abs()
-    active = (sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()).gt_(eps)
+    silent = (sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()).le_(eps)
     # Ones and zeros in floating point: PyTorch sums those several times as fast as booleans.
     if unit_axis == -1:
-        counts = active.flatten(0, -2).sum(0, dtype=torch.float64)
+        counts = silent.flatten(0, -2).sum(0, dtype=torch.float64)
     elif unit_axis == 1:
-        counts = active.reshape(*active.shape[:2], -1).sum(2).double().sum(0)
+        counts = silent.reshape(*silent.shape[:2], -1).sum(2).double().sum(0)
     else:
-        counts = active.reshape(len(active), -1).sum(1).double()
-    return counts / (active.numel() / len(counts))
+        counts = silent.reshape(len(silent), -1).sum(1).double()
+    values_per_unit = silent.numel() / len(counts)
+    return (values_per_unit - counts) / values_per_unit
 
 
 class Units:

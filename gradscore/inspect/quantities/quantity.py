@@ -83,7 +83,7 @@ class Quantity(ABC):
     Attributes:
         name: under which tables and reports show it; a class sets it.
         title: of its section in reports; the name, if a class sets none.
-        captions: a sentence for the plot of a measure, by measure; it speaks of the settings in `QUANTITIES`.
+        captions: a sentence for the plot of a measure, by measure.
         step: of training, which values belong to; set by an inspector, None without one.
         timelines: values over the steps of training, by measure and layer; a reset does not end them.
 
@@ -139,6 +139,10 @@ class Quantity(ABC):
         else:
             self._flush()
             self._add(measure, layer, [float(value)], self.step)
+
+    def caption(self, measure: str) -> str:
+        """The sentence for the plot of a measure as it is set up; empty if there is none."""
+        return self.captions.get(measure, "")
 
     @property
     def value(self) -> dict[str, dict[str, Aggregate]]:

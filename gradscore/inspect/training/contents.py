@@ -31,6 +31,9 @@ LEAST_SHARE = -8.0
 BOUNDED = frozenset({"correlation", "activation rate", "death rate"})
 """Measures that no logarithmic scale suits."""
 
+OUTLYING = 1e4
+"""A value so many times as large as the median makes a scale logarithmic, as in a run that explodes."""
+
 ONE_NUMBER = frozenset({"count", "non_finite"})
 """Statistics of a summary that are no lines."""
 
@@ -71,8 +74,9 @@ def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing)
             caption=_caption(drawing, measure, parts, "Line: mean of a stretch of steps; band: extremes."),
             x_label="step",
             rows=rows,
-            log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
+            log=_is_log(drawing, measure, rows),
             marks=_marks(records),
+            ends=(0, max(_last(record.steps["stop"]) for record in records) - 1),
         )
 
 
@@ -104,7 +108,9 @@ def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing
                 "values of an epoch.",
                 x_label="epoch",
                 rows=rows,
-                log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
+                log=_is_log(drawing, measure, rows),
+                marks=sorted({epoch for record in records for epoch in _epochs_of_findings(record)})[:MOST_MARKS],
+                ends=(0, max(_last(record.epochs["epoch"]) for record in records)),
             )
 
 
@@ -149,9 +155,16 @@ def _layers(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame]) ->
     return sorted(dict.fromkeys(name for part in parts for name in part["layer"]), key=place)
 
 
-def _positive(rows: Sequence[TimeRow]) -> bool:
-    values = [line.y[np.isfinite(line.y)] for row in rows for line in row.lines]
-    return any(map(len, values)) and all((each > 0).all() for each in values)
+def _is_log(drawing: Drawing, measure: str, rows: Sequence[TimeRow]) -> bool:
+    """Whether a scale is logarithmic: where it is asked for, and where few values would hide all others."""
+    values = np.concatenate([line.y[np.isfinite(line.y)] for row in rows for line in row.lines] or [np.empty(0)])
+    if measure in BOUNDED or not len(values) or not (values > 0).all():
+        return False
+    return drawing.log_scale or bool(values.max() > OUTLYING * np.median(values))
+
+
+def _last(numbers: pd.Series[int]) -> int:
+    return int(numbers.max()) if len(numbers) else 0
 
 
 def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame], how: str) -> str:
@@ -163,6 +176,12 @@ def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame], how:
 def _marks(records: Sequence[TrainingRecord]) -> list[float]:
     steps = sorted({float(step) for record in records for step in record.findings["step"]})
     return steps[:MOST_MARKS]
+
+
+def _epochs_of_findings(record: TrainingRecord) -> list[float]:
+    """The epochs in which something was found, counted as the others are."""
+    ends = sorted(set(record.epochs["step"]))
+    return [float(np.searchsorted(ends, step)) for step in record.findings["step"]]
 
 
 def _histograms(records: Sequence[TrainingRecord]) -> Iterator[Plot]:
@@ -180,15 +199,18 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bo
     if len(epochs) < 2:
         return None
     edges = np.linspace(float(bins["low"].min()), float(bins["high"].max()), HEAT_BINS + 1)
-    columns = np.arange(epochs[-1] + 1)
+    apart = int(np.gcd.reduce(epochs))  # above 1 where many were thinned out
+    columns = np.arange(0, max(epochs[-1], _last(record.epochs["epoch"])) + 1, apart)
     logs = np.full((HEAT_BINS, len(columns)), np.nan)
     for epoch, part in bins.groupby("epoch"):
         shares = _spread(part.sort_values("low"), edges)
-        logs[:, int(str(epoch))] = np.log10(np.where(shares > 0, shares, np.nan))
+        logs[:, int(str(epoch)) // apart] = np.log10(np.where(shares > 0, shares, np.nan))
     name = layer if layer_of(layer)[0] != MODEL else "whole model"
+    whole = len(epochs) == len(columns)
     return HeatMap(
         name=file_name(f"histogram-{record.name}-{layer}"),
         title=f"{record.name}: {name}" if several else name,
+        caption="" if whole else "Epochs without a colour have no value that is finite.",
         x_label="epoch",
         y_label="gradient",
         columns=columns.astype(np.float64),

@@ -102,7 +102,11 @@ class Logbook:
             ),
             drawings={
                 each.name: Drawing(
-                    each.title or each.name.capitalize(), dict(each.captions), each.lines, each.bands, each.log_scale
+                    each.title or each.name.capitalize(),
+                    {measure: each.caption(measure) for measure in each.captions},
+                    each.lines,
+                    each.bands,
+                    each.log_scale,
                 )
                 for each in quantities
             },
