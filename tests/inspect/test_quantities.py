@@ -228,15 +228,17 @@ def test_activation_and_death_of_outputs(channel_last, rate, death):
     assert listed(quantity, "death rate") == pytest.approx([death])
 
 
-def test_units_that_are_no_number_are_not_dead():
-    outputs, gradients = OutputActivation(inplace=False), GradientActivation(inplace=False)
-    values = torch.tensor([[0.0, torch.nan, 1.0], [0.0, torch.nan, 0.0]])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_units_that_are_no_number_are_not_dead(bad):
+    outputs, gradients = OutputActivation(), GradientActivation()
+    values = torch.tensor([[0.0, bad, 1.0], [0.0, bad, 0.0]])
     outputs.observe("layer", nn.ReLU(), values)
     gradients.observe("layer", values.T)
     for quantity in (outputs, gradients):
-        assert quantity.value["death rate"]["layer"].values == [pytest.approx(1 / 3)]
-        assert quantity.value["activation rate"]["layer"].values == [pytest.approx(0.5)]
-        assert quantity.never_active() == {"layer": (1, 3)}
+        for measure in ("death rate", "activation rate"):
+            found = quantity.value[measure]["layer"]
+            assert (found.count, found.non_finite) == (0, 1)
+        assert quantity.never_active() == {"layer": (0, 3)}
 
 
 CAPTIONS = {

@@ -21,22 +21,23 @@ def unit_rates(values: Tensor, *, unit_axis: int, eps: float) -> Tensor:
     Args:
         values: of any shape.
         unit_axis: the axis of the units: 0, 1 or -1.
-        eps: magnitudes up to this count as zero; NaN does not.
+        eps: magnitudes up to this count as zero.
 
     Returns:
-        (units,) float64.
+        (units,) float64; NaN for all if a value is not finite.
     """
     sizes = values.detach().abs()
-    silent = (sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()).le_(eps)
+    sizes = sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()
+    nothing = 0 * sizes.amax().double()
+    active = sizes.gt_(eps)
     # Ones and zeros in floating point: PyTorch sums those several times as fast as booleans.
     if unit_axis == -1:
-        counts = silent.flatten(0, -2).sum(0, dtype=torch.float64)
+        counts = active.flatten(0, -2).sum(0, dtype=torch.float64)
     elif unit_axis == 1:
-        counts = silent.reshape(*silent.shape[:2], -1).sum(2).double().sum(0)
+        counts = active.reshape(*active.shape[:2], -1).sum(2).double().sum(0)
     else:
-        counts = silent.reshape(len(silent), -1).sum(1).double()
-    values_per_unit = silent.numel() / len(counts)
-    return (values_per_unit - counts) / values_per_unit
+        counts = active.reshape(len(active), -1).sum(1).double()
+    return counts / (active.numel() / len(counts)) + nothing
 
 
 class Units:
@@ -90,8 +91,8 @@ class UnitActivation(Quantity):
         rates = unit_rates(values, unit_axis=unit_axis, eps=self.eps)
         self.record(ACTIVATION, layer, rates.mean())
         if self.death:
-            self.record(DEATH, layer, (rates == 0).double().mean())
-        self._units.add(layer, rates > 0)
+            self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rates[0])
+        self._units.add(layer, rates != 0)
 
     def never_active(self) -> dict[str, tuple[int, int]]:
         """By layer or parameter: units that were zero in every batch since the last reset, and all units."""
