@@ -308,7 +308,8 @@ class Inspector:
         self.finish_step()
         self.observe_parameters()
         self.observe_modules()
-        merge_ranks(self.quantities)
+        merge_ranks([*self.quantities, self._loop])
+        self._loop.reset()
         place = model_order([*self.layers, *self.parameters])
         found = [
             Entry(self.epoch, quantity.name, row)
