@@ -12,10 +12,12 @@ from .class_gradients import MeanGradients, run_means
 from .datasets import open_datasets
 from .extraction import ExtractSummary, SplitSummary, check_names, extract
 from .extractor import Extractor
+from .forward import ForwardPass
 
 __all__ = [
     "ExtractSummary",
     "Extractor",
+    "ForwardPass",
     "MeanGradients",
     "SplitSummary",
     "check_names",

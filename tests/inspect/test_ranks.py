@@ -52,7 +52,9 @@ def figures(inspector):
 def totals(inspector):
     """Of all values by step: how many there are, and their sum; steps are not numbered alike."""
     steps = inspector.record().steps
-    steps = steps[~steps["measure"].isin(["correlation"]) & (steps["layer"] != "(model)") | (steps["measure"] == "loss")]
+    steps = steps[
+        ~steps["measure"].isin(["correlation"]) & (steps["layer"] != "(model)") | (steps["measure"] == "loss")
+    ]
     steps = steps.assign(total=steps["mean"] * steps["count"])
     sums = steps.groupby(["quantity", "measure", "layer"], as_index=False)[["count", "total"]].sum()
     return sums.to_dict("records")
