@@ -4,13 +4,14 @@ import copy
 import io
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from gradscore.errors import ConfigError
+from gradscore.errors import ConfigError, EngineError
 from gradscore.inspect import (
     BinAdaptation,
     ExplicitCall,
@@ -29,6 +30,7 @@ from gradscore.inspect import (
     ParameterDifferenceGeometry,
     ParameterNorm,
     TensorQuantity,
+    every,
 )
 
 
@@ -534,3 +536,40 @@ def test_inputs_of_every_call(inputs):
     with Inspector(model, [given]):
         model(inputs)
     assert {"relu", "relu#2", "relu#3"} <= values(given).keys()
+
+
+class Fourier(nn.Module):
+    """Has a layer that returns complex numbers, and a complex parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.weight = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
+        self.transform = nn.Identity()
+
+    def forward(self, x):
+        return (self.transform(torch.fft.fft(self.linear(x))) @ self.weight).abs()
+
+
+def test_complex_numbers(inputs):
+    model = Fourier()
+    outputs, gradients = OutputNorm(inplace=False), GradientGeometry(inplace=False)
+    others = [OutputActivation(), GradientActivation(), OutputGradientGeometry(), ParameterDifferenceGeometry()]
+    truth = []
+    with Inspector(model, [outputs, gradients, ParameterNorm(), *others], health=every(1)) as inspector:
+        for factor in (1.0, 2.0):
+            model.zero_grad()
+            (factor * model(inputs)).square().sum().backward()
+            truth.append(np.linalg.norm(model.weight.grad.numpy()))
+        inspector.tick_epoch()
+        assert inspector.findings() == []
+    table = inspector.table().set_index(["quantity", "measure", "layer", "statistic"])["value"]
+    norms = np.linalg.norm(torch.fft.fft(model.linear(inputs)).detach().numpy(), axis=1)
+    assert table["output", "norm", "transform", "mean"] == pytest.approx(norms.mean(), rel=1e-6)
+    assert table["parameter gradient", "norm", "weight", "max"] == pytest.approx(max(truth), rel=1e-6)
+    assert table["parameter gradient", "correlation", "weight", "mean"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", [GradHist1d, MeanGSNR])
+def test_single_samples_and_complex_parameters(inputs, kind):
+    with Inspector(Fourier(), [kind()]) as inspector, pytest.raises(EngineError, match="weight is complex"):
+        inspector.backward(inspector.model(inputs).square().sum(1))

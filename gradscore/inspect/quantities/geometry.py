@@ -18,9 +18,10 @@ def precise_norm(tensor: Tensor, *, dim: int | None = None) -> Tensor:
     """The Euclidean norm in float64, or of every row; squares neither under- nor overflow.
 
     Args:
-        tensor: of any shape; (n, p) with `dim` 1.
+        tensor: of any shape, complex numbers among them; (n, p) with `dim` 1.
         dim: the axis that is summed over; all by default.
     """
+    tensor = tensor.abs() if tensor.is_complex() else tensor
     if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
         fast: Tensor = torch.linalg.vector_norm(tensor, dim=dim)
         if fast.numel() and _is_squarable(float(fast.min()), float(fast.max())):
@@ -105,7 +106,12 @@ def _is_squarable(smallest: float, largest: float) -> bool:
 
 
 def cosine(one: Tensor, other: Tensor, one_norm: float, other_norm: float) -> Tensor:
-    """The cosine of the angle between two tensors of known norms, between -1 and 1, in float64."""
+    """The cosine of the angle between two tensors of known norms, between -1 and 1, in float64.
+
+    A complex number counts as a vector of two.
+    """
+    if one.is_complex():
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
     if one.dtype == torch.float32 and _is_squarable(min(one_norm, other_norm), max(one_norm, other_norm)):
         product = torch.dot(one.flatten(), other.flatten()).double()
         return (product / (one_norm * other_norm)).clamp(-1, 1)
