@@ -202,6 +202,17 @@ def test_compiled_modules_are_refused(compiled):
         Inspector(compiled(nn.Linear(4, 3)), [OutputNorm()]).attach()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_torchscript_is_refused(inputs):
+    with pytest.raises(ConfigError, match="0 is TorchScript, whose layers take no hooks"):
+        Inspector(nn.Sequential(torch.jit.trace(nn.Linear(4, 3), inputs)), [OutputNorm()]).attach()
+
+
+def test_one_pattern_may_be_given_by_itself():
+    inspector = Inspector(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), [], layers="0", parameters="1.*")
+    assert (list(inspector.layers), list(inspector.parameters)) == (["0"], ["1.weight", "1.bias"])
+
+
 def test_a_module_compiled_in_place_is_refused():
     model = nn.Linear(4, 3)
     model.compile(backend="eager")
@@ -345,6 +356,14 @@ class Nameless(TensorQuantity):
 
 
 REFUSED = {
+    "health": (lambda: Inspector(nn.Linear(2, 2), [], health=5), "health is a function of the step, got 5"),
+    "optimizer": (lambda: Inspector(nn.Linear(2, 2), [], optimizer="sgd"), "wanted one with param_groups, got str"),
+    "no module": (lambda: Inspector("net", []), "wanted a torch.nn.Module to watch, got str"),
+    "one quantity": (lambda: Inspector(nn.Linear(2, 2), OutputNorm()), "wanted a list of quantities, .*got OutputNorm"),
+    "a class": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm]), "wanted a list of quantities, .*got OutputNorm"),
+    "no number": (lambda: Inspector(nn.Linear(2, 2), []).push(loss="low"), "'loss': wanted one number, got 'low'"),
+    "numbers": (lambda: Inspector(nn.Linear(2, 2), []).push(loss=torch.ones(3)), r"got a tensor of shape \(3,\)"),
+    "its own file": (lambda: Inspector(nn.Linear(2, 2), []).report("run.parquet"), "end its own name with .html"),
     "reduction": (lambda: OutputGradientGeometry(reduction="none"), "reduction 'mean' or 'sum', got 'none'"),
     "eps": (lambda: GradientActivation(eps=-1), "eps is a magnitude, 0 or more, got -1"),
     "schedule": (lambda: OutputNorm(schedule=5), "a schedule is a function of the step, got 5"),

@@ -19,6 +19,7 @@ from gradscore.inspect import (
     GradHist1d,
     GradientGeometry,
     HealthWarning,
+    InspectionWarning,
     Inspector,
     OutputNorm,
     ParameterDifferenceGeometry,
@@ -287,6 +288,17 @@ def test_a_page_is_written_anew_while_training_goes_on(tmp_path, monkeypatch):
             )
     assert seen == [False, False, 2, 2, 4]
     assert "training of run" in (tmp_path / "live.html").read_text()
+
+
+def test_training_goes_on_where_its_page_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", iter(range(0, 900, 100)).__next__)
+    model = nn.Linear(4, 3)
+    (tmp_path / "live.parquet").mkdir()
+    with Inspector(model, [OutputNorm()]) as inspector:
+        inspector.report_every(tmp_path / "live.html", minutes=1)
+        with pytest.warns(InspectionWarning, match=r"the report is not up to date: .*live\.parquet"):
+            model(torch.randn(2, 4)).sum().backward()
+    assert inspector.step == 0
 
 
 def test_histograms_of_many_epochs_are_thinned_evenly():
