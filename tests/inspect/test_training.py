@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -25,9 +26,11 @@ from gradscore.inspect import (
     ParameterDifferenceGeometry,
     every,
     read_record,
+    write_training,
 )
 from gradscore.inspect.quantities.timeline import CAPACITY, Timeline
 from gradscore.inspect.training.contents import training_sections
+from gradscore.inspect.training.record import KEY
 from gradscore_cli.main import app
 
 
@@ -329,6 +332,15 @@ def test_runs_beside_each_other(tmp_path):
     assert f"report: {tmp_path / 'page' / 'training.html'}" in result.stdout
 
 
+def test_runs_of_the_same_name_are_told_apart(tmp_path):
+    record = train("run", steps=20).record()
+    write_training([record, record], tmp_path / "training.html", images=False)
+    figures = figures_of(tmp_path / "training.html")
+    names = [line["name"] for line in figures["training-loop-loss-steps"]["data"] if line.get("name")]
+    assert names == ["run", "run (2)"]
+    assert {"histogram-run-0.weight", "histogram-run-2--0.weight"} <= figures.keys()
+
+
 def test_one_run_beside_its_file(tmp_path):
     train("run", steps=20).save(tmp_path / "run.parquet")
     result = invoke("--training", tmp_path / "run.parquet")
@@ -336,8 +348,21 @@ def test_one_run_beside_its_file(tmp_path):
     assert (tmp_path / "inspect" / "training.html").is_file()
 
 
+def changed(path, *, about=None, without=()):
+    """A run in whose file something else stands."""
+    train("run", steps=10).save(path)
+    table = pq.read_table(path).drop(list(without))
+    about = table.schema.metadata[KEY] if about is None else about
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, KEY: about}), path)
+
+
 UNREADABLE = {
     "no file": lambda path: None,
+    "a folder": lambda path: path.mkdir(),
+    "half of its description": lambda path: changed(path, about=b'{"name": "run"'),
+    "an empty description": lambda path: changed(path, about=b"{}"),
+    "a list": lambda path: changed(path, about=b"[1]"),
+    "no means": lambda path: changed(path, without=["mean"]),
     "something else": lambda path: path.write_text("steps"),
     "another table": lambda path: __import__("pandas").DataFrame({"a": [1]}).to_parquet(path),
 }
