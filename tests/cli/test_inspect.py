@@ -280,6 +280,20 @@ def test_one_checkpoint_alone(checkpoints: list[Path]) -> None:
     assert result.stderr == "error: --checkpoints: wanted two or more files, got 1\n"
 
 
+ALONE = {
+    "a grouping": (["--training", "run.parquet", "--by", "class"], "--training shows files .*: leave out --by"),
+    "two ways": (["--training", "run.parquet", "--checkpoints", "a.pt", "b.pt"], "leave out --training"),
+    "settings": (["--checkpoints", "a.pt", "b.pt", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), ALONE.values(), ids=ALONE)
+def test_options_that_would_be_ignored(options: list[str], expected: str) -> None:
+    result = inspect(*options)
+    assert result.exit_code == 2
+    assert re.search(expected, result.stderr)
+
+
 def test_checkpoints_of_another_model(checkpoints: list[Path], tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(3), "bias": torch.zeros(1)}, tmp_path / "other.safetensors")
     result = inspect("--checkpoints", checkpoints[0], tmp_path / "other.safetensors")
