@@ -332,6 +332,28 @@ def test_runs_beside_each_other(tmp_path):
     assert f"report: {tmp_path / 'page' / 'training.html'}" in result.stdout
 
 
+DRAWN = {
+    "no bands": ({"range_aggregation": None}, ["mean"], 0),
+    "deviations": ({"range_aggregation": "std"}, ["mean"], 1),
+    "two lines, two bands": ({"line_aggregation": ["max", "mean"]}, ["max", "mean"], 2),
+    "what epochs alone have": (
+        {"inplace": False, "line_aggregation": "median", "range_aggregation": "Q1-Q3"}, ["mean"], 0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "lines", "bands"), DRAWN.values(), ids=DRAWN)
+def test_steps_are_drawn_as_they_are_set(options, lines, bands):
+    model = nn.Linear(4, 3)
+    with Inspector(model, [OutputNorm(**options)]) as inspector:
+        for _ in range(3):
+            model(torch.randn(2, 4))
+    ((plot,),) = [section.plots for section in training_sections([inspector.record()])]
+    (row,) = plot.rows
+    assert [line.name for line in row.lines] == lines
+    assert len(row.lines[0].bands) == bands
+
+
 def test_runs_of_the_same_name_are_told_apart(tmp_path):
     record = train("run", steps=20).record()
     write_training([record, record], tmp_path / "training.html", images=False)

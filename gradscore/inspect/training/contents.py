@@ -11,7 +11,7 @@ import pandas as pd
 from ...reporting import HeatMap, Plot, TimeLine, TimeRow, TimeRows, colour, file_name
 from ...system import FloatArray
 from ..hooks import layer_of
-from ..quantities.aggregate import BANDS
+from ..quantities.aggregate import BANDS, POINTS
 from ..quantities.quantity import MODEL
 from ..rows import model_order
 from .record import Drawing, TrainingRecord
@@ -63,15 +63,14 @@ def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing)
     for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
         parts = [frame[frame["measure"] == measure] for frame in frames]
         rows = [
-            TimeRow(name=layer, lines=[_step_line(part, layer, record, number, len(records))
-                    for number, (part, record) in enumerate(zip(parts, records, strict=True))
-                    if (part["layer"] == layer).any()])
+            TimeRow(name=layer, lines=[line for number, (part, record) in enumerate(zip(parts, records, strict=True))
+                                       for line in _step_lines(part, layer, record, number, len(records), drawing)])
             for layer in _layers(records, parts)
         ]  # fmt: skip
         yield TimeRows(
             name=file_name(f"{quantity}-{measure}-steps"),
             title=f"{measure[:1].upper()}{measure[1:]}, by step",
-            caption=_caption(drawing, measure, parts, "Line: mean of a stretch of steps; band: extremes."),
+            caption=_caption(drawing, measure, parts),
             x_label="step",
             rows=rows,
             log=_is_log(drawing, measure, rows),
@@ -80,12 +79,20 @@ def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing)
         )
 
 
-def _step_line(part: pd.DataFrame, layer: str, record: TrainingRecord, number: int, runs: int) -> TimeLine:
-    found = part[part["layer"] == layer]
-    middle = (found["start"].to_numpy(np.float64) + found["stop"].to_numpy(np.float64) - 1) / 2
-    ends = (found["min"].to_numpy(np.float64), found["max"].to_numpy(np.float64))
-    name = record.name if runs > 1 else "mean"
-    return TimeLine(name=name, colour=colour(number), x=middle, y=found["mean"].to_numpy(np.float64), bands=[ends])
+def _step_lines(
+    part: pd.DataFrame, layer: str, record: TrainingRecord, number: int, runs: int, drawing: Drawing
+) -> list[TimeLine]:
+    """As `_epoch_lines`, of what is kept of stretches of steps: no median, no quartiles."""
+    wide = part[part["layer"] == layer].sort_values("start")
+    if wide.empty:
+        return []
+    middle = (wide["start"].to_numpy(np.float64) + wide["stop"].to_numpy(np.float64) - 1) / 2
+    return _lines(wide, middle, _by_steps(drawing.lines) or ["mean"], record, number, runs, drawing)
+
+
+def _by_steps(statistics: Sequence[str]) -> list[str]:
+    """Those of some statistics or ranges that are kept of stretches of steps."""
+    return [name for name in statistics if name in (*POINTS, "min-max")]
 
 
 def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
@@ -122,12 +129,25 @@ def _epoch_lines(
     if wide.empty:
         return []
     chosen = [name for name in drawing.lines if name in wide] or [str(wide.columns[0])]
+    return _lines(wide, wide.index.to_numpy(np.float64), chosen, record, number, runs, drawing)
+
+
+def _lines(
+    wide: pd.DataFrame,
+    x: FloatArray,
+    chosen: Sequence[str],
+    record: TrainingRecord,
+    number: int,
+    runs: int,
+    drawing: Drawing,
+) -> list[TimeLine]:
+    """A line for each chosen column, the bands about the first one."""
     bands = [ends for name in drawing.bands if (ends := _band(wide, name)) is not None]
     return [
         TimeLine(
-            name=f"{record.name}: {name}" if runs > 1 else name,
+            name=f"{record.name}: {name}" if runs > 1 and len(chosen) > 1 else record.name if runs > 1 else name,
             colour=colour(number if runs > 1 else place),
-            x=wide.index.to_numpy(np.float64),
+            x=x,
             y=wide[name].to_numpy(np.float64),
             bands=() if place else bands,
             dashed=runs > 1 and place > 0,
@@ -167,9 +187,11 @@ def _last(numbers: pd.Series[int]) -> int:
     return int(numbers.max()) if len(numbers) else 0
 
 
-def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame], how: str) -> str:
+def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame]) -> str:
+    lines, bands = _by_steps(drawing.lines) or ["mean"], _by_steps(drawing.bands)
     lost = sum(int(part["non_finite"].sum()) for part in parts)
     missing = f" {lost} values are NaN or infinite, and left out." if lost else ""
+    how = f"Lines: {', '.join(lines)}; bands: {', '.join(bands) or 'none'}; of a stretch of steps."
     return f"{drawing.captions.get(measure, '')} {how}{missing}".strip()
 
 
