@@ -138,6 +138,15 @@ def test_no_turn_from_or_to_nothing():
     assert quantity.value["norm"]["p"].non_finite == 1
 
 
+def test_a_gradient_that_is_changed_in_place_is_not_compared_as_it_is_then():
+    quantity, module = OutputGradientGeometry(inplace=False), nn.Linear(2, 2)
+    for turn in (1.0, -1.0, 1.0, -1.0):
+        gradient = torch.tensor([[turn, 0.0], [0.0, turn]])
+        quantity.observe("layer", module, gradient)
+        gradient.mul_(-1)
+    assert listed(quantity, "correlation", "layer") == pytest.approx([-1.0, -1.0])
+
+
 def test_root_mean_square():
     quantity = GradientGeometry(normalize=True, correlation=False, inplace=False)
     quantity.observe("p", torch.full((5, 5), -3.0))

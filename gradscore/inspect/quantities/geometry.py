@@ -36,15 +36,18 @@ class Geometry:
     Args:
         correlation: record the cosine of the angle between successive tensors.
         normalize: divide norms by the root of the number of elements, which gives the root mean square.
+        copies: remember copies. Otherwise the tensors themselves are kept: where one was changed in place before the
+            next came, there is no correlation, and copies are remembered from then on.
 
     Attributes:
         last_norm: of the tensor that came last, not normalised.
     """
 
-    def __init__(self, *, correlation: bool, normalize: bool) -> None:
-        self.correlation, self.normalize = correlation, normalize
+    def __init__(self, *, correlation: bool, normalize: bool, copies: bool = True) -> None:
+        self.correlation, self.normalize, self.copies = correlation, normalize, copies
         self.last_norm = torch.zeros((), dtype=torch.float64)
-        self._last: dict[str, tuple[Tensor, float]] = {}
+        self._last: dict[str, tuple[Tensor, float, int]] = {}
+        self._change: set[str] = set()
 
     def observe(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Takes the next tensor of a name.
@@ -62,10 +65,13 @@ class Geometry:
         yield NORM, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm
         if self.correlation:
             size = float(norm)
-            last, last_size = self._last.get(name, (tensor, 0.0))
-            if last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
+            last, last_size, version = self._last.get(name, (tensor, 0.0, tensor._version))
+            if last._version != version:
+                self._change.add(name)
+            elif last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
                 yield CORRELATION, cosine(last, tensor, last_size, size)
-            self._last[name] = (tensor.clone(), size)
+            kept = tensor.clone() if self.copies or name in self._change else tensor
+            self._last[name] = (kept, size, kept._version)
 
     def restart(self) -> None:
         """Forgets the last tensors."""
