@@ -235,7 +235,7 @@ def _constant(vitals: Vitals) -> list[Finding]:
 
 def _certain(vitals: Vitals) -> list[Finding]:
     certain = sum(margin > CERTAIN for margin in vitals.margins)
-    if not vitals.margins or certain < MANY_CERTAIN * len(vitals.margins):
+    if not vitals.margins or certain < MANY_CERTAIN * len(vitals.margins) or vitals.is_fresh:
         return []
     sentence = (
         f"the loss is at its floor and its gradient underflows: for {certain} of {len(vitals.margins)} samples the "

@@ -258,6 +258,7 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "timm convnext_atto, fresh": lambda: random(from_timm("convnext_atto")),
     "timm vit_tiny, fresh": lambda: random(from_timm("vit_tiny_patch16_224", **TIMM_VIT)),
     "timm nf_resnet26, fresh": lambda: random(from_timm("nf_resnet26")),
+    "timm mobileone_s0, fresh, branches that add up": lambda: random(from_timm("mobileone_s0")),
     "transformers Bert, fresh": lambda: random(
         from_transformers("BertForSequenceClassification", vocab_size=64, **SMALL), words=64
     ),
