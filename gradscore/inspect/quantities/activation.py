@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite, nan
 from typing import Any, Self
 
 import torch
@@ -28,7 +29,7 @@ def unit_rates(values: Tensor, *, unit_axis: int, eps: float) -> Tensor:
     """
     sizes = values.detach().abs()
     sizes = sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()
-    nothing = 0 * sizes.amax().double()
+    largest = sizes.amax()
     active = sizes.gt_(eps)
     # Ones and zeros in floating point: PyTorch sums those several times as fast as booleans.
     if unit_axis == -1:
@@ -37,7 +38,10 @@ def unit_rates(values: Tensor, *, unit_axis: int, eps: float) -> Tensor:
         counts = active.reshape(*active.shape[:2], -1).sum(2).double().sum(0)
     else:
         counts = active.reshape(len(active), -1).sum(1).double()
-    return counts / (active.numel() / len(counts)) + nothing
+    rates = counts / (active.numel() / len(counts))
+    if largest.device.type == "cpu":
+        return rates if isfinite(float(largest)) else torch.full_like(rates, nan)
+    return rates + 0 * largest.double()  # which does not wait for the device
 
 
 class Units:
@@ -89,9 +93,10 @@ class UnitActivation(Quantity):
     def record_units(self, layer: str, values: Tensor, *, unit_axis: int) -> None:
         """Takes the values of one batch; see `unit_rates`."""
         rates = unit_rates(values, unit_axis=unit_axis, eps=self.eps)
-        self.record(ACTIVATION, layer, rates.mean())
+        rate = rates.mean()
+        self.record(ACTIVATION, layer, rate)
         if self.death:
-            self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rates[0])
+            self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rate)
         self._units.add(layer, rates != 0)
 
     def never_active(self) -> dict[str, tuple[int, int]]:
