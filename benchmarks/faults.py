@@ -239,7 +239,7 @@ def interrupted(campaign: Campaign, command: str, hits: int) -> Row:
 
 
 def stopped(campaign: Campaign, row: Row, number: signal.Signals, *, code: int) -> tuple[Ended, float]:
-    """Sends a signal to a command at a random moment, or waits for its end; how it ended from then on, and the moment."""
+    """Sends a signal to a command at a random moment; how it ended from then on, and the moment."""
     campaign.reset(row.command)
     # A process that was forked a moment ago has not begun with the command.
     moment = campaign.random.uniform(0.05, campaign.seconds[row.command])
@@ -372,7 +372,7 @@ FAULTS = (killed, interrupted, full, small, at_once)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=50, help="how often each command is killed at work; other faults a fifth")
+    parser.add_argument("--times", type=int, default=50, help="how often each is killed at work; other faults a fifth")
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=COMMANDS, help="only these are stopped")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
