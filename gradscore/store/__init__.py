@@ -13,7 +13,7 @@ from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, describe_inputs, differences, package_versions
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
-from .run_folder import RunFolder
+from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
 from .shards import ShardRows, Skipped
 
@@ -39,6 +39,7 @@ __all__ = [
     "label_warnings",
     "package_versions",
     "read_head",
+    "refuse_run_files",
     "summarise_run",
     "verify_run",
     "write_head",
