@@ -113,7 +113,7 @@ def _of_average_precision(values: FloatArray, hit: BoolArray) -> FloatArray:
     gained = _from_here_on(here * (1 - precision) / retrieved)
     lost = _from_here_on(here * precision / retrieved)
     mean = float(here @ precision) / hits[-1]
-    return np.where(hit, (precision + gained - mean)[group], -lost[group]) / hits[-1]
+    return np.asarray(np.where(hit, (precision + gained - mean)[group], -lost[group]) / hits[-1])
 
 
 def _of_aurc(values: FloatArray, wrong: BoolArray) -> FloatArray:
@@ -124,13 +124,13 @@ def _of_aurc(values: FloatArray, wrong: BoolArray) -> FloatArray:
     own, gained, lost = (
         _mean_of_ties(each, values) for each in (risk, _from_here_on(1 / place), _from_here_on(risk / place))
     )
-    return (own + wrong * gained - lost - risk.mean()) / n
+    return np.asarray((own + wrong * gained - lost - risk.mean()) / n)
 
 
 def _of_eaurc(values: FloatArray, wrong: BoolArray) -> FloatArray:
     """That of AURC less that of r + (1 - r) log(1 - r), the area of a perfect order with r wrong ones."""
     rate = wrong.mean()
-    return _of_aurc(values, wrong) + np.log1p(-rate) * (wrong - rate) / len(values)
+    return np.asarray(_of_aurc(values, wrong) + np.log1p(-rate) * (wrong - rate) / len(values))
 
 
 def _of_augrc(values: FloatArray, wrong: BoolArray) -> FloatArray:
@@ -138,7 +138,7 @@ def _of_augrc(values: FloatArray, wrong: BoolArray) -> FloatArray:
     n = len(values)
     accepted = np.cumsum(_mean_of_ties(wrong.astype(np.float64), values)) / n
     own, after = (_mean_of_ties(each, values) for each in (accepted, np.arange(n, 0.0, -1) / n))
-    return (own + wrong * after - 2 * accepted.mean()) / n
+    return np.asarray((own + wrong * after - 2 * accepted.mean()) / n)
 
 
 def _from_here_on(parts: FloatArray) -> FloatArray:

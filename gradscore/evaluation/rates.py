@@ -2,13 +2,16 @@
 
 Two things are uncertain: the share of the others beyond the threshold (Wilson's interval), and the threshold itself, a
 quantile, between two order statistics (Thompson, 1936). Their distances from the rate are squared and added, as
-Newcombe (1998) does for a difference of two rates; Zou and Donner (2008) show that it holds for any two estimates.
+Newcombe (1998) does for a difference of two rates; Zou and Donner (2008) show that it holds for any two estimates. Where
+the threshold is a score that several samples share, the interval goes from the lower end at the highest threshold to the
+upper end at the lowest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,7 +55,15 @@ def _bounds(values: FloatArray, truth: BoolArray) -> Bounds:
     thresholds = np.array([lowest, found[len(found) - -(-95 * len(found) // 100)], found[min(most, len(found) - 1)]])
     flagged = len(others) - np.searchsorted(others, thresholds, side="left")
     above, rate, below = flagged / len(others)
-    own = binomtest(int(flagged[1]), len(others)).proportion_ci(method="wilson")
+    own = _share(flagged[1], others)
+    if np.count_nonzero(found == thresholds[1]) > 1:
+        # On a step of tied scores the rate jumps as the threshold moves: errors do not add up like distances.
+        return _share(flagged[2], others).low, _share(flagged[0], others).high
     low = rate - np.hypot(rate - own.low, rate - below)
     high = rate + np.hypot(own.high - rate, above - rate)
     return max(0.0, float(low)), min(1.0, float(high))
+
+
+def _share(flagged: np.intp, others: FloatArray) -> Any:
+    """Wilson's interval of the share of the others that are flagged, with `low` and `high`."""
+    return binomtest(int(flagged), len(others)).proportion_ci(method="wilson")

@@ -37,6 +37,18 @@ def test_intervals_cover_about_as_often_as_they_say(name):
     assert np.mean([low <= true <= high for low, high in bounds]) == pytest.approx(0.95, abs=0.04)
 
 
+def test_intervals_cover_where_scores_are_tied():
+    """The threshold of 95 % lies on a step, and moves the rate by a whole step from set to set."""
+
+    def tied(seed, positives, negatives):
+        scores, truth = sample(seed, positives, negatives, shift=2.35)
+        return np.round(2 * scores) / 2, truth
+
+    true = METRICS["fpr95_ood_positive"](*tied(10**6, 500_000, 500_000))
+    bounds = [rate_bounds(*tied(seed, 300, 1000))["fpr95_ood_positive"] for seed in range(200)]
+    assert np.mean([low <= true <= high for low, high in bounds]) > 0.93
+
+
 def test_a_rate_of_zero_is_not_certain():
     low, high = rate_bounds(np.r_[np.ones(30), np.zeros(100)], np.arange(130) < 30)["fpr95_id_positive"]
     assert (low, high > 0.05) == (0.0, True)
