@@ -2,9 +2,9 @@
 
 Two things are uncertain: the share of the others beyond the threshold (Wilson's interval), and the threshold itself, a
 quantile, between two order statistics (Thompson, 1936). Their distances from the rate are squared and added, as
-Newcombe (1998) does for a difference of two rates; Zou and Donner (2008) show that it holds for any two estimates. Where
-the threshold is a score that several samples share, the interval goes from the lower end at the highest threshold to the
-upper end at the lowest.
+Newcombe (1998) does for a difference of two rates; Zou and Donner (2008) show that it holds for any two estimates.
+Where the threshold is a score that several samples share, the interval goes from the lower end at the highest threshold
+to the upper end at the lowest.
 """
 
 from __future__ import annotations
