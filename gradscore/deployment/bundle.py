@@ -29,7 +29,7 @@ from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, EvaluationError, StoreError
 from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
-from ..models import is_file_source
+from ..models import at_path, source_path
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256
 from .archive import is_archive, read_archive, write_archive
@@ -324,7 +324,5 @@ def _relative_views(features: FeaturesConfig, folder: Path) -> FeaturesConfig:
 
 
 def _relative_source(source: str, folder: Path) -> str:
-    if not is_file_source(source):
-        return source
-    file, _, name = source.removeprefix("python:").rpartition(":")
-    return f"python:{Path(os.path.relpath(file, folder)).as_posix()}:{name}"
+    path = source_path(source)
+    return source if path is None else at_path(source, Path(os.path.relpath(path, folder)))
