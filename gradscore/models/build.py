@@ -61,7 +61,8 @@ def build_model(
         ModelError: the source or the checkpoint cannot be used.
         MissingExtraError: the source needs a package that is not installed.
     """
-    built = build_classifier(config, seed=seed, trust_code=trust_code, named=named, tell=tell)
+    told = notices is not None
+    built = build_classifier(config, seed=seed, trust_code=trust_code, named=named, tell=tell, look_for_random=told)
     if notices is not None:
         notices += weight_notices(built, config, seed=seed)
     return built.model
@@ -74,8 +75,21 @@ def build_classifier(
     trust_code: bool = False,
     named: NamedCode | None = None,
     tell: TellCode | None = None,
+    look_for_random: bool = True,
 ) -> BuiltModel:
-    """As `build_model`, with what is known of the weights."""
+    """As `build_model`, with what is known of the weights.
+
+    Args:
+        config: source, arguments and checkpoint.
+        seed: of random weights.
+        trust_code: allow code of others.
+        named: what the bundle or run folder that names the code says of it.
+        tell: called before such code runs.
+        look_for_random: find out which weights are random, for which the model is made twice.
+
+    Raises:
+        ModelError: as `build_model`; so does MissingExtraError.
+    """
     kind, _, name = config.source.partition(":")
     if kind not in MODEL_SOURCES:
         forms = ", ".join(MODEL_SOURCES[each].form for each in MODEL_SOURCES)
@@ -95,7 +109,7 @@ def build_classifier(
     prefix, random, is_own = "", [], False
     if config.checkpoint is not None:
         prefix = load_checkpoint(model, config.checkpoint, prefix=config.prefix)
-    elif not source.brings_weights:
+    elif look_for_random and not source.brings_weights:
         random = _random_weights(source, request, model, seed)
         is_own = not random
     _finish(model)

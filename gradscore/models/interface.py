@@ -94,11 +94,11 @@ class Interface:
         entries = _entries(returned)
         if self.output is not None:
             return _named(entries, self.output)
-        if isinstance(entries.get(LOGITS), Tensor):
-            return entries[LOGITS]
-        tensors = {
+        tensors: dict[str, Tensor] = {
             name: each for name, each in entries.items() if isinstance(each, Tensor) and each.is_floating_point()
         }
+        if LOGITS in tensors:
+            return tensors[LOGITS]
         shaped = {
             name: each for name, each in tensors.items() if each.dim() == 2 or (self.one_logit and each.dim() == 1)
         }
@@ -148,7 +148,7 @@ def are_distributions(outputs: Tensor) -> bool:
     return bool(((values.double().sum(1) - 1).abs() <= allowed).all())
 
 
-def refuse_foreign(model: object, *, source: str) -> None:
+def refuse_foreign(model: nn.Module, *, source: str) -> None:
     """Refuses modules whose parameters autograd does not see: TorchScript, and what `torch.compile` made.
 
     Args:
@@ -158,8 +158,7 @@ def refuse_foreign(model: object, *, source: str) -> None:
     Raises:
         ModelError: it is one of these, or has one inside.
     """
-    modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
-    for name, module in modules.items():
+    for name, module in model.named_modules():
         where = f" in '{name}'" if name else ""
         if isinstance(module, torch.jit.ScriptModule):
             raise ModelError(
@@ -176,8 +175,9 @@ def refuse_foreign(model: object, *, source: str) -> None:
 def _with_inputs(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if len(args) == 1 and not kwargs and isinstance(args[0], Mapping) and _takes(model, args[0]):
-        args, kwargs = (), dict(args[0])
+    batch = args[0] if len(args) == 1 and not kwargs else None
+    if isinstance(batch, Mapping) and _takes(model, batch):
+        args, kwargs = (), dict(batch)
     dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
     return tuple(_cast(each, dtype) for each in args), {name: _cast(each, dtype) for name, each in kwargs.items()}
 

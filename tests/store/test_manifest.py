@@ -79,6 +79,8 @@ OTHER: dict[str, Any] = {
     "model.source": "torchvision:resnet34",
     "model.arguments": {"width": 2},
     "model.num_classes": 4,
+    "model.one_logit": {"one_logit": True, "num_classes": 2},
+    "model.output": "logits",
     "preprocessing.resize": 9,
     "preprocessing.crop": 8,
     "preprocessing.channels": 1,
@@ -109,6 +111,7 @@ OTHER: dict[str, Any] = {
 
 HARMLESS: dict[str, Any] = {
     "model.checkpoint": "elsewhere.pt",
+    "model.prefix": "net.",
     "model.declared_accuracy": 0.5,
     "data.ood.group": "far",
     "data.ood.auxiliary": True,
