@@ -9,7 +9,7 @@ section `model` of a configuration.
 
 from __future__ import annotations
 
-from .build import BuiltModel, build_classifier, build_model, weight_notices
+from .build import BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import load_checkpoint, read_weights
 from .class_names import class_names
 from .code import ModelCode, NamedCode, TellCode, load_function
@@ -55,6 +55,7 @@ __all__ = [
     "refuse_foreign",
     "refuse_probabilities",
     "source_path",
+    "to_eval",
     "weight_notices",
     "weights_sha256",
 ]

@@ -149,14 +149,19 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     return one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
+def to_eval(model: nn.Module) -> None:
+    """Puts a model in eval mode; a program of torch.export stays in the mode it was exported in."""
+    try:
+        model.eval()
+    except NotImplementedError:  # what such a program says
+        for module in model.modules():
+            module.training = False
+
+
 def _finish(model: nn.Module) -> None:
     """Puts a model in eval mode on the CPU, with gradients for all parameters."""
     model.cpu()
-    try:
-        model.eval()
-    except NotImplementedError:  # a program of torch.export is in the mode it was exported in
-        for module in model.modules():
-            module.training = False
+    to_eval(model)
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.requires_grad_(True)

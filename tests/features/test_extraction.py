@@ -359,7 +359,7 @@ REFUSED = {
 FACTORIES = {
     "colour": "the model cannot take images of shape",
     "without_parameters": "has no parameters",
-    "dictionary": r"got dict of first \(3, 3\), second .*name the logits by model\.output",
+    "dictionary": r"got dict of first \(3, 10\), second .*name the logits by model\.output",
 }
 
 

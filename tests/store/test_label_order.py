@@ -132,4 +132,10 @@ def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [command, str(tmp_path / "run")])
         assert result.exit_code == 0, result.output
         assert result.stdout.startswith("warning: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
-    assert "accuracy is 0.20 on in_dist.fit" in (tmp_path / "run" / "evaluation" / "report.md").read_text()
+    assert "no verdict: what is warned of above must be repaired first" in result.stdout
+    first, rest = (tmp_path / "run" / "evaluation" / "report.md").read_text().split("So there is no verdict")
+    assert "## Not to be trusted\n\n- **accuracy is 0.20 on in" in first.replace("\\", "")
+    assert "In short" not in first + rest
+    page = (tmp_path / "run" / "evaluation" / "report.html").read_text()
+    assert 'id="warnings"' in page
+    assert 'id="headline"' not in page
