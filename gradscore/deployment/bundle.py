@@ -186,7 +186,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "weights_sha256": bundle.weights_sha256,
         "code_sha256": bundle.code_sha256,
         "view_code_sha256": dict(bundle.view_code_sha256),
-        "preprocessing": bundle.preprocessing.model_dump(mode="json"),
+        "preprocessing": _relative_preprocessing(bundle.preprocessing, path.absolute().parent).model_dump(mode="json"),
         "features": _relative_views(bundle.features, path.absolute().parent).model_dump(mode="json"),
         "columns": bundle.columns,
         "alpha": bundle.alpha,
@@ -317,6 +317,13 @@ def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
     if model.checkpoint is not None:
         changes["checkpoint"] = Path(os.path.relpath(model.checkpoint, folder))
     return model.model_copy(update=changes)
+
+
+def _relative_preprocessing(preprocessing: PreprocessingConfig, folder: Path) -> PreprocessingConfig:
+    found = preprocessing.processor
+    return preprocessing.model_copy(
+        update={"processor": None if found is None else Path(os.path.relpath(found, folder))}
+    )
 
 
 def _relative_views(features: FeaturesConfig, folder: Path) -> FeaturesConfig:

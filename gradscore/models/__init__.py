@@ -18,6 +18,7 @@ from .interface import Interface, refuse_foreign, refuse_probabilities
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
 from .parameter_groups import LAST_LAYER, ROOT, WHOLE_MODEL, Granularity, group_parameters
+from .processor import TRANSFORMERS, FolderProcessor, processor_files, processor_sha256
 from .settings import CodeSource, ModelConfig
 from .sources import MODEL_SOURCES, ModelRequest, ModelSource
 
@@ -25,10 +26,12 @@ __all__ = [
     "LAST_LAYER",
     "MODEL_SOURCES",
     "ROOT",
+    "TRANSFORMERS",
     "WHOLE_MODEL",
     "BuiltModel",
     "Call",
     "CodeSource",
+    "FolderProcessor",
     "Granularity",
     "Head",
     "Interface",
@@ -51,6 +54,8 @@ __all__ = [
     "load_checkpoint",
     "load_function",
     "owners",
+    "processor_files",
+    "processor_sha256",
     "read_weights",
     "refuse_foreign",
     "refuse_probabilities",

@@ -17,7 +17,7 @@ from ..data import DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
-from ..models import code_sha256, source_path, weights_sha256
+from ..models import code_sha256, processor_sha256, source_path, weights_sha256
 from ..statistics import STATISTICS
 from ..system import Influence, parse_json, settings_of, write_text
 
@@ -153,7 +153,10 @@ def describe_inputs(
             "code_sha256": code_sha256(config.model.source),
             "weights_sha256": weights_sha256(model),
         },
-        "preprocessing": settings_of(config.preprocessing, Influence.FEATURES),
+        "preprocessing": {
+            **settings_of(config.preprocessing, Influence.FEATURES),
+            "processor_sha256": processor_sha256(config.preprocessing.processor),
+        },
         "data": {
             name: _describe_data(spec, fingerprints[name]) for name, (_, spec) in planned_splits(config.data).items()
         },

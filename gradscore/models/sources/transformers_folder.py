@@ -43,7 +43,7 @@ def transformers_model(request: ModelRequest) -> nn.Module:
             f"{source}: transformers has no {kind}, so the model has code of its own, which is not run; build it in "
             "Python and use a python: source"
         )
-    with _quietly(transformers):
+    with quietly(transformers):
         config = made_config(lambda: model_class.config_class.from_pretrained(folder, **request.arguments), source)
         config.use_cache = False
         if not request.with_weights:
@@ -154,7 +154,7 @@ def _check_task(settings: dict[str, Any], request: ModelRequest, source: str) ->
 
 
 @contextmanager
-def _quietly(transformers: Any) -> Iterator[None]:
+def quietly(transformers: Any) -> Iterator[None]:
     """Without bars and warnings of transformers, which what is raised here says in other words."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
