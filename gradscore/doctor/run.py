@@ -13,7 +13,7 @@ from ..data import TEST, BadSample, Batch, Sample, SampleDataset, collate
 from ..errors import DataError, ModelError
 from ..features import FAILURES, check_names, open_datasets, refusal
 from ..models import BuiltModel, build_classifier, group_parameters, refuse_probabilities, weight_notices
-from ..system import resolve_device
+from ..system import each_input, resolve_device
 from .findings import Diagnosis, Finding, note, problem, some, warning
 from .model import check_model
 
@@ -52,7 +52,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     batch = _collated([datasets[TEST][place] for place in chosen], split=TEST)
     found = check_model(
         model,
-        batch.images.to(device),
+        each_input(batch.images, lambda tensor: tensor.to(device)),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
@@ -108,7 +108,8 @@ def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Fi
     parameter = next(model.parameters(), None)
     if parameter is None:
         return
-    images = _collated([*samples], split=name).images.to(parameter.device)
+    batch = _collated([*samples], split=name)
+    images = each_input(batch.images, lambda tensor: tensor.to(parameter.device))
     try:
         logits = model(images)
         refuse_probabilities(logits)
