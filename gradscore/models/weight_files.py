@@ -201,7 +201,10 @@ def _other_classes(path: Path) -> list[str]:
 def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     """What a file of `torch.save` holds beside plain weights."""
     if re.search("operand|load key|magic|truncated|ran out", str(error), re.IGNORECASE):
-        return f"cannot be read: {str(error).splitlines()[0]}; is it damaged?"
+        told = re.search(
+            r"WeightsUnpickler error: ([^\n]+)", str(error)
+        )  # what stands around it advises to run the file
+        return f"cannot be read: {told.group(1) if told else 'no pickle of weights'}; is it damaged?"
     match = re.search(r"GLOBAL (\S+)", str(error))
     what = f"objects of {match.group(1)}" if match else "more than plain weights"
     return (

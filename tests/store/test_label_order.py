@@ -10,7 +10,7 @@ from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.config import Config
-from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings
+from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings, renaming_advice
 from gradscore_cli.main import app
 
 CLASSES = 5
@@ -98,6 +98,17 @@ def test_the_map_that_repairs_it_is_named(tmp_path: Path, right: dict, expected:
     """A label is the class after the predicted one."""
     (line,) = label_warnings(write_run(tmp_path / "run", right))
     assert re.search(expected, line), line
+
+
+def test_an_empty_map_is_advised_in_full() -> None:
+    labels = np.arange(60) % 3
+    advice = renaming_advice(labels, (labels + 1) % 3, classes=3, label_map={})
+    assert "set label_map to {0: 1, 1: 2, 2: 0}" in advice
+
+
+def test_labels_that_stay_have_entries_too() -> None:
+    labels = np.arange(60) % 3
+    assert "{0: 1, 1: 0, 2: 2}" in renaming_advice(labels, np.array([1, 0, 2])[labels], classes=3)
 
 
 def test_a_network_of_random_weights_is_called_so(tmp_path: Path) -> None:
