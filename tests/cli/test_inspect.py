@@ -97,7 +97,7 @@ def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> 
     assert (
         "nothing stands out (looked for inputs, weights, outputs and gradients that are not finite, " in result.stdout
     )
-    assert "note: model.checkpoint is null: these are the gradients of random weights" in result.stdout
+    assert "note: model.checkpoint is null: random weights, made with seed 0" in result.stdout
     folder = tmp_path / "runs" / "inspect"
     figures = pd.read_parquet(folder / "figures.parquet")
     assert figures.columns.tolist() == ["group", "quantity", "measure", "layer", "statistic", "value"]
@@ -227,13 +227,16 @@ def test_what_is_not_well_is_named(config_file: Path, tmp_path: Path, setting: s
     assert page.index("Not well") < page.index(expected) < page.index("<nav>")
 
 
+def test_weights_in_half_precision(config_file: Path, tmp_path: Path) -> None:
+    result = inspect(
+        config_file, "--trust-code", "--set", "model.source=python:net.py:half", *FAST, "--out", tmp_path / "h"
+    )
+    assert result.exit_code == 0, result.output
+
+
 UNUSABLE = {
     "quantity": (["--quantities", "grad_hist"], "error: quantities: no quantity 'grad_hist'; did you mean"),
     "loss": (["--loss", "hinge"], "error: loss: no loss 'hinge'"),
-    "weights of another kind than images": (
-        ["--set", "model.source=python:net.py:half"],
-        "error: the model cannot take images of shape (1, 8, 8): Input type (float) and bias type",
-    ),
     "no parameters": (["--set", "model.source=python:net.py:nothing_to_learn"], "error: the model has no parameters"),
     "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
     "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),
