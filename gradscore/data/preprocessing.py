@@ -10,19 +10,21 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError, DataError
+from ..models import FolderProcessor
 from ..system import import_torchvision
 from .settings import PreprocessingConfig
 from .sources import Pixels
 
 
 class Preprocessing:
-    """Resize, centre crop, channels and normalisation, or the transforms that come with torchvision weights.
+    """Resize, centre crop, channels and normalisation, or what comes with weights or a model.
 
     Args:
         config: the settings.
 
     Raises:
         ConfigError: unknown weights.
+        ModelError: a folder without a processor.
     """
 
     def __init__(self, config: PreprocessingConfig) -> None:
@@ -32,6 +34,9 @@ class Preprocessing:
         self._weights: Callable[[Tensor], Tensor] | None = None
         if config.weights is not None:
             self._weights = _weights_transforms(config.weights)
+        self._processor: FolderProcessor | None = None
+        if config.processor is not None:
+            self._processor = FolderProcessor(config.processor, max_length=config.max_length)
 
     def __reduce__(self) -> tuple[type[Preprocessing], tuple[PreprocessingConfig]]:
         """Worker processes build their own."""
@@ -49,6 +54,11 @@ class Preprocessing:
         Raises:
             DataError: the image has another number of channels than mean and std.
         """
+        if self._processor is not None:
+            made = self._processor(pixels)
+            if isinstance(made, Tensor):
+                return made
+            raise DataError(f"preprocessing.processor: it makes {', '.join(made)} of an image, wanted pixels alone")
         image = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
         config, functional = self.config, self._functional
         if self._weights is not None:

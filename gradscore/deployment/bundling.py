@@ -53,7 +53,7 @@ def make_bundle(
         run: a finished run folder; its data and its checkpoint must be there.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
             over calibrations; the detectors share it equally.
-        with_weights: put the weights into the bundle.
+        with_weights: put the weights into the bundle; they are where no checkpoint is named.
         trust_code: allow a `python:` model and views, whose code is run.
         model_source: where the model's code is, if not in a file beside the run or in the working directory.
         tell: called before the code of a `python:` model or view runs.
@@ -62,7 +62,7 @@ def make_bundle(
         The bundle.
 
     Raises:
-        BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
+        BundleError: no meta models, or a checkpoint that is not that of the run.
         EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
             or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
@@ -71,8 +71,7 @@ def make_bundle(
     config = run.config
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
-    if config.model.checkpoint is None and not with_weights:
-        raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
+    with_weights = with_weights or config.model.checkpoint is None  # there is no file to refer to
     named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
     named = named if model_source is None else replace(named, folders=None)
     model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
