@@ -10,7 +10,9 @@ the true figure is counted.
 
 import argparse
 import functools
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +31,9 @@ from gradscore.deployment.guard.noninferiority import (
     rate_difference_other,
     rate_difference_same,
 )
-from gradscore.evaluation.bootstrap import RANKING, SELECTIVE, ranking_bounds
+from gradscore.evaluation.areas import AREAS, area_bounds
 from gradscore.evaluation.calibration import brier, brier_interval
+from gradscore.evaluation.controls import LEVEL
 from gradscore.evaluation.delong import (
     auroc_interval,
     mean_auroc_interval,
@@ -40,17 +43,24 @@ from gradscore.evaluation.delong import (
     placements,
 )
 from gradscore.evaluation.metrics import METRICS
+from gradscore.evaluation.rates import ENOUGH, RATES, rate_bounds
 from gradscore.evaluation.selective import augrc, aurc, eaurc
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Draw = Callable[[np.random.Generator, Bools], Floats]
 
-AREAS = (0.7, 0.95, 0.99)
+AUROCS = (0.7, 0.95, 0.99)
 SIZES = ((10, 500), (25, 500), (60, 500), (300, 1000))
 """Positives and negatives."""
 
-MANY = 2_000_000
+CONTROL = "control"
+"""The interval of an AUROC that the control of labels drawn from the contents is judged by."""
+
+FIRST_SEED = 2_000_000
+"""Formulas were chosen with other sets, whose seeds begin at 0."""
+
+MANY = 400_000
 ONE_BY_ONE = {**METRICS, "aurc": aurc, "eaurc": eaurc, "augrc": augrc}
 
 
@@ -120,14 +130,29 @@ def span(interval: object) -> Interval:
     return None if interval is None else (interval.low, interval.high)  # type: ignore[attr-defined]
 
 
-def of_auroc(draw: Draw, area: float, size: tuple[int, int], sets: int) -> Tally:
-    def each() -> Iterator[tuple[Interval, float]]:
-        for seed in range(sets):
-            generator = np.random.default_rng(seed)
-            truth = truth_of(*size, generator, fixed=True)
-            yield span(auroc_interval(draw(generator, truth), truth)), area
-
-    return tally(each())
+def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed: bool) -> dict[str, Tally]:
+    """Every interval of a single score, of the same sets: OOD samples (of which there are as many as were chosen)
+    or wrong predictions."""
+    draw = populations(area)[kind]
+    names = ("aupr_in", "aupr_out") if fixed else tuple(AREAS)
+    found: dict[str, list[bool]] = {}
+    true = {"auroc": area, CONTROL: area}
+    if min(size) >= ENOUGH:
+        true |= true_values(kind, area, size)
+    for seed in range(sets):
+        generator = np.random.default_rng(FIRST_SEED + seed)
+        truth = truth_of(*size, generator, fixed=fixed)
+        scores = draw(generator, truth)
+        bounds = {
+            "auroc": span(auroc_interval(scores, truth)),
+            CONTROL: span(auroc_interval(scores, truth, level=LEVEL)),
+        }
+        if min(size) >= ENOUGH:
+            bounds |= rate_bounds(scores, truth) | area_bounds(scores, truth, names=names, fixed_sizes=fixed)
+        for name, interval in bounds.items():
+            if interval is not None:
+                found.setdefault(name, []).append(interval[0] <= true[name] <= interval[1])
+    return {name: Tally(sum(held), len(held)) for name, held in found.items()}
 
 
 def of_gain(draw: Draw, size: tuple[int, int], sets: int) -> Tally:
@@ -135,7 +160,7 @@ def of_gain(draw: Draw, size: tuple[int, int], sets: int) -> Tally:
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            generator = np.random.default_rng(seed)
+            generator = np.random.default_rng(FIRST_SEED + seed)
             truth = truth_of(*size, generator, fixed=True)
             yield span(paired_delong(*alike(draw, generator, truth), truth)), 0.0
 
@@ -154,7 +179,7 @@ def of_mean(draw: Draw, area: float, size: tuple[int, int], sets: int, *, gain: 
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            generator = np.random.default_rng(seed)
+            generator = np.random.default_rng(FIRST_SEED + seed)
             ordinary = np.zeros(negatives, dtype=bool)
             both = [alike(draw, generator, np.ones(positives * times, dtype=bool)) for times in (1, 2, 3)]
             shared = alike(draw, generator, ordinary)
@@ -170,27 +195,13 @@ def of_mean(draw: Draw, area: float, size: tuple[int, int], sets: int, *, gain: 
 
 
 @functools.cache
-def true_value(name: str, kind: str, area: float, size: tuple[int, int]) -> float:
-    draw = populations(area)[kind]
+def true_values(kind: str, area: float, size: tuple[int, int]) -> dict[str, float]:
+    """The figures of so many samples that they stand for the truth."""
     positives, negatives = size
     scale = MANY // (positives + negatives)
     truth = truth_of(positives * scale, negatives * scale, np.random.default_rng(0), fixed=True)
-    return float(ONE_BY_ONE[name](draw(np.random.default_rng(1), truth), truth))
-
-
-def of_bootstrap(name: str, kind: str, area: float, size: tuple[int, int], sets: int, *, fixed: bool) -> Tally:
-    draw, metrics = populations(area)[kind], {**RANKING, **SELECTIVE}
-
-    def each() -> Iterator[tuple[Interval, float]]:
-        for seed in range(sets):
-            generator = np.random.default_rng(seed)
-            truth = truth_of(*size, generator, fixed=fixed)
-            found = ranking_bounds(
-                draw(generator, truth), truth, metrics={name: metrics[name]}, seed=seed, fixed_sizes=fixed
-            )
-            yield found.get(name), true_value(name, kind, area, size)
-
-    return tally(each())
+    scores = populations(area)[kind](np.random.default_rng(1), truth)
+    return {name: float(ONE_BY_ONE[name](scores, truth)) for name in ONE_BY_ONE}
 
 
 def of_two_truths(area: float, size: tuple[int, int], sets: int) -> Tally:
@@ -199,7 +210,7 @@ def of_two_truths(area: float, size: tuple[int, int], sets: int) -> Tally:
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            generator = np.random.default_rng(seed)
+            generator = np.random.default_rng(FIRST_SEED + seed)
             hard = generator.normal(size=total)
             truths = [hard + 0.7 * generator.normal(size=total) > norm.ppf(1 - share) * 1.49**0.5 for _ in range(2)]
             scores = [normal(float(norm.ppf(area)) * 2**0.5, generator, truth) for truth in truths]
@@ -218,7 +229,7 @@ def of_brier(calibrated: bool, size: tuple[int, int], sets: int) -> Tally:
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            yield brier_interval(*one(np.random.default_rng(seed), sum(size))), true
+            yield brier_interval(*one(np.random.default_rng(FIRST_SEED + seed), sum(size))), true
 
     return tally(each())
 
@@ -228,7 +239,7 @@ def of_accuracy(size: tuple[int, int], sets: int) -> Tally:
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            right = np.random.default_rng(seed).binomial(sum(size), share)
+            right = np.random.default_rng(FIRST_SEED + seed).binomial(sum(size), share)
             yield span(binomtest(int(right), sum(size)).proportion_ci(method="wilson")), share
 
     return tally(each())
@@ -239,7 +250,7 @@ def of_realised_rate(n: int, alpha: float, sets: int) -> Tally:
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            limit = conformal.threshold(np.random.default_rng(seed).random(n), alpha)
+            limit = conformal.threshold(np.random.default_rng(FIRST_SEED + seed).random(n), alpha)
             yield limit.realised_rate(level=0.9), 1.0 - limit.value
 
     return tally(each())
@@ -279,7 +290,7 @@ def false_passes(kind: str, size: tuple[int, int], sets: int) -> float:
         return rate_difference_other(right, generator.random(len(truth)) < 0.95 - MARGIN)
 
     passed = [
-        judge(difference(np.random.default_rng(seed)), margin=MARGIN, level=0.95, gates=1).status == "pass"
+        judge(difference(np.random.default_rng(FIRST_SEED + seed)), margin=MARGIN, level=0.95, gates=1).status == "pass"
         for seed in range(sets)
     ]
     return float(np.mean(passed))
@@ -297,35 +308,71 @@ def cell(rates: list[Tally]) -> str:
     return f"{found[0]:.3f}" if len(found) == 1 else f"{found[0]:.3f} to {found[-1]:.3f}"
 
 
-def coverage_rows(sets: int) -> Iterator[tuple[str, list[str]]]:
-    every = [(kind, area) for area in AREAS for kind in populations(area)]
+OF_OOD, OF_WRONG = "OOD samples", "wrong predictions"
+
+
+def of_scores(kind: str, area: float, size: tuple[int, int], sets: int) -> dict[str, Tally]:
+    """Every interval of a single score, by the names of their rows."""
+    found = {what: of_score(kind, area, size, sets, fixed=what == OF_OOD) for what in (OF_OOD, OF_WRONG)}
+    return {f"`{name}`, {what}": each for what, rates in found.items() for name, each in rates.items()}
+
+
+def cases() -> list[Callable[[tuple[int, int], int], dict[str, Tally]]]:
+    """What simulates one population each, given a size and a number of sets: name of a row -> its tally."""
+    every = [(kind, area) for area in AUROCS for kind in populations(area)]
     draws = [(populations(area)[kind], area) for kind, area in every]
-    yield "`auroc`", [cell([of_auroc(*each, size, sets) for each in draws]) for size in SIZES]
-    yield "gain in AUROC", [cell([of_gain(draw, size, sets) for draw, _ in draws]) for size in SIZES]
-    for gain, name in {False: "AUROC, mean of three sets", True: "gain, mean of three sets"}.items():
-        yield name, [cell([of_mean(*each, size, sets, gain=gain) for each in draws]) for size in SIZES]
-    yield "AUROC, two classifiers", [cell([of_two_truths(area, size, sets) for area in AREAS]) for size in SIZES]
-    for name in (*RANKING, *SELECTIVE):
-        for fixed in (True, False) if name in RANKING else (False,):
-            kind = "OOD samples" if fixed else "wrong predictions"
-            yield (
-                f"`{name}`, {kind}",
-                [cell([of_bootstrap(name, *each, size, sets, fixed=fixed) for each in every]) for size in SIZES],
-            )
-    yield "`brier`", [cell([of_brier(each, size, sets) for each in (True, False)]) for size in SIZES]
-    yield "accuracy", [cell([of_accuracy(size, sets)]) for size in SIZES]
+
+    def named(name: str, function: Callable[..., Tally], *given: object, **options: object) -> Callable[..., object]:
+        return lambda size, sets: {name: function(*given, size, sets, **options)}
+
+    return [
+        *(functools.partial(of_scores, *each) for each in every),
+        *(named("gain in AUROC", of_gain, draw) for draw, _ in draws),
+        *(named("AUROC, mean of three sets", of_mean, *each, gain=False) for each in draws),
+        *(named("gain, mean of three sets", of_mean, *each, gain=True) for each in draws),
+        *(named("AUROC, two classifiers", of_two_truths, area) for area in AUROCS),
+        *(named("`brier`", of_brier, calibrated) for calibrated in (True, False)),
+        named("accuracy", of_accuracy),
+    ]
+
+
+def row_names() -> list[str]:
+    """The rows of the table, in their order."""
+    names = {OF_OOD: ["auroc", CONTROL, "aupr_in", "aupr_out", *RATES], OF_WRONG: ["auroc", CONTROL, *AREAS, *RATES]}
+    of_scores = [f"`{name}`, {what}" for what, each in names.items() for name in each]
+    return [*of_scores, "gain in AUROC", "AUROC, mean of three sets", "gain, mean of three sets",
+            "AUROC, two classifiers", "`brier`", "accuracy"]  # fmt: skip
+
+
+def coverage_rows(sets: int, processes: int) -> Iterator[tuple[str, list[str]]]:
+    jobs = [(place, size, sets) for place in range(len(cases())) for size in SIZES]
+    found: dict[tuple[str, tuple[int, int]], list[Tally]] = {}
+    with ProcessPoolExecutor(processes) as pool:
+        for (_, size, _), rates in zip(jobs, pool.map(simulated, jobs), strict=True):
+            for name, each in rates.items():
+                found.setdefault((name, size), []).append(each)
+                print(f"{name}, {size}: {each.rate:.3f} of {each.counted}", file=sys.stderr, flush=True)
+    for name in row_names():
+        yield name, [cell(found.get((name, size), [])) for size in SIZES]
+
+
+def simulated(job: tuple[int, tuple[int, int], int]) -> dict[str, Tally]:
+    """A job of a process."""
+    place, size, sets = job
+    return cases()[place](size, sets)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=2000, help="simulated sets of each population and size")
+    parser.add_argument("--processes", type=int, default=2, help="populations simulated at once")
     parser.add_argument("--write", type=Path, help="put the tables into this file, in the place of earlier ones")
     options = parser.parse_args()
 
     head = " | ".join(f"{positives} and {negatives}" for positives, negatives in SIZES)
     rule = "|---" * (len(SIZES) + 1) + "|"
     lines = [f"| 95 % interval of | {head} |", rule]
-    for name, cells in coverage_rows(options.sets):
+    for name, cells in coverage_rows(options.sets, options.processes):
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     lines += ["", "Gates that pass a model which is worse by exactly the margin (5 % are allowed):", ""]

@@ -5,7 +5,8 @@
 After every fault the run folder must be valid (every recorded checksum right, and every finished split readable), and
 the same command must go on to the files of an uninterrupted run, byte for byte; in the manifest, times may differ. The
 model and the data are made on the spot. Commands run in forked processes, so that faults hit the work and not the start
-of Python. Exits with 1 if anything was lost.
+of Python. A fault that comes when the command is done is made again, at another moment, until as many hit it at work as
+were asked for. Exits with 1 if anything was lost, or if too few hit.
 """
 
 import argparse
@@ -59,6 +60,9 @@ COMMANDS = ("extract", "fit-meta", "evaluate")
 PATIENCE = 2.0
 """Seconds within which Ctrl-C must end a command."""
 
+TRIES = 10
+"""Faults made, at most, for each that must hit a command at work."""
+
 
 @dataclass
 class Ended:
@@ -71,7 +75,7 @@ class Ended:
 
 @dataclass
 class Row:
-    """What came of a fault that was made so often in a command."""
+    """What came of a fault that was made so often in a command, and hit it at work so often."""
 
     fault: str
     command: str
@@ -81,6 +85,13 @@ class Row:
     same: int = 0
     slowest: float = 0.0
     problems: list[str] = field(default_factory=list)
+
+    def until(self, hits: int) -> Iterator[None]:
+        """Goes on until so many faults hit the command at work, within a bound."""
+        while self.hits < hits and self.times < TRIES * hits:
+            yield
+        if self.hits < hits:
+            self.problems.append(f"{self.fault}, {self.command}: only {self.hits} of {self.times} hit it at work")
 
     def line(self) -> str:
         cells = (self.fault, f"`{self.command}`", self.times, self.hits, self.valid, self.same)
@@ -103,14 +114,16 @@ class Campaign:
         exec(NET, namespace)
         save_file(namespace["net"]().state_dict(), folder / "net.safetensors")
         self.seconds: dict[str, float] = {}
+        """How long each command took from its beginning to its end, the last time that nothing stopped it."""
         for command in COMMANDS:
             if (folder / "run").exists():
                 shutil.copytree(folder / "run", folder / f"before {command}")
             ended = self.finish(command)
             if ended.code:
                 raise SystemExit(f"{command} without a fault: {ended.said}")
-            self.seconds[command] = ended.seconds
             shutil.copytree(folder / "run", folder / f"after {command}")
+            self.reset(command)
+            self.seconds[command] = self.finish(command).seconds  # the first run also fills the caches of the disk
 
     def start(self, command: str, *, workers: int = 0, prepare: Callable[[], None] | None = None) -> int:
         """Forks a process that runs a command, after `prepare`, and returns its id."""
@@ -163,6 +176,8 @@ class Campaign:
         problem = damage(self.folder / "run")
         row.valid += not problem
         ended = self.finish(row.command)
+        if row.command != "extract":  # the others begin anew
+            self.seconds[row.command] = ended.seconds
         problem += [f"going on: exit {ended.code}, {ended.said}"] * bool(ended.code)
         wrong = differences(self.folder / f"after {row.command}", self.folder / "run")
         row.same += not wrong and not ended.code
@@ -202,30 +217,18 @@ def contents(run: Path) -> dict[str, bytes]:
     return {**found, "manifest.json": json.dumps(manifest).encode(), **report}
 
 
-def killed(campaign: Campaign, command: str, times: int) -> Row:
+def killed(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("`kill -9`", command)
-    for _ in range(times):
-        campaign.reset(command)
-        began, moment = time.monotonic(), campaign.random.uniform(0, campaign.seconds[command])
-        process = campaign.start(command)
-        time.sleep(moment)
-        os.kill(process, signal.SIGKILL)
-        row.hits += campaign.ended(process, began).code == -signal.SIGKILL
+    for _ in row.until(hits):
+        _, moment = stopped(campaign, row, signal.SIGKILL, code=-signal.SIGKILL)
         campaign.check(row, f"after {moment:.3f} s")
     return row
 
 
-def interrupted(campaign: Campaign, command: str, times: int) -> Row:
+def interrupted(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("Ctrl-C", command)
-    for _ in range(times):
-        campaign.reset(command)
-        moment = campaign.random.uniform(0.05, campaign.seconds[command])
-        process = campaign.start(command)
-        time.sleep(moment)
-        began = time.monotonic()
-        os.kill(process, signal.SIGINT)
-        ended = campaign.ended(process, began)
-        row.hits += ended.code == 130
+    for _ in row.until(hits):
+        ended, moment = stopped(campaign, row, signal.SIGINT, code=130)
         row.slowest = max(row.slowest, ended.seconds)
         if ended.code not in (0, 130) or (ended.code and "the same command" not in ended.said):
             row.problems.append(f"Ctrl-C, {command}, after {moment:.3f} s: exit {ended.code}, said {ended.said!r}")
@@ -233,6 +236,29 @@ def interrupted(campaign: Campaign, command: str, times: int) -> Row:
             row.problems.append(f"Ctrl-C, {command}, after {moment:.3f} s: ended only {ended.seconds:.1f} s later")
         campaign.check(row, f"after {moment:.3f} s")
     return row
+
+
+def stopped(campaign: Campaign, row: Row, number: signal.Signals, *, code: int) -> tuple[Ended, float]:
+    """Sends a signal to a command at a random moment; how it ended from then on, and the moment."""
+    campaign.reset(row.command)
+    # A process that was forked a moment ago has not begun with the command.
+    moment = campaign.random.uniform(0.05, campaign.seconds[row.command])
+    began = time.monotonic()
+    process = campaign.start(row.command)
+    while not (done := has_ended(process)) and time.monotonic() - began < moment:
+        time.sleep(0.002)
+    if done:
+        campaign.seconds[row.command] = time.monotonic() - began
+    sent = time.monotonic()
+    os.kill(process, number)
+    ended = campaign.ended(process, sent)
+    row.hits += ended.code == code
+    return ended, moment
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process has ended; it can still be waited for."""
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def failing_write(number: int) -> None:
@@ -253,9 +279,9 @@ def failing_write(number: int) -> None:
     files.os.fsync = fsync
 
 
-def full(campaign: Campaign, command: str, times: int) -> Row:
+def full(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("no space, at a file", command)
-    for _ in range(times):
+    for _ in row.until(hits):
         campaign.reset(command)
         number = campaign.random.randrange({"extract": 16, "fit-meta": 8, "evaluate": 8}[command])
         judge(row, campaign.finish(command, prepare=lambda: failing_write(number)), "No space left on device")  # noqa: B023
@@ -284,11 +310,11 @@ def small_disk(folder: Path, size: int) -> Iterator[bool]:
             subprocess.run(["umount", str(folder)], check=True)
 
 
-def small(campaign: Campaign, command: str, times: int) -> Row:
+def small(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("a disk too small", command)
     run = campaign.folder / "run"
     sizes = [folder_size(campaign.folder / f"{state} {command}") for state in ("before", "after")]
-    for _ in range(times):
+    for _ in row.until(hits):
         size = campaign.random.randrange(sizes[0] + 4096, max(sizes[1], sizes[0] + 8192))
         shutil.rmtree(run, ignore_errors=True)
         with small_disk(run, size) as made:
@@ -310,9 +336,9 @@ def folder_size(folder: Path) -> int:
     return sum(-(-path.stat().st_size // 4096) * 4096 for path in folder.rglob("*") if path.is_file())
 
 
-def without_worker(campaign: Campaign, command: str, times: int) -> Row:
+def without_worker(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("a loading worker killed", command)
-    for _ in range(times):
+    for _ in row.until(hits):
         campaign.reset(command)
         began = time.monotonic()
         process = campaign.start(command, workers=1)
@@ -328,15 +354,14 @@ def without_worker(campaign: Campaign, command: str, times: int) -> Row:
     return row
 
 
-def at_once(campaign: Campaign, command: str, times: int) -> Row:
+def at_once(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("two at once", command)
-    for _ in range(times):
+    for _ in row.until(hits):
         campaign.reset(command)
-        began, processes = time.monotonic(), []
-        for _ in range(2):
-            processes.append(campaign.start(command))
-            time.sleep(campaign.random.uniform(0, campaign.seconds[command] / 2))
-        for process in processes:
+        began = time.monotonic()
+        first = campaign.start(command)
+        time.sleep(campaign.random.uniform(0, campaign.seconds[command]))
+        for process in (first, campaign.start(command)):
             judge(row, campaign.ended(process, began), "another process is writing to this run folder")
         campaign.check(row, "")
     return row
@@ -347,7 +372,7 @@ FAULTS = (killed, interrupted, full, small, at_once)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=50, help="how often each command is killed; other faults a fifth")
+    parser.add_argument("--times", type=int, default=50, help="how often each is killed at work; other faults a fifth")
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=COMMANDS, help="only these are stopped")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")

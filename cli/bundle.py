@@ -44,8 +44,9 @@ def bundle(
         make_bundle,
         write_bundle,
     )
-    from gradscore.store import RunFolder
+    from gradscore.store import RunFolder, refuse_run_files
 
+    refuse_run_files(out, option="--out")
     check_bundle_target(out)
     options: dict[str, Any] = {"trust_code": trust_code, "model_source": model, "tell": say_code}
     made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)

@@ -50,10 +50,13 @@ def check(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.deployment import check_run, make_baseline, read_baseline, write_baseline
-    from gradscore.store import RunFolder
+    from gradscore.store import RunFolder, refuse_run_files
 
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
     _check_targets({"--baseline": baseline, **files})
+    for option, target in {**files, "--baseline": baseline if update else None}.items():
+        if target is not None:
+            refuse_run_files(target, option=option)
     console, folder = Terminal(), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))

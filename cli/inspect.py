@@ -105,6 +105,10 @@ def inspect(
 
     How it trained: gradscore inspect --training run.parquet
     """
+    from gradscore.store import changing, refuse_run_files
+
+    if out is not None:
+        refuse_run_files(out, option="--out")
     console, sources = Terminal(), source or []
     if checkpoint is not None or training is not None:
         _refuse_others(context, "--training" if checkpoint is None else "--checkpoints")
@@ -118,7 +122,6 @@ def inspect(
         got = ", ".join(map(str, sources)) or "none"
         raise ConfigError(f"wanted one configuration or run folder, got {got}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
-    from gradscore.store import changing
 
     config, folder, named = _opened(sources[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]

@@ -87,7 +87,10 @@ def score(
     """
     from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
+    from gradscore.store import refuse_run_files
 
+    if out is not None:
+        refuse_run_files(out, option="--out")
     sources = open_user_images(samples, column=column, root=root)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)

@@ -6,6 +6,7 @@ their own. A `python:` model's code is never inside: the bundle names the file, 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import tempfile
@@ -26,6 +27,7 @@ from torch import Tensor
 from ..columns import COSINE
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, EvaluationError, StoreError
+from ..evaluation import fit_label
 from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import at_path, source_path
@@ -38,6 +40,9 @@ FORMAT = "gradscore bundle"
 VERSION = 1
 DETECTORS = ("wrong", "ood")
 """What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
+
+TASKS = {"wrong": "misclassification", "ood": "ood"}
+"""What the meta models of the detectors are fitted for."""
 
 _WEIGHTS = "weights.safetensors"
 _CALIBRATION = "calibration.safetensors"
@@ -160,6 +165,7 @@ class _DetectorIndex(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     protocol: str
+    model: str
     alpha: float
     threshold: float
     n: int
@@ -205,6 +211,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         OutputError: it cannot be written.
     """
     check_bundle_target(path)
+    models = {name: _members(name, detector.model) for name, detector in bundle.detectors.items()}
     index = {
         "format": FORMAT,
         "version": VERSION,
@@ -216,17 +223,17 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "features": _relative_views(bundle.features, path.absolute().parent).model_dump(mode="json"),
         "columns": bundle.columns,
         "alpha": bundle.alpha,
-        "detectors": {name: _described(detector) for name, detector in bundle.detectors.items()},
+        "detectors": {name: _described(name, detector, models[name]) for name, detector in bundle.detectors.items()},
         "versions": dict(bundle.versions),
         "provenance": dict(bundle.provenance),
         "notices": bundle.notices,
     }
-    members = {
+    members: dict[str, bytes] = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
         _SELF_TEST: save(bundle.self_test.members()),
     }
-    for name, detector in bundle.detectors.items():
-        members |= _members(name, detector.model)
+    for files in models.values():
+        members |= files
     members |= _members(_INPUTS, next(iter(bundle.detectors.values())).model.inputs)
     if bundle.weights is not None:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
@@ -289,10 +296,15 @@ def _mean_gradients(members: Mapping[str, bytes]) -> MeanGradients | None:
     return None if content is None else MeanGradients.from_bytes(content, where=MEAN_GRADIENTS)
 
 
-def _described(detector: Detector) -> dict[str, Any]:
+def _described(name: str, detector: Detector, files: Mapping[str, bytes]) -> dict[str, Any]:
     limit = detector.threshold
     entry = {"alpha": limit.alpha, "threshold": limit.value, "n": limit.n, "rank": limit.rank}
-    return {"protocol": detector.protocol, **entry}
+    return {"protocol": detector.protocol, "model": _fingerprint(name, files), **entry}
+
+
+def _fingerprint(name: str, files: Mapping[str, bytes]) -> str:
+    """What ties thresholds to the model they came of; its description holds a hash of its arrays."""
+    return hashlib.sha256(files[f"meta/{name}/{DESCRIPTION}"]).hexdigest()
 
 
 def _members(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
@@ -315,6 +327,13 @@ def _read_detector(
 ) -> Detector:
     with _unpacked(name, members) as folder:
         model = MetaModel.load(folder, inputs)
+    label = f"{TASKS[name]}/{index.protocol}/"
+    if not fit_label(model).startswith(label):
+        raise EvaluationError(f"wanted a meta model of {label}* as '{name}', got that of '{fit_label(model)}'")
+    if index.model != _fingerprint(name, members):
+        raise EvaluationError(f"the threshold of '{name}' was calibrated with another meta model")
+    if (np.diff(calibration) < 0).any():
+        raise EvaluationError(f"the calibration scores of '{name}' are not in ascending order")
     found = threshold(calibration, index.alpha)
     if (found.value, found.n, found.rank) != (index.threshold, index.n, index.rank):
         raise EvaluationError(f"the threshold of '{name}' is not that of its calibration scores")

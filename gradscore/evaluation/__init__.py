@@ -3,7 +3,7 @@
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
 them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` turns scores into figures;
-`metrics`, `delong`, `bootstrap`, `selective` and `calibration` compute; `controls`, `duplicates` and
+`metrics`, `delong`, `areas`, `rates`, `selective` and `calibration` compute; `controls`, `duplicates` and
 `near_duplicates` (whose rule is in `nearness`) look for mistakes,
 `run_comparison` compares runs; `verdict` says what to read first.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from .calibration import reliability
 from .controls import in_words, permuted_labels
 from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
-from .fit_identity import FitIdentities
+from .fit_identity import FitIdentities, fit_label
 from .metrics import auroc
 from .records import CLASSIFIER, FEW, GAIN, Record, is_group
 from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
@@ -43,6 +43,7 @@ __all__ = [
     "auroc",
     "compare_runs",
     "evaluate_run",
+    "fit_label",
     "fit_run",
     "in_words",
     "is_group",

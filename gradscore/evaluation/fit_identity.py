@@ -27,6 +27,9 @@ NOTE = "fitted_on"
 FITTED_WITH = "fitted_with"
 """The note that holds the versions of packages a meta model was fitted with."""
 
+LABEL = "label"
+"""The entry of that identity which says what the model is for: `<task>/<protocol>/<name>`."""
+
 _SHOWN = 3
 
 
@@ -47,10 +50,11 @@ class FitIdentities:
         self._shared = [info.name for info in run.splits() if info.name in (FIT, BANK)]
 
     def of(self, spec: MetaModelSpec) -> dict[str, Any]:
-        """The identity of a spec's fit: hashes of its samples, what they are, their weights and features; settings."""
+        """The identity of a spec's fit: name; hashes of its samples, their kinds, weights and features; settings."""
         splits = [split for split, mask in spec.fit.items() if mask.any()]
         target = np.concatenate([spec.positive[split][spec.fit[split]] for split in splits])
         identity: dict[str, Any] = {
+            LABEL: spec.label,
             "samples": {split: self._samples(split, spec) for split in splits},
             "positives": sha256(target.tobytes()),
             "features": {split: self._table(split) for split in dict.fromkeys([*self._shared, *splits])},
@@ -127,3 +131,9 @@ class FitIdentities:
         if split not in self._tables:
             self._tables[split] = self._run.table_sha256(split)
         return self._tables[split]
+
+
+def fit_label(model: MetaModel) -> str:
+    """What a model says it was fitted for, `<task>/<protocol>/<name>`; empty if it does not say."""
+    identity = model.notes.get(NOTE)
+    return str(identity.get(LABEL, "")) if isinstance(identity, Mapping) else ""

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from ..scores import SCORES, plain_name
 from ..system import BoolArray
-from .bootstrap import RANKING, SELECTIVE, Bounds, ranking_bounds
+from .areas import area_bounds
 from .calibration import brier, brier_interval, expected_calibration_error
 from .delong import (
     DifferenceTest,
@@ -25,6 +25,7 @@ from .delong import (
     placements,
 )
 from .metrics import METRICS, one_class_reason
+from .rates import Bounds, rate_bounds
 from .score_table import BLOCK, positive_of, scores_of
 from .scoring import LOGIT_LR, SCORE_LR
 from .selective import augrc, aurc, eaurc
@@ -122,16 +123,16 @@ class _Subject:
         )
 
 
-def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
+def score_records(table: pd.DataFrame) -> Iterator[Record]:
     """Records of each data set: figures of merit of each score, and the gains of `meta` over the others.
 
-    Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, a normal one for the Brier score, from a
-    bootstrap for the rest, and None where none would cover; values are None with one class only. Covariate-shifted sets
-    also have an accuracy, of the score `classifier`, with Wilson's interval.
+    Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, from influence functions for other areas, from
+    Wilson's and order statistics for FPR95, a normal one for the Brier score, and None where none would cover; values
+    are None with one class only. Covariate-shifted sets also have an accuracy, of the score `classifier`, with Wilson's
+    interval.
 
     Args:
         table: as `read_scores` gives it.
-        seed: of the bootstrap.
 
     Yields:
         The records, score by score.
@@ -143,7 +144,7 @@ def score_records(table: pd.DataFrame, *, seed: int) -> Iterator[Record]:
         for name in scores_of(block):
             key = (subject.task, block[name].to_numpy().tobytes(), positive.tobytes())
             if key not in known:
-                known[key] = list(_figures(block, name, positive, seed=seed))
+                known[key] = list(_figures(block, name, positive))
             for figure in [*known[key], *(_calibration(block, positive) if name == "meta" else ())]:
                 yield subject.record(name, figure)
         if subject.task == "shifted":
@@ -211,14 +212,13 @@ def is_group(dataset: str) -> bool:
     return dataset.endswith((" (mean)", " (pooled)"))
 
 
-def _figures(block: pd.DataFrame, name: str, positive: BoolArray, *, seed: int) -> Iterator[_Figure]:
+def _figures(block: pd.DataFrame, name: str, positive: BoolArray) -> Iterator[_Figure]:
     values = block[name].to_numpy(dtype=np.float64)
     ood = block["task"].iloc[0] == "ood"
     functions = METRICS if ood else {**METRICS, **AREAS}
     # How many OOD samples there are was chosen; how many predictions are wrong is as uncertain as anything.
-    bounds = ranking_bounds(
-        values, positive, metrics=RANKING if ood else {**RANKING, **SELECTIVE}, seed=seed, fixed_sizes=ood
-    )
+    areas = ["aupr_in", "aupr_out", *([] if ood else AREAS)]
+    bounds = rate_bounds(values, positive) | area_bounds(values, positive, names=areas, fixed_sizes=ood)
     for metric, function in functions.items():
         span = _bounds(auroc_interval(values, positive)) if metric == "auroc" else bounds.get(metric)
         yield _Figure(metric, function(values, positive), span)

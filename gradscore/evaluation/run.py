@@ -183,7 +183,7 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     if not tables:
         raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
     table = pd.concat(tables, ignore_index=True)
-    records = [*score_records(table, seed=run.config.evaluate.seed), *group_records(table, ood_groups(run))]
+    records = [*score_records(table), *group_records(table, ood_groups(run))]
     notices += [*_model_notices(scorer), *remarks(table, records)]
     records += near.records()
     path = run.evaluation_path / "metrics.json"

@@ -115,7 +115,9 @@ def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
         return None
     if first:
         return torch.ones_like(values)
-    return NUDGE / float(gradient.double().norm()) * gradient
+    # Gradients of batches may cancel.
+    size = float(gradient.double().norm())
+    return NUDGE / size * gradient if size else None
 
 
 def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:

@@ -14,7 +14,7 @@ from .label_order import label_warnings
 from .manifest import CONFIG, describe_inputs, differences, package_versions
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .renaming import EVERYWHERE, renaming_advice
-from .run_folder import RunFolder
+from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
 from .shards import ShardNote, ShardRows, Skipped
 
@@ -42,6 +42,7 @@ __all__ = [
     "label_warnings",
     "package_versions",
     "read_head",
+    "refuse_run_files",
     "renaming_advice",
     "summarise_run",
     "verify_run",

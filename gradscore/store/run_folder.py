@@ -16,11 +16,14 @@ import pyarrow as pa
 
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo
-from ..errors import ConfigError, StoreError
+from ..errors import ConfigError, OutputError, StoreError
 from ..models import NamedCode
 from ..system import BoolArray, closest, file_sha256, sha256, write_text
+from .checksums import CHECKSUMS
 from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
+
+_OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
 
 
 class RunFolder:
@@ -246,3 +249,23 @@ def _joined(shards: Sequence[tuple[Path, pa.Table]]) -> pa.Table:
                 f"{path}: its columns differ from those of {shards[0][0].name}; delete it and extract again"
             )
     return pa.concat_tables([table for _, table in shards])
+
+
+def refuse_run_files(path: Path, *, option: str) -> None:
+    """Refuses to write to a file of a run, or among its files.
+
+    Args:
+        path: the file or folder to be written.
+        option: what names it, for the message.
+
+    Raises:
+        OutputError: it is part of a run folder.
+    """
+    target = path.resolve()
+    for folder in target.parents:
+        first = target.relative_to(folder).parts[0]
+        if first in _OF_A_RUN and (folder / MANIFEST).is_file():
+            raise OutputError(
+                f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
+                "give a path outside of it"
+            )

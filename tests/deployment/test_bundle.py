@@ -83,11 +83,47 @@ def refill(member: str, change: Callable[[dict[str, np.ndarray]], object]) -> Ca
     return damage
 
 
+def exchange(*what: str) -> Callable[[Path], None]:
+    """Exchanges the two detectors in some of the places that they have in a bundle, with right checksums."""
+
+    def damage(path: Path) -> None:
+        index, members = read_archive(path)
+        if "models" in what:
+            for file in ("model.json", "arrays.safetensors"):
+                names = [f"meta/{name}/{file}" for name in DETECTORS]
+                members |= dict(zip(names, [members[name] for name in reversed(names)], strict=True))
+        if "scores" in what:
+            scores = load(members["calibration.safetensors"])
+            exchanged = dict(zip(DETECTORS, [scores[name] for name in reversed(DETECTORS)], strict=True))
+            members["calibration.safetensors"] = save(exchanged)
+        if "entries" in what:
+            entries = index["detectors"]
+            index["detectors"] = dict(zip(DETECTORS, [entries[name] for name in reversed(DETECTORS)], strict=True))
+        write_archive(path, index, members)
+
+    return damage
+
+
+def reverse(arrays: dict[str, np.ndarray]) -> None:
+    arrays.update({name: np.ascontiguousarray(values[::-1]) for name, values in arrays.items()})
+
+
 def empty(arrays: dict[str, np.ndarray]) -> None:
     arrays.update({name: np.ascontiguousarray(values[:0]) for name, values in arrays.items()})
 
 
 DAMAGES = {
+    "meta models exchanged": (
+        exchange("models"),
+        r"wanted a meta model of misclassification/in_dist_only/\* as 'wrong'",
+    ),
+    "everything exchanged": (exchange("models", "scores", "entries"), "wanted a meta model of misclassification/"),
+    "scores exchanged": (exchange("scores"), "the threshold of 'wrong' is not that of its calibration scores"),
+    "scores and thresholds exchanged": (exchange("scores", "entries"), "wanted a meta model of misclassification/"),
+    "scores the other way round": (
+        refill("calibration.safetensors", reverse),
+        "the calibration scores of 'wrong' are not in ascending order",
+    ),
     "an empty self-test": (refill("self_test.safetensors", empty), "the self-test holds no image"),
     "another alpha": (
         lambda path: reindexed(path, lambda index: index.update(alpha=0.01)),

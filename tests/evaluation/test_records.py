@@ -32,7 +32,7 @@ def by_key(records):
 
 
 WRONG = wrong()
-OF_WRONG = by_key(score_records(WRONG, seed=0))
+OF_WRONG = by_key(score_records(WRONG))
 OOD = pd.concat([block(seed=1), block(dataset="b", positives=20, seed=2)], ignore_index=True)
 OF_GROUPS = by_key(group_records(OOD, {"near": ["a", "b"], "other": ["a", "missing"]}))
 
@@ -86,7 +86,7 @@ ENTRY = ["task", "dataset", "protocol", "score", "metric", "value", "low", "high
 ENTRIES = {
     "figure": (OF_WRONG["in_dist.test", "meta", "auroc"], ENTRY),
     "gain": (OF_WRONG["in_dist.test", "meta", "auroc_gain_over_msp"], [*ENTRY[:8], "p_value", *ENTRY[8:]]),
-    "gain of None": (by_key(score_records(wrong(positives=1), seed=0))["in_dist.test", "meta", "auroc_gain_over_msp"],
+    "gain of None": (by_key(score_records(wrong(positives=1)))["in_dist.test", "meta", "auroc_gain_over_msp"],
                      [*ENTRY[:8], "p_value", *ENTRY[8:]]),
 }  # fmt: skip
 
@@ -96,19 +96,18 @@ def test_only_gains_have_a_p_value_in_files(record, names):
     assert list(record.entry()) == names
 
 
-def test_the_same_seed_gives_the_same_records():
-    assert by_key(score_records(WRONG, seed=0)) == OF_WRONG
-    assert by_key(score_records(WRONG, seed=1)) != OF_WRONG
+def test_the_same_table_gives_the_same_records():
+    assert by_key(score_records(WRONG)) == OF_WRONG
 
 
 def test_one_class_gives_values_of_none():
-    records = list(score_records(wrong(positives=0), seed=0))
+    records = list(score_records(wrong(positives=0)))
     assert {record.value for record in records} == {None}
     assert {record.low for record in records} == {None}
 
 
 def test_a_score_that_a_data_set_lacks_has_no_record():
-    assert not any(score == "logit_lr" for _, score, _ in by_key(score_records(OOD.assign(logit_lr=np.nan), seed=0)))
+    assert not any(score == "logit_lr" for _, score, _ in by_key(score_records(OOD.assign(logit_lr=np.nan))))
 
 
 def test_the_mean_of_a_group_weighs_sets_alike():
@@ -148,7 +147,7 @@ REMARKS = {
 
 @pytest.mark.parametrize(("table", "message"), REMARKS.values(), ids=REMARKS.keys())
 def test_remarks(table, message):
-    assert message in "\n".join(remarks(table, list(score_records(table, seed=0))))
+    assert message in "\n".join(remarks(table, list(score_records(table))))
 
 
 def test_nothing_to_remark():

@@ -89,8 +89,7 @@ def detail_tables(figures: Figures) -> list[ScoreTable]:
                         ScoreTable(
                             title=dataset if task == MISCLASSIFICATION else f"{dataset}, {protocol}",
                             caption=f"AUPR of a score without information: {share:.3f}, the share of positives. "
-                            "Everything but AUPR is better when lower. Below each figure its 95 % interval "
-                            "(stratified bootstrap).",
+                            "Everything but AUPR is better when lower. Below each figure its 95 % interval.",
                             columns=["score", *metrics.values()],
                             rows=rows,
                             headline=False,

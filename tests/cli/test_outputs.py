@@ -1,0 +1,67 @@
+"""No option of a command writes over the files of a run."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.store import verify_run
+from gradscore_cli.main import app
+
+CHECK = ("check", "{run}", "--baseline")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "check --json": (*CHECK, "missing.json", "--json"),
+    "check --junit": (*CHECK, "missing.json", "--junit"),
+    "check --markdown": (*CHECK, "missing.json", "--markdown"),
+    "check --update": ("check", "{run}", "--update", "--baseline"),
+    "bundle --out": ("bundle", "{run}", "--out"),
+    "score --out": ("score", "missing.gradscore", "missing.png", "--out"),
+    "inspect --out": ("inspect", "{run}", "--out"),
+}
+FILES = {
+    "manifest": "manifest.json",
+    "configuration": "config.yaml",
+    "checksums": "SHA256SUMS",
+    "results": "evaluation/metrics.json",
+    "a folder of it": "features",
+    "a new file among its own": "evaluation/more.csv",
+}
+
+
+@pytest.fixture
+def run(small_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(small_run, tmp_path / "run")
+
+
+def invoke(run: Path, command: tuple[str, ...], target: Path):
+    return CliRunner().invoke(app, [*(part.format(run=run) for part in command), str(target)])
+
+
+@pytest.mark.parametrize("file", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_files_of_a_run_are_refused(run: Path, command: tuple[str, ...], file: str) -> None:
+    result = invoke(run, command, run / file)
+    assert (result.exit_code, "this is part of the run folder" in " ".join(result.stderr.split())) == (2, True)
+    assert verify_run(run).damaged == []
+
+
+NAMES: dict[str, Callable[[Path], Path]] = {
+    "through another folder": lambda run: run / "meta" / ".." / "manifest.json",
+    "through a link": lambda run: run.parent / "link" / "manifest.json",
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_other_names_of_the_same_file_are_refused(run: Path, name: Callable[[Path], Path]) -> None:
+    (run.parent / "link").symlink_to(run)
+    assert invoke(run, COMMANDS["check --json"], name(run)).exit_code == 2
+    assert verify_run(run).damaged == []
+
+
+def test_a_file_of_ones_own_in_a_run_folder_is_not_refused(run: Path) -> None:
+    baseline = run / "baseline.json"
+    assert invoke(run, COMMANDS["check --update"], baseline).exit_code == 0
+    assert invoke(run, ("check", "{run}", "--baseline", str(baseline), "--json"), run / "check.json").exit_code == 0
+    assert (run / "check.json").is_file()

@@ -1,0 +1,32 @@
+"""Every kind of interval that is printed has a row on the page that says how often it covers."""
+
+from pathlib import Path
+
+import pytest
+
+from gradscore.evaluation.metrics import METRICS
+from gradscore.evaluation.records import AREAS
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "coverage-of-intervals.md").read_text(encoding="utf-8")
+ROWS = {
+    **{f"{name} of OOD samples": f"| `{name}`, OOD samples |" for name in METRICS},
+    **{f"{name} of wrong predictions": f"| `{name}`, wrong predictions |" for name in (*METRICS, *AREAS)},
+    "gain": "| gain in AUROC |",
+    "group of OOD sets": "| AUROC, mean of three sets |",
+    "gain of a group": "| gain, mean of three sets |",
+    "Brier score": "| `brier` |",
+    "accuracy of shifted sets": "| accuracy |",
+    "comparison of two runs": "| AUROC, two classifiers |",
+    "control of labels": "| `control`, OOD samples |",
+    "gate of AUROCs on the same samples": "| auroc, other scores |",
+    "gate of AUROCs of two truths": "| auroc, two truths |",
+    "gate of AUROCs on other samples": "| auroc, other samples |",
+    "gate of rates on the same samples": "| rate |",
+    "gate of rates on other samples": "| rate, other samples |",
+    "false-alarm rate of a threshold": "a threshold's own false-alarm rate",
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_every_kind_of_interval_was_measured(row):
+    assert row in PAGE
