@@ -13,32 +13,39 @@ from .errors import GradscoreError
 if TYPE_CHECKING:
     from . import losses, metrics
     from .deployment import Scorer
+    from .detector import Detector, Report
     from .doctor import check_model
+    from .features import features_of as features
     from .gradients import Engine, GradientWarning
     from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Detector",
     "Engine",
     "GradientMetricCollector",
     "GradientWarning",
     "GradscoreError",
+    "Report",
     "Scorer",
     "__version__",
     "check_model",
+    "features",
     "losses",
     "metrics",
 ]
 
 _ROOMS = {
+    "Detector": "detector",
     "Engine": "gradients",
     "GradientMetricCollector": "statistics",
     "GradientWarning": "gradients",
+    "Report": "detector",
     "Scorer": "deployment",
     "check_model": "doctor",
 }
-_MODULES = ("losses", "metrics")
+_MODULES = ("features", "losses", "metrics")
 
 
 def __getattr__(name: str) -> Any:

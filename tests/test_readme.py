@@ -1,12 +1,14 @@
 """What the README tells its readers to do, done."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import gradscore
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
 
@@ -80,18 +82,40 @@ def test_step_to_look_inside(own_model, monkeypatch):
     assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
 
 
-def example(place):
+def notebook_cells():
+    notebook = json.loads((ROOT / "docs" / "detector.ipynb").read_text())
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_three_lines(tmp_path, monkeypatch):
+    """On the model and loaders of the notebook."""
+    monkeypatch.chdir(tmp_path)
+    names = example(0, **{"gradscore": gradscore} | setup_of_notebook())
+    verdict = names["report"].verdict
+    assert verdict["what"].tolist() == ["wrong predictions", "digits_8_and_9"]
+    shown = re.findall(r"^\| .* \| \*\*(0\.\d{3})\*\* \| (0\.\d{3})-(0\.\d{3}) \|.*\|$", README, re.MULTILINE)
+    assert verdict["auroc"].tolist() == pytest.approx([float(area) for area, _, _ in shown], abs=0.02)
+    assert set(names["table"]["decision"]) == {"accept", "reject"}
+    assert (tmp_path / "report.html").is_file()
+
+
+def setup_of_notebook():
     names = {}
+    exec(compile(notebook_cells()[0], "detector.ipynb", "exec"), names)
+    return names
+
+
+def example(place, **names):
     exec(compile(blocks("python")[place], "README.md", "exec"), names)
     return names
 
 
 def test_example_of_a_training_loop():
-    assert not example(0)["model"][0]._forward_hooks
+    assert not example(1)["model"][0]._forward_hooks
 
 
 def test_example_of_the_collector():
-    assert example(1)["features"].shape == (16, 4)
+    assert example(2)["features"].shape == (16, 4)
 
 
 def test_files_that_are_mentioned_are_there():

@@ -19,6 +19,7 @@ from .schema import (
     dump_config,
     load_config,
     parse_config,
+    section,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "dump_config",
     "load_config",
     "parse_config",
+    "section",
 ]

@@ -6,9 +6,9 @@ The sections `model`, `preprocessing` and `data` belong to the rooms they are ab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
@@ -33,6 +33,8 @@ from ..system import (
 )
 from .presets import with_preset
 from .yaml_source import explain, parse_settings, read_settings
+
+AnySection = TypeVar("AnySection", bound=Section)
 
 Protocol = Literal["known", "leave_one_out", "auxiliary", "in_dist_only"]
 
@@ -198,6 +200,18 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:
     """Reads back what `dump_config` wrote: paths and `$` are taken as they stand; `where` names the text in errors."""
     return _validated(parse_settings(text, where=where, overrides=overrides), where=where, base=None)
+
+
+def section(kind: type[AnySection], settings: Mapping[str, Any], *, where: str) -> AnySection:
+    """Reads one section of settings that a program gives.
+
+    Raises:
+        ConfigError: an unknown or unusable setting; the message names `where`.
+    """
+    try:
+        return kind.model_validate(dict(settings))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {'; '.join(explain(error, kind))}") from None
 
 
 def dump_config(config: Config) -> str:

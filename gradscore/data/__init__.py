@@ -2,17 +2,21 @@
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images or makes them
-of others, `user_images` reads what is named on a command line, `views` look at a batch in other ways.
+of others, `given` reads what a program has, `user_images` what is named on a command line; `views` look at a batch in
+other ways.
 """
 
 from __future__ import annotations
 
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
+from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
+from .sources import GIVEN, SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
+from .sources.synthetic import KINDS as SYNTHETIC_KINDS
+from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_images import RawImage, UserImages, open_user_images
 from .views import VIEWS, View, ViewKind, check_views, open_views, view_name
@@ -21,7 +25,10 @@ __all__ = [
     "BANK",
     "CALIBRATION",
     "FIT",
+    "FORMS",
+    "GIVEN",
     "SOURCES",
+    "SYNTHETIC_KINDS",
     "TEST",
     "VIEWS",
     "ArraySource",
@@ -29,6 +36,7 @@ __all__ = [
     "Batch",
     "DataConfig",
     "DatasetConfig",
+    "GivenSamples",
     "ImageSource",
     "Pixels",
     "PlannedBatch",
@@ -42,15 +50,19 @@ __all__ = [
     "Selected",
     "SourceKind",
     "SplitInfo",
+    "SyntheticSource",
     "UnreadableImageError",
     "UserImages",
     "View",
     "ViewKind",
     "base_split",
+    "check_classes",
     "check_views",
     "collate",
     "content_hash",
     "count_shards",
+    "first_samples",
+    "form_of",
     "load_batches",
     "naming_lost_workers",
     "open_images",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..system import Inputs, each_input, rows_of
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,51 @@ class Batch:
 
     Attributes:
         sample_ids: names.
-        images: (N, C, H, W) float32.
+        images: (N, C, H, W) float32; of samples that a program gives, any inputs of its model.
         labels: (N,) int64, -1 for none.
         content_hashes: see `Sample`.
         bad: samples that cannot be used.
     """
 
     sample_ids: list[str]
-    images: Tensor
+    images: Inputs
     labels: Tensor
     content_hashes: list[str]
     bad: list[BadSample]
 
     def pin_memory(self) -> Batch:
         """The same batch with its images where an accelerator can copy them from by itself."""
-        return replace(self, images=self.images.pin_memory())
+        return replace(self, images=each_input(self.images, Tensor.pin_memory))
+
+    def part(self, rows: slice) -> Batch:
+        """Some of the samples; `bad` stays behind."""
+        return Batch(
+            self.sample_ids[rows], rows_of(self.images, rows), self.labels[rows], self.content_hashes[rows], []
+        )
+
+    def where(self, rows: Tensor) -> Batch:
+        """The samples that a mask (N,) bool chooses; `bad` stays behind."""
+        places = rows.nonzero().flatten().tolist()
+        return Batch(
+            [self.sample_ids[place] for place in places],
+            each_input(self.images, lambda tensor: tensor[rows.to(tensor.device)]),
+            self.labels[rows],
+            [self.content_hashes[place] for place in places],
+            [],
+        )
+
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Several batches of samples of one shape as one."""
+        if len(batches) == 1:
+            return batches[0]
+        return cls(
+            [name for batch in batches for name in batch.sample_ids],
+            _joined([batch.images for batch in batches]),
+            torch.cat([batch.labels for batch in batches]),
+            [digest for batch in batches for digest in batch.content_hashes],
+            [bad for batch in batches for bad in batch.bad],
+        )
 
 
 def collate(samples: Sequence[Sample | BadSample]) -> Batch:
@@ -85,3 +116,10 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
         [sample.content_hash for sample in good],
         [sample for sample in samples if isinstance(sample, BadSample)],
     )
+
+
+def _joined(parts: Sequence[Inputs]) -> Inputs:
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat([part for part in parts if isinstance(part, Tensor)])
+    return {name: torch.cat([part[name] for part in parts if not isinstance(part, Tensor)]) for name in first}

@@ -145,12 +145,13 @@ class InDistConfig(Section):
     """The in-distribution samples to fit on, to report on, to set thresholds with, and to compare others with.
 
     Without `calibration`, thresholds are set with the `test` samples, which then say nothing about the thresholds.
+    `test` must be given; an explicit null means that nothing is reported: such a run is fitted and bundled alone.
     `bank` holds samples such as those that trained the classifier: only their logits and penultimate features are
     stored, and nothing is fitted or reported on them.
     """
 
     fit: DatasetConfig
-    test: DatasetConfig
+    test: DatasetConfig | None
     calibration: DatasetConfig | None = None
     bank: DatasetConfig | None = None
 
@@ -167,3 +168,13 @@ class DataConfig(Section):
     def _distinct(cls, sets: list[Any]) -> list[Any]:
         without_repeats([entry.name for entry in sets])
         return sets
+
+    @model_validator(mode="after")
+    def _reported_beside_test(self) -> Self:
+        reported = [entry.name for entry in self.ood if not entry.auxiliary] + [entry.name for entry in self.shifted]
+        if self.in_dist.test is None and reported:
+            raise ValueError(
+                f"in_dist.test is null, so nothing is reported, and {reported[0]} would be: give in_dist.test, or mark "
+                "OOD sets as auxiliary and remove shifted ones"
+            )
+        return self

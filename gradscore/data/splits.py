@@ -51,12 +51,11 @@ class SplitInfo:
 def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig]]:
     """The splits that a configuration asks for, by name.
 
-    Fit, test, calibration and bank if there are any, then OOD and shifted sets as configured.
+    Fit; test, calibration and bank if there are any; then OOD and shifted sets as configured.
     """
-    found: list[tuple[SplitInfo, DatasetConfig]] = [
-        (SplitInfo(FIT, FIT), data.in_dist.fit),
-        (SplitInfo(TEST, TEST), data.in_dist.test),
-    ]
+    found: list[tuple[SplitInfo, DatasetConfig]] = [(SplitInfo(FIT, FIT), data.in_dist.fit)]
+    if data.in_dist.test is not None:
+        found.append((SplitInfo(TEST, TEST), data.in_dist.test))
     if data.in_dist.calibration is not None:
         found.append((SplitInfo(CALIBRATION, CALIBRATION), data.in_dist.calibration))
     if data.in_dist.bank is not None:

@@ -8,7 +8,7 @@ run with a baseline.
 from __future__ import annotations
 
 from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
-from .bundling import make_bundle
+from .bundling import make_bundle, noise
 from .guard import (
     Baseline,
     CheckReport,
@@ -37,6 +37,7 @@ __all__ = [
     "gate_cells",
     "make_baseline",
     "make_bundle",
+    "noise",
     "read_baseline",
     "read_bundle",
     "score_stream",

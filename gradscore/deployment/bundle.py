@@ -12,11 +12,10 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
@@ -77,17 +76,44 @@ class Detector:
         )
 
 
+TestInputs = NDArray[Any] | Mapping[str, NDArray[Any]]
+"""Inputs of a self-test, or several by the names of the arguments they are."""
+
+_IMAGES = "images"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
     """Noise images and what the model makes of them, to see that it still does.
 
     Attributes:
-        images: (n, C, H, W) uint8; the model sees them divided by 127.5, minus 1.
+        images: (n, C, H, W) uint8, or of another shape where samples are no images; the model sees them divided by
+            127.5, minus 1. Whole numbers of another type, such as tokens, are seen as they are, and so are arrays by
+            the names of the arguments they are.
         answers: (n, columns) float64.
     """
 
-    images: NDArray[np.uint8]
+    images: TestInputs
     answers: FloatArray
+
+    @property
+    def samples(self) -> int:
+        """How many images there are."""
+        return min(map(len, self.images.values())) if isinstance(self.images, Mapping) else len(self.images)
+
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name; see `of_members`."""
+        images = self.images
+        if not isinstance(images, Mapping):
+            return {_IMAGES: images, "answers": self.answers}
+        return {f"{_IMAGES}/{name}": each for name, each in images.items()} | {"answers": self.answers}
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> SelfTest:
+        """Reads back what `members` gave; `KeyError` if something is missing."""
+        start = f"{_IMAGES}/"
+        named = {name.removeprefix(start): each for name, each in members.items() if name.startswith(start)}
+        return cls(images=named or members[_IMAGES], answers=members["answers"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +230,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     }
     members: dict[str, bytes] = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
-        _SELF_TEST: save(asdict(bundle.self_test)),
+        _SELF_TEST: save(bundle.self_test.members()),
     }
     for files in models.values():
         members |= files
@@ -252,7 +278,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
                 for name in DETECTORS
                 if name in index.detectors
             },
-            self_test=SelfTest(images=self_test["images"], answers=self_test["answers"]),
+            self_test=SelfTest.of_members(self_test),
             weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
             mean_gradients=_mean_gradients(members),
         )
@@ -324,9 +350,9 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
             raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
     if not math.isclose(bundle.alpha, sum(each.threshold.alpha for each in bundle.detectors.values()), rel_tol=1e-9):
         raise BundleError(f"{path}: alpha is not the sum of those of its detectors; make the bundle anew")
-    if not len(bundle.self_test.images):
+    if not bundle.self_test.samples:
         raise BundleError(f"{path}: the self-test holds no image; make the bundle anew")
-    if bundle.self_test.answers.shape != (len(bundle.self_test.images), len(bundle.columns)):
+    if bundle.self_test.answers.shape != (bundle.self_test.samples, len(bundle.columns)):
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
 
 

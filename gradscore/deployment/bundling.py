@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ..columns import META_COLUMNS
@@ -17,13 +18,14 @@ from ..config import Config, FeaturesConfig
 from ..data import TEST, BadSample, open_views, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
-from ..features import Extractor, MeanGradients, open_datasets, run_means
+from ..features import Extractor, MeanGradients, input_dtype, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
 from ..models import NamedCode, TellCode, build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
-from ..system import FloatArray
-from .bundle import Bundle, Detector, SelfTest
+from ..system import FloatArray, each_input, rows_of, sample_count
+from ..system import Inputs as ModelInputs
+from .bundle import Bundle, Detector, SelfTest, TestInputs
 from .calibration import calibrated, calibration_frame
 from .choice import deployed_protocol, judged, ood_place
 
@@ -46,17 +48,22 @@ def make_bundle(
     trust_code: bool = False,
     model_source: str | None = None,
     tell: TellCode | None = None,
+    model: nn.Module | None = None,
+    self_test: TestInputs | None = None,
 ) -> Bundle:
     """Makes a bundle of a run with meta models.
 
     Args:
-        run: a finished run folder; its data and its checkpoint must be there.
+        run: a finished run folder; its data and its checkpoint must be there, unless `model` and `self_test` are given.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
             over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle; they are where no checkpoint is named.
         trust_code: allow a `python:` model and views, whose code is run.
         model_source: where the model's code is, if not in a file beside the run or in the working directory.
         tell: called before the code of a `python:` model or view runs.
+        model: the model of the run, where it need not be built.
+        self_test: inputs (n, ...) whose answers are noted, uint8 noise for those of floats; by default noise of the
+            size of the first test sample.
 
     Returns:
         The bundle.
@@ -71,10 +78,12 @@ def make_bundle(
     config = run.config
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
-    with_weights = with_weights or config.model.checkpoint is None  # there is no file to refer to
+    # There is no file to refer to, unless a program has the model.
+    with_weights = with_weights or (model is None and config.model.checkpoint is None)
     named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
     named = named if model_source is None else replace(named, folders=None)
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
+    if model is None:
+        model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
     _check_weights(run, model)
     frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
@@ -85,7 +94,8 @@ def make_bundle(
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))
     extractor = feature_extractor(model, config, means, trust_code=trust_code, named=views, tell=tell)
-    test, in_pairs = _self_test(config, extractor, columns)
+    images = noise(_input_shape(config)) if self_test is None else self_test
+    test, in_pairs = _self_test(images, extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -176,9 +186,17 @@ def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], mode
     return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
-def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
-    """The model inputs (n, C, H, W) float32 of the images of a self-test."""
-    return torch.from_numpy(images.copy()).float() / 127.5 - 1.0
+def noise(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Images of a self-test, (n, *shape) uint8."""
+    return np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
+
+
+def self_test_images(images: TestInputs) -> ModelInputs:
+    """The model inputs (n, ...) of the images of a self-test: float32 of uint8 noise, others as they are."""
+    if isinstance(images, Mapping):
+        return {name: torch.from_numpy(each.copy()) for name, each in images.items()}
+    found = torch.from_numpy(images.copy())
+    return found.float() / 127.5 - 1.0 if found.dtype == torch.uint8 else found
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:
@@ -230,15 +248,15 @@ def batch_notices(
     return notices
 
 
-def _self_test(config: Config, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:
+def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:
     """The self-test, and its answers when the images come in pairs."""
-    shape = _input_shape(config)
-    images = np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
-    inputs = self_test_images(images)
+    dtype = input_dtype(extractor.model)
+    inputs = each_input(self_test_images(images), lambda each: each.to(dtype) if each.is_floating_point() else each)
+    pairs = [slice(place, place + 2) for place in range(0, sample_count(inputs), 2)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it
         answers = extractor.values(inputs)
-        in_pairs = np.concatenate([extractor.values(inputs[place : place + 2]) for place in range(0, len(inputs), 2)])
+        in_pairs = np.concatenate([extractor.values(rows_of(inputs, pair)) for pair in pairs])
     if extractor.names != columns:
         raise BundleError("the feature table has other columns than the model now gives; extract again")
     return SelfTest(images=images, answers=answers), in_pairs

@@ -28,7 +28,13 @@ def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
         EvaluationError: no calibration sample has a label, so that none is known to be predicted right.
         StoreError: the run is not finished or damaged.
     """
-    split = CALIBRATION if CALIBRATION in {info.name for info in run.splits()} else TEST
+    there = {info.name for info in run.splits()}
+    split = CALIBRATION if CALIBRATION in there else TEST
+    if split not in there:
+        raise EvaluationError(
+            f"{run.path}: neither data.in_dist.calibration nor data.in_dist.test is set, and thresholds are calibrated "
+            "on such samples; give one of them, and extract again"
+        )
     frame, notices = run.read(split), []
     if split == TEST:
         notices.append(

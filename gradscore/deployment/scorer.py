@@ -19,10 +19,11 @@ from ..columns import logit_columns, views_of
 from ..config import ModelConfig
 from ..data import Preprocessing
 from ..errors import BundleError, DataError
+from ..features import check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
-from ..models import NamedCode, TellCode, build_model, weights_sha256
-from ..system import Device, resolve_device
+from ..models import Interface, NamedCode, TellCode, build_model, weights_sha256
+from ..system import Device, Inputs, each_input, resolve_device, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
@@ -56,7 +57,7 @@ class Scorer:
 
     Attributes:
         bundle: what it works with.
-        input_shape: (C, H, W) of the samples the bundle was made with.
+        input_shape: (C, H, W) of the samples the bundle was made with; () of keyword arguments.
     """
 
     def __init__(
@@ -64,23 +65,29 @@ class Scorer:
         bundle: Bundle,
         model: nn.Module,
         *,
-        device: Device = "auto",
+        device: Device | None = "auto",
         trust_code: bool = False,
         code: NamedCode | None = None,
         tell: TellCode | None = None,
     ) -> None:
         """Takes a bundle and its model with weights; `Scorer.load` does so from a file, and says where code may lie.
 
+        Without a device the model stays where it is.
+
         Raises:
             BundleError: the model is not that of the bundle, or it answers the self-test differently.
         """
         _check_weights(bundle, model)
         self.bundle = bundle
-        self.input_shape: tuple[int, ...] = tuple(bundle.self_test.images.shape[1:])
+        known = bundle.self_test.images
+        self.input_shape: tuple[int, ...] = () if isinstance(known, Mapping) else tuple(known.shape[1:])
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
+        self._dtype = input_dtype(model)
+        asked = bundle.model
+        self._interface = Interface(num_classes=asked.num_classes, output=asked.output, one_logit=asked.one_logit)
         self._extractor = feature_extractor(
-            model.to(resolve_device(device)),
+            model if device is None else model.to(resolve_device(device)),
             bundle,
             bundle.mean_gradients,
             trust_code=trust_code,
@@ -97,12 +104,13 @@ class Scorer:
         path: str | Path,
         *,
         trust_code: bool = False,
-        device: Device = "auto",
+        device: Device | None = "auto",
         alpha: float | None = None,
         model_source: str | None = None,
         weights: Path | None = None,
         sha256: str | None = None,
         tell: TellCode | None = None,
+        model: nn.Module | None = None,
     ) -> Self:
         """Reads a bundle and makes a scorer of it.
 
@@ -115,6 +123,7 @@ class Scorer:
             weights: where its weights are now, if not where they were.
             sha256: refuse a file with another SHA-256.
             tell: called before the code of a `python:` model runs.
+            model: the model with its weights, in eval mode, where it need not be built.
 
         Returns:
             The scorer.
@@ -140,7 +149,11 @@ class Scorer:
             advice=f"--model '{config.source}', in Python model_source=...",
         )
         named = code if model_source is None else replace(code, folders=None)
-        model = _with_weights(build_model(config, trust_code=trust_code, named=named, tell=tell), config, bundle)
+        if model is None:
+            built = build_model(config, trust_code=trust_code, named=named, tell=tell)
+            model = _with_weights(built, config, bundle)
+        else:
+            check_mode(model)
         return cls(bundle, model, device=device, trust_code=trust_code, code=code, tell=tell)
 
     def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
@@ -162,10 +175,19 @@ class Scorer:
             DataError: images of another form.
             ModelError: the model cannot take the images.
         """
-        batch = self._batch(images)
-        names = [str(place) for place in range(len(batch))] if sample_ids is None else list(sample_ids)
-        if len(names) != len(batch):
-            raise DataError(f"sample_ids: wanted {len(batch)} names, one for each image, got {len(names)}")
+        return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
+
+    def judge(self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
+        """Scores a batch (N, ...) as the model takes it, or keyword arguments; otherwise like a call.
+
+        Raises:
+            DataError: names of another number than the samples.
+            ModelError: the model cannot take the samples.
+        """
+        count = sample_count(batch)
+        names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
+        if len(names) != count:
+            raise DataError(f"sample_ids: wanted {count} names, one for each image, got {len(names)}")
         values = self._values(batch)
         usable = _usable(values)
         table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
@@ -175,6 +197,11 @@ class Scorer:
             return table
         joined = with_errors(table, [names[place] for place in lost], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self._extractor.model
 
     def preprocess(self, pixels: NDArray[np.uint8]) -> Tensor:
         """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
@@ -196,14 +223,19 @@ class Scorer:
             return torch.stack(prepared) if prepared else torch.empty(0, *self.input_shape)
         if not found.is_floating_point():
             raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
-        return found.float()
+        return found
 
-    def _values(self, batch: Tensor) -> NDArray[np.float64]:
+    def _values(self, batch: Inputs) -> NDArray[np.float64]:
         # A single image takes another way through the engine, whose rounding differs; so it comes twice.
-        pair = batch.repeat(2, 1, 1, 1) if len(batch) == 1 else batch
-        with self._lock, torch.inference_mode(mode=False), torch.enable_grad():
-            # A clone made outside inference mode can take part in a graph.
-            return self._extractor.values(pair.clone())[: len(batch)]
+        times = 2 if sample_count(batch) == 1 else 1
+
+        def prepared(each: Tensor) -> Tensor:
+            # A copy made outside inference mode can take part in a graph.
+            return torch.cat([each.to(self._dtype) if each.is_floating_point() else each] * times).clone()
+
+        attached = self._interface.attached(self.model)
+        with self._lock, attached, torch.inference_mode(mode=False), torch.enable_grad():
+            return self._extractor.values(each_input(batch, prepared))[: sample_count(batch)]
 
     def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
         logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)

@@ -6,16 +6,18 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..data import GivenSamples, first_samples
 from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
-from ..features import FAILURES, refusal
+from ..features import FAILURES, input_dtype, refusal
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
 from ..models import Interface, refuse_foreign, refuse_probabilities
-from ..system import Inputs, full_precision, rows_of, sample_count
+from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .accuracy import check_accuracy
 from .findings import Diagnosis, Finding, note, problem, some, warning
 from .gradients import Magnitudes, check_magnitudes
@@ -26,6 +28,9 @@ SHOWN_TO_ENGINE = 4
 
 DIFFERENTIATED = 16
 """Inputs whose gradients are looked at; the others count for the accuracy only."""
+
+SAMPLES = 256
+"""Samples of a loader that are looked at."""
 
 FORWARD = 64
 """Inputs that go through the model at a time, as many as `extract.batch_size` has by default."""
@@ -43,7 +48,7 @@ layer moves the logits of the digits model by 9e-2.
 
 def check_model(
     model: nn.Module,
-    batch: Inputs,
+    batch: Any,
     *,
     labels: Tensor | None = None,
     declared_accuracy: float | None = None,
@@ -60,8 +65,9 @@ def check_model(
     Args:
         model: the classifier, with its weights.
         batch: (N, ...) inputs, preprocessed as for scoring, or a mapping of keyword arguments with such tensors; about
-            16 of them are enough, a few hundred if labels are given.
-        labels: (N,) int64 classes of the inputs, -1 for none.
+            16 of them are enough, a few hundred if labels are given. Or a DataLoader or anything else that
+            `gradscore.features` takes, of which the first 256 samples and their labels are looked at.
+        labels: (N,) int64 classes of the inputs, -1 for none; by default those that a loader gives.
         declared_accuracy: what the accuracy should be, between 0 and 1.
         loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`.
         label_map: from the labels of the data to `labels`, where these differ; advice is about the former.
@@ -73,6 +79,7 @@ def check_model(
 
     Raises:
         ConfigError: no such loss, or labels of another number than the inputs.
+        DataError: a loader of what cannot be used.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -83,6 +90,11 @@ def check_model(
         'rule'
     """
     head = LOSSES.find(loss, where="check_model")
+    if not isinstance(batch, Tensor | Mapping):
+        given = first_samples(GivenSamples(data=batch, name="batch", dtype=input_dtype(model)), SAMPLES)
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        batch = each_input(given.images, lambda tensor: tensor.to(device))
+        labels = given.labels if labels is None and bool((given.labels >= 0).any()) else labels
     count = sample_count(batch)
     if labels is not None and labels.shape != (count,):
         raise ConfigError(f"labels have shape {tuple(labels.shape)} for {count} inputs; wanted ({count},)")

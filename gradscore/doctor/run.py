@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..config import Config
-from ..data import TEST, BadSample, Batch, Sample, SampleDataset, collate
+from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate
 from ..errors import DataError, ModelError
 from ..features import FAILURES, check_names, open_datasets, refusal
 from ..models import BuiltModel, build_classifier, group_parameters, refuse_probabilities, weight_notices
@@ -25,7 +25,7 @@ TRIED = 16
 
 
 def check_config(config: Config, *, samples: int = 256, trust_code: bool = False) -> Diagnosis:
-    """Builds the classifier of a configuration and checks it with inputs of the split `in_dist.test`.
+    """Builds the classifier of a configuration and checks it with inputs of `in_dist.test`, or else `in_dist.fit`.
 
     Samples of all splits are read, and some of each go through the model.
 
@@ -48,15 +48,16 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     model = built.model.to(device)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
     datasets = open_datasets(config)
-    chosen = _chosen(datasets[TEST], samples, config.extract.seed)
-    batch = _collated([datasets[TEST][place] for place in chosen], split=TEST)
+    split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
+    chosen = _chosen(datasets[split], samples, config.extract.seed)
+    batch = _collated([datasets[split][place] for place in chosen], split=split)
     found = check_model(
         model,
         each_input(batch.images, lambda tensor: tensor.to(device)),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
-        label_map=config.data.in_dist.test.label_map,
+        label_map=spec.label_map,
         num_classes=config.model.num_classes,
     )
     more = [*_weights(built, config)]

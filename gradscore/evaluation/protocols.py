@@ -8,6 +8,9 @@ Task `ood`, always with `in_dist.test` as the ordinary samples:
 - `auxiliary`: fitted on auxiliary sets alone, as one has to who has no OOD samples; every OOD set is reported.
 - `in_dist_only`: no OOD sample is fitted on, only correctly classified ones of `in_dist.fit`.
 
+Without an OOD set to report on, the models of the last two are fitted all the same, for use: they report nothing.
+Without `in_dist.test` nothing is reported at all.
+
 Auxiliary sets join the fits of the first two and are never reported; a bank neither fits nor is reported. Covariate-
 shifted sets are reported by themselves, as task `shifted`, by the model of misclassification. Samples whose content is
 also among those reported or those that calibrate are removed from the fit and counted, and so are OOD samples whose
@@ -108,7 +111,7 @@ def make_specs(
     """Plans the meta models of a run.
 
     Args:
-        splits: all splits of the run, `in_dist.fit` and `in_dist.test` among them.
+        splits: all splits of the run, `in_dist.fit` among them.
         protocols: the protocols of the task `ood` wanted; misclassification is always planned.
         seed: of the halves of `known`.
         near: content hash of an image -> those of images that are nearly the same, and do not fit where it is reported.
@@ -137,7 +140,9 @@ class _SpecMaker:
         self._shifted = {name: split.info for name, split in splits.items() if split.info.kind == "shifted"}
         self._in_dist = _content(split for split in splits.values() if split.info.kind not in ("ood", "shifted"))
         self._may_fit = rows_that_fit({name: len(split.content_hash) for name, split in splits.items()})
-        self._never = _content(split for split in splits.values() if split.info.kind in (CALIBRATION, "shifted"))
+        # Where no OOD set is reported, `in_dist.test` is not either by OOD models, but may calibrate them.
+        never = (CALIBRATION, "shifted") if self._targets else (CALIBRATION, "shifted", TEST)
+        self._never = _content(split for split in splits.values() if split.info.kind in never)
 
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
         common = self._of_auxiliary()
@@ -153,12 +158,12 @@ class _SpecMaker:
         return result
 
     def _misclassification(self) -> Iterator[MetaModelSpec | str]:
-        names = (FIT, TEST, *self._shifted)
+        tests = [name for name in (TEST,) if name in self._splits]
+        names = (FIT, *tests, *self._shifted)
         known = {name: self._splits[name].correct.notna().to_numpy(dtype=bool) for name in names}
         wrong = {name: known[name] & ~self._correct(name) for name in names}
-        spec = self._spec(
-            "misclassification", "in_dist_only", "all", {FIT: known[FIT]}, {TEST: {TEST: known[TEST]}}, positive=wrong
-        )
+        reported = {name: {name: known[name]} for name in tests}
+        spec = self._spec("misclassification", "in_dist_only", "all", {FIT: known[FIT]}, reported, positive=wrong)
         shifted = {info.dataset_name: {name: known[name]} for name, info in self._shifted.items() if known[name].any()}
         spec = replace(spec, shifted=shifted)
         counts = {"misclassified": spec.fit[FIT] & wrong[FIT], "correctly classified": spec.fit[FIT] & ~wrong[FIT]}
@@ -168,8 +173,7 @@ class _SpecMaker:
     def _ood(self, protocols: Collection[Protocol]) -> Iterator[MetaModelSpec | str]:
         if not self._targets:
             yield "ood: no OOD set to report on (data.ood has none that is not auxiliary)"
-            return
-        if "known" in protocols:
+        elif "known" in protocols:
             yield self._known()
         if "leave_one_out" in protocols:
             yield from (self._leave_one_out(split) for split in self._targets)

@@ -153,6 +153,11 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
             other samples or settings than the run has now.
         StoreError: no meta models, a damaged file, or another process writes to the run.
     """
+    if TEST not in {info.name for info in run.splits()}:
+        raise EvaluationError(
+            f"{run.path}: data.in_dist.test is null, so there is nothing to report on; give samples there, and extract "
+            "into another folder"
+        )
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     with changing(run.path, [run.evaluation_path.name]):
@@ -174,7 +179,7 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
         for spec in found.specs
         if not scorer.has_model(spec)
     ]
-    tables = [scorer.table(spec, wrong=wrong) for spec in fitted]
+    tables = [scorer.table(spec, wrong=wrong) for spec in fitted if spec.reported]
     if not tables:
         raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
     table = pd.concat(tables, ignore_index=True)
@@ -278,6 +283,8 @@ def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModel
 
 def _class_notices(run: RunFolder) -> list[str]:
     """Says when the in-distribution samples that fit and those reported are not of the same classes."""
+    if TEST not in {info.name for info in run.splits()}:
+        return []
     classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
     if classes[FIT] == classes[TEST]:
         return []

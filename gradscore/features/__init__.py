@@ -1,29 +1,62 @@
 """Feature tables: one row per sample, one column per loss, parameter group and statistic.
 
 In come a configuration, its model and its data; out comes a finished run folder. `extraction` runs all splits of
-`datasets`, `extractor` turns a batch into rows, `forward` has what takes no gradients (logits, penultimate features,
-views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has the mean gradients of
-predicted classes, which `class_gradients_pass` computes beforehand.
+`datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
+makes a data frame of them. `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no
+gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients,
+`class_gradients` has the mean gradients of predicted classes, which `class_gradients_pass` computes beforehand.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
 from .class_gradients import MeanGradients, run_means
+from .cutting import Cut, Cutter
 from .datasets import open_datasets
-from .extraction import ExtractSummary, SplitSummary, check_names, extract
+from .extraction import WARM_UP, ExtractSummary, Progress, SplitSummary, check_names, extract
 from .extractor import Extractor
 from .forward import FAILURES, ForwardPass, refusal
+from .of_samples import features_of
+from .streams import LiveModel, Stream, check_mode, count_classes, extract_streams, input_dtype
 
 __all__ = [
     "FAILURES",
+    "WARM_UP",
+    "Cut",
+    "Cutter",
     "ExtractSummary",
     "Extractor",
     "ForwardPass",
+    "LiveModel",
     "MeanGradients",
+    "Progress",
     "SplitSummary",
+    "Stream",
+    "check_mode",
     "check_names",
+    "count_classes",
     "extract",
+    "extract_streams",
+    "features_of",
+    "input_dtype",
     "open_datasets",
     "refusal",
     "run_means",
 ]
+
+
+class _Room(ModuleType):
+    """This room, which can be called: `gradscore.features(model, data)` is `features_of`."""
+
+    def __call__(self, model: nn.Module, data: Any, **options: Any) -> pd.DataFrame:
+        """See `features_of`."""
+        return features_of(model, data, **options)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -64,6 +64,10 @@ class MeanGradients:
         wanted = _as_numbers(content_hashes).to(self.contents.device)
         return torch.searchsorted(self.contents, wanted, right=True) - torch.searchsorted(self.contents, wanted)
 
+    def are_of(self, content_hashes: Sequence[str]) -> bool:
+        """Whether these are the sums of samples with these content hashes, in any order."""
+        return torch.equal(self.contents.cpu(), _as_numbers(content_hashes).sort().values)
+
     def to_bytes(self) -> bytes:
         """As safetensors; the same sums give the same bytes."""
         tensors = {_COUNTS: self.counts.cpu(), _CONTENTS: self.contents.cpu()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,7 +42,8 @@ from ..store import (
 from ..system import resolve_device
 from .class_gradients_pass import check_samples, mean_gradients
 from .datasets import open_datasets
-from .extractor import Computed, Extractor, joined_rows
+from .extractor import Extractor
+from .split_rows import SplitRows
 
 WARM_UP = 3
 """Samples shown to the engine before a run: as many as tell sample layouts apart."""
@@ -293,6 +294,11 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     seconds = time.perf_counter() - began
     ordered = [notes[number] for number in range(shards)]
     entry = task.writer.finish_split(split, ordered, samples=computed, seconds=seconds)
+    return summary_of(split, entry, computed=computed, seconds=seconds)
+
+
+def summary_of(split: str, entry: Mapping[str, Any], *, computed: int, seconds: float) -> SplitSummary:
+    """The summary of a finished split, from its entry in the manifest."""
     return SplitSummary(
         name=split,
         samples=entry["rows"],
@@ -310,22 +316,14 @@ def _shards(
 ) -> Iterator[tuple[int, ShardRows]]:
     """Computes batches and joins them to shards, each with its number."""
     options, extractor = task.config.extract, task.extractor
-    forward_only = split == BANK
-    rows: list[Computed] = []
+    rows = SplitRows(extractor, split=split, num_classes=task.config.model.num_classes)
     batches = load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda")
     for plan, batch in zip(planned, batches, strict=True):
         check_samples(batch, split=split, on_error=options.on_error)
-        values = (
-            extractor.forward_values(batch.images)
-            if forward_only
-            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
-        )
-        rows.append(Computed(batch, values))
+        rows.compute(batch)
         task.counter.add(split, plan.stop - plan.start)
         if plan.last:
-            names = extractor.forward_names if forward_only else extractor.names
-            yield plan.shard, joined_rows(rows, split=split, names=names, num_classes=task.config.model.num_classes)
-            rows = []
+            yield plan.shard, rows.taken()
 
 
 def _notices(config: Config, extractor: Extractor) -> list[str]:

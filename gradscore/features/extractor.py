@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ..config import FeaturesConfig
-from ..data import Batch, View
+from ..data import View
 from ..errors import ModelError
 from ..gradients import Engine, prepare
 from ..losses import LOSSES
 from ..models import Call, LastLayer
 from ..statistics import find_statistic, reduce_gradients
-from ..store import ShardRows, Skipped
 from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
@@ -283,37 +281,3 @@ class Extractor:
             gradient = LOSSES[self._features.losses[0]](outputs.detach().double())
             self._columns.learn(outputs, calls, gradient.direction)
         return outputs, calls, penultimate
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A batch and the values of its rows."""
-
-    batch: Batch
-    values: npt.NDArray[np.float64]
-
-
-def joined_rows(computed: Sequence[Computed], *, split: str, names: Sequence[str], num_classes: int) -> ShardRows:
-    """Joins batches to the rows of one shard.
-
-    Args:
-        computed: the batches of the shard in order.
-        split: the split they belong to.
-        names: of the columns of values; the first `num_classes` are the logits.
-        num_classes: K.
-
-    Returns:
-        The rows; a prediction is the class with the largest logit, the first of equal ones.
-    """
-    values = np.concatenate([entry.values for entry in computed])
-    batches = [entry.batch for entry in computed]
-    return ShardRows(
-        split=split,
-        sample_ids=[name for batch in batches for name in batch.sample_ids],
-        labels=np.concatenate([batch.labels.numpy() for batch in batches]),
-        predictions=values[:, :num_classes].argmax(axis=1),
-        content_hashes=[name for batch in batches for name in batch.content_hashes],
-        names=names,
-        values=values,
-        skipped=[Skipped(bad.sample_id, bad.error) for batch in batches for bad in batch.bad],
-    )

@@ -53,6 +53,8 @@ def choose(
             which nothing is left.
         ModelError: the model has no parameters, cannot take the images or returns something else than logits.
     """
+    if config.data.in_dist.test is None:
+        raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
     if next(model.parameters(), None) is None:
         raise ModelError("the model has no parameters, so there are no gradients to look at")
     found, notices = {}, []
@@ -64,6 +66,8 @@ def choose(
         batch = collate([dataset[int(place)] for place in places])
         if batch.bad and config.extract.on_error == "fail":
             raise DataError(f"split {info.name}, sample {batch.bad[0].sample_id}: {batch.bad[0].error}")
+        if not isinstance(batch.images, Tensor):
+            raise DataError(f"split {info.name}: wanted samples of one tensor each, got several by name")
         if not len(batch.images):
             raise DataError(f"split {info.name}: none of {len(places)} samples can be used: {batch.bad[0].error}")
         if batch.bad:

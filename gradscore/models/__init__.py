@@ -9,7 +9,7 @@ section `model` of a configuration.
 
 from __future__ import annotations
 
-from .build import BuiltModel, build_classifier, build_model, to_eval, weight_notices
+from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import load_checkpoint, read_weights
 from .class_names import class_names
 from .code import ModelCode, NamedCode, TellCode, load_function
@@ -24,6 +24,7 @@ from .sources import MODEL_SOURCES, ModelRequest, ModelSource
 
 __all__ = [
     "LAST_LAYER",
+    "LIVE",
     "MODEL_SOURCES",
     "ROOT",
     "TRANSFORMERS",

@@ -34,6 +34,10 @@ class BuiltModel:
     is_own: bool = False
 
 
+LIVE = "object"
+"""Stands for a kind of source where a program gave the model itself; what follows is the name of its class."""
+
+
 def build_model(
     config: ModelConfig,
     *,
@@ -91,6 +95,12 @@ def build_classifier(
         ModelError: as `build_model`; so does MissingExtraError.
     """
     kind, _, name = config.source.partition(":")
+    if kind == LIVE:
+        raise ModelError(
+            f"this was made in Python with a model ({name}) that there is no recipe for: give the model itself, "
+            "Detector.load(path, model=model) or Scorer.load(path, model=model); or make it again with "
+            "Detector(model, recipe={'source': 'python:net.py:build'}), which commands can build"
+        )
     if kind not in MODEL_SOURCES:
         forms = ", ".join(MODEL_SOURCES[each].form for each in MODEL_SOURCES)
         raise ModelError(f"model.source {config.source!r}: wanted {forms}; {closest(kind, MODEL_SOURCES)}")

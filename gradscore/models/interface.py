@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,18 @@ class Interface:
             outputs.remove()
 
         return detach
+
+    @contextmanager
+    def attached(self, model: nn.Module) -> Iterator[None]:
+        """As `attach`, for a while; a model that takes batches and returns logits already is left as it is."""
+        if any(isinstance(getattr(hook, "__self__", None), Interface) for hook in model._forward_hooks.values()):
+            yield
+            return
+        detach = self.attach(model)
+        try:
+            yield
+        finally:
+            detach()
 
     def logits(self, returned: object) -> Tensor:
         """The logits among what a model returns.

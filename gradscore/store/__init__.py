@@ -16,7 +16,7 @@ from .overview import RunContents, RunSummary, describe_run, find_runs, summaris
 from .renaming import EVERYWHERE, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
-from .shards import ShardRows, Skipped
+from .shards import ShardNote, ShardRows, Skipped
 
 __all__ = [
     "CHECKSUMS",
@@ -27,6 +27,7 @@ __all__ = [
     "RunFolder",
     "RunSummary",
     "RunWriter",
+    "ShardNote",
     "ShardRows",
     "Skipped",
     "Verification",

@@ -9,7 +9,7 @@ from math import erfc, sqrt
 import numpy as np
 
 from ..columns import LOGIT
-from ..data import FIT, TEST
+from ..data import FIT, TEST, planned_splits
 from .renaming import EVERYWHERE, renaming_advice
 from .run_folder import RunFolder
 
@@ -59,8 +59,9 @@ def label_warnings(run: RunFolder) -> list[str]:
         StoreError: a damaged file.
     """
     classes = run.config.model.num_classes
-    found = [_labelled(run, split, classes) for split in (FIT, TEST)]
-    doubts = [*_gap(*found), *(doubt for each in found for doubt in _alone(each, classes))]
+    there = {info.name for info in run.splits()}
+    found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
+    doubts = [*(_gap(*found) if len(found) == 2 else []), *(doubt for each in found for doubt in _alone(each, classes))]
     if not doubts:
         return []
     return [f"{'; '.join(doubts)}: {_reason(run, found)}"]
@@ -94,8 +95,8 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     values = values[usable]
     largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
-    specs = {FIT: run.config.data.in_dist.fit, TEST: run.config.data.in_dist.test}
-    advice = renaming_advice(labels, predictions, classes=classes, label_map=specs[split].label_map)
+    spec = planned_splits(run.config.data)[split][1]
+    advice = renaming_advice(labels, predictions, classes=classes, label_map=spec.label_map)
     return _Labelled(split, len(values), float((labels == predictions).mean()), float(largest.mean()), advice)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from gradscore import check_model
 from gradscore.doctor import Severity
-from gradscore.errors import ConfigError
+from gradscore.errors import ConfigError, DataError
 
 CLASSES = 3
 
@@ -279,3 +279,23 @@ BAD = {
 def test_bad_arguments(options, message):
     with pytest.raises(ConfigError, match=message):
         check_model(linear().eval(), torch.randn(16, 4), **options)
+
+
+LOADED = {
+    "loader": lambda x, y: torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=5),
+    "generator": lambda x, y: (pair for pair in zip(x.split(7), y.split(7), strict=True)),
+    "pair": lambda x, y: (x.numpy(), y.numpy()),
+}
+
+
+@pytest.mark.parametrize("form", LOADED.values(), ids=LOADED)
+def test_a_loader_is_looked_at_like_a_batch(form) -> None:
+    model, inputs = network(nn.ReLU()).eval(), torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(300) % 2
+    wanted = check_model(model, inputs[:256], labels=labels[:256])
+    assert check_model(model, form(inputs, labels)) == wanted
+
+
+def test_a_loader_of_nothing_is_refused() -> None:
+    with pytest.raises(DataError, match="batch: wanted samples, got none"):
+        check_model(network(nn.ReLU()).eval(), [])

@@ -130,7 +130,7 @@ def test_copies_of_calibrating_and_shifted_samples_are_not_fitted_on():
 
 def test_ood_samples_that_are_in_distribution_too_are_not_fitted_on():
     splits = [*in_dist(fit=split(FIT, hashes=["x", "y"])), split("ood.a", hashes=["x", "a"]), split("ood.b")]
-    specs = {spec.label: spec for spec in make_specs(splits, protocols=ALL, seed=0).specs}
+    specs = {spec.label: spec for spec in make_specs(splits, protocols=[*ALL, "auxiliary"], seed=0).specs}
     assert specs["ood/leave_one_out/b"].fit["ood.a"].tolist() == [False, True]
 
 
@@ -195,3 +195,24 @@ def test_an_auxiliary_set_is_enough_for_leave_one_out():
 def test_only_the_protocols_wanted_are_planned():
     labels = [spec.label for spec in make_specs(WHOLE, protocols=["known"], seed=0).specs]
     assert labels == ["misclassification/in_dist_only/all", "ood/known/all"]
+
+
+FOR_USE = {
+    "with test samples": [*in_dist(), split("ood.n", auxiliary=True)],
+    "without": [split(FIT), split("ood.n", auxiliary=True)],
+}
+
+
+@pytest.mark.parametrize("splits", FOR_USE.values(), ids=FOR_USE)
+def test_without_ood_sets_to_report_on_models_are_fitted_for_use(splits):
+    specs = {spec.label: spec for spec in make_specs(splits, protocols=[*ALL, "auxiliary"], seed=0).specs}
+    assert set(specs) == {"misclassification/in_dist_only/all", "ood/auxiliary/all", "ood/in_dist_only/all"}
+    assert not specs["ood/auxiliary/all"].reported
+    assert specs["ood/auxiliary/all"].fit["ood.n"].all()
+
+
+def test_without_ood_sets_to_report_on_copies_of_test_samples_do_not_fit():
+    splits = [*in_dist(fit=split(FIT, hashes=["x", "y", "z", "u"])), split("ood.n", auxiliary=True)]
+    splits = [*splits[:1], split(TEST, hashes=["x", "v"]), *splits[2:]]
+    spec = next(spec for spec in make_specs(splits, protocols=["auxiliary"], seed=0).specs if spec.task == "ood")
+    assert spec.fit[FIT].tolist() == [False, True, True, True]

@@ -32,6 +32,7 @@ from .torchvision_sets import torchvision_source
 
 __all__ = [
     "DECODING_ERRORS",
+    "GIVEN",
     "IMAGE_SUFFIXES",
     "READING_ERRORS",
     "SOURCES",
@@ -94,6 +95,10 @@ SOURCES: Registry[SourceKind] = Registry(
 """Kinds of data sources by name."""
 
 
+GIVEN = "given"
+"""Stands for a kind where a program gave the samples: they have names in the run folder, and cannot be opened."""
+
+
 def open_source(
     source: str, arguments: Mapping[str, Any] | None = None, *, base: ImageSource | None = None, seed: int = 0
 ) -> ImageSource:
@@ -113,6 +118,8 @@ def open_source(
         DataError: the source cannot be used, or takes other arguments.
     """
     kind, _, name = source.partition(":")
+    if kind == GIVEN:
+        raise DataError(f"the samples of '{name}' were given in Python and are not kept")
     found = SOURCES.find(kind, where=f"data source {source!r}")
     given = dict(arguments or {})
     unknown = [] if found.arguments is None else [each for each in given if each not in found.arguments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,10 @@ from ...store import RunFolder, changing
 from ..page import check_packages
 
 if TYPE_CHECKING:
+    from ...data import Pixels
     from ...evaluation import EvaluationReport
+
+    ThumbnailOf = Callable[[str, str], Pixels | None]
 
 __all__ = ["ReportFiles", "write_report"]
 
@@ -30,12 +34,13 @@ class ReportFiles:
     plots: list[Path]
 
 
-def write_report(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
+def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: ThumbnailOf | None = None) -> ReportFiles:
     """Writes `evaluation/report.html`, `report.md` and `plots/` of a run.
 
     Args:
         run: the run folder.
         evaluation: what `evaluate_run` found in it.
+        thumbnail: from split and sample to its image, where there is one; by default the run's data are read again.
 
     Returns:
         The files.
@@ -48,4 +53,4 @@ def write_report(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     from .page import HTML, MARKDOWN, PLOTS, write_files  # imports those packages
 
     with changing(run.path, [f"{run.evaluation_path.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]):
-        return write_files(run, evaluation)
+        return write_files(run, evaluation, thumbnail)

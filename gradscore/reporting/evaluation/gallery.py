@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -65,8 +65,17 @@ class Galleries:
     missing: list[str]
 
 
+ThumbnailOf = Callable[[str, str], Pixels | None]
+"""From split and sample to its image (H, W, C) uint8, None where there is none."""
+
+
 def make_galleries(
-    table: pd.DataFrame, figures: Figures, config: Config, *, nearest: NearestOfBank | None = None
+    table: pd.DataFrame,
+    figures: Figures,
+    config: Config,
+    *,
+    nearest: NearestOfBank | None = None,
+    thumbnail: ThumbnailOf | None = None,
 ) -> Galleries:
     """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
 
@@ -75,8 +84,9 @@ def make_galleries(
         figures: the records.
         config: of the run, which says where the images are.
         nearest: finds the samples of the bank to show below each.
+        thumbnail: gives the images instead.
     """
-    images = _Images(config, nearest)
+    images = _Images(config, nearest, thumbnail)
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
@@ -123,9 +133,10 @@ def data_uri(pixels: Pixels) -> str:
 class _Images:
     """Reads images by split and sample; what cannot be read is noted once for each split."""
 
-    def __init__(self, config: Config, nearest: NearestOfBank | None = None) -> None:
+    def __init__(self, config: Config, nearest: NearestOfBank | None = None, given: ThumbnailOf | None = None) -> None:
         self._config = config
         self._nearest = nearest
+        self._given = given
         self._specs = planned_splits(config.data)
         self._opened: dict[str, tuple[Selected, dict[str, int]] | None] = {}
         self.missing: dict[str, str] = {}
@@ -155,6 +166,8 @@ class _Images:
 
     def _image(self, row: pd.Series) -> str | None:
         split = str(row["split"])
+        if self._given is not None:
+            return self._of_given(self._given(split, str(row["sample_id"])), split)
         try:
             pixels = self._pixels(split, str(row["sample_id"]))
         except (GradscoreError, OSError) as error:
@@ -162,6 +175,12 @@ class _Images:
             return None
         if pixels is None or content_hash(pixels) != row["content_hash"]:
             self.missing.setdefault(split, f"{split}: the data are no longer those the features were extracted from")
+            return None
+        return data_uri(pixels)
+
+    def _of_given(self, pixels: Pixels | None, split: str) -> str | None:
+        if pixels is None:
+            self.missing.setdefault(split, f"{split}: not every sample is an image that was kept")
             return None
         return data_uri(pixels)
 

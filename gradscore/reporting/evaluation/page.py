@@ -16,7 +16,7 @@ from ..plots import Plot
 from . import ReportFiles
 from .contents import group_shares, misclassification_plots, ood_plots, weight_plots
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
-from .gallery import make_galleries
+from .gallery import ThumbnailOf, make_galleries
 from .nearest import NearestOfBank
 from .sentences import gains, headlines
 from .tables import area_tables, detail_tables
@@ -40,7 +40,7 @@ class Part:
     plots: list[Plot]
 
 
-def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
+def write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ThumbnailOf | None = None) -> ReportFiles:
     """Writes the page, the Markdown and the plots; see `write_report`."""
     figures = Figures(evaluation.records)
     inputs = Inputs.load(run.inputs_path)
@@ -64,7 +64,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     html, markdown = folder / HTML, folder / MARKDOWN
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
     nearest = NearestOfBank(run, inputs)
-    content["galleries"] = make_galleries(evaluation.scores, figures, run.config, nearest=nearest)
+    content["galleries"] = make_galleries(evaluation.scores, figures, run.config, nearest=nearest, thumbnail=thumbnail)
     write_page(html, TEMPLATES / "report.html.jinja", content, plots)
     return ReportFiles(html=html, markdown=markdown, plots=drawn)
 

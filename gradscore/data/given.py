@@ -1,0 +1,316 @@
+"""Samples as a program has them: loaders, data sets, tensors, arrays and iterables become batches with hashes.
+
+They are read once, from the first batch to the last, and none is kept: what does not fit into memory may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from ..errors import DataError
+from ..system import Inputs, described, each_input, rows_of, sample_count, sha256
+from .dataset import UNLABELLED, content_hash
+from .preprocessing import Preprocessing
+from .samples import Batch
+
+SAMPLES_AT_A_TIME = 256
+"""Samples that are taken at a time of what comes in one piece or one by one."""
+
+LABELS = ("labels", "label")
+"""What mappings call the labels."""
+
+FORMS = (
+    "a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an iterable "
+    "of batches, each of them a tensor, a pair, or a mapping of keyword arguments as collators of transformers make it"
+)
+"""What samples may be given as."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSamples:
+    """A set of samples that a program gives.
+
+    Attributes:
+        data: one of `FORMS`.
+        name: what to call it in messages: the argument it was given as.
+        dtype: floating inputs are converted to it: that of the parameters of the model.
+        labelled: whether labels count; they are all -1 otherwise.
+        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused.
+    """
+
+    data: Any
+    name: str
+    dtype: torch.dtype
+    labelled: bool = True
+    preprocess: Preprocessing | None = None
+
+    @property
+    def samples(self) -> int | None:
+        """How many there are, where that is known without reading them."""
+        if isinstance(self.data, DataLoader):
+            whole = _length(self.data.dataset)
+            is_all = self.data.batch_sampler is not None and not self.data.drop_last
+            return whole if is_all and not isinstance(self.data.dataset, IterableDataset) else None
+        first = self.data[0] if _is_pair(self.data) else self.data
+        return _length(first) if isinstance(first, Tensor | np.ndarray | Dataset) else None
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it is an iterator, which has nothing more to give when it has been read."""
+        return isinstance(self.data, Iterator)
+
+    def peeked(self) -> tuple[Batch, GivenSamples]:
+        """The first batch, and the same samples, none of which is lost even where they can be read only once.
+
+        Raises:
+            DataError: as `batches`.
+        """
+        if not self.is_read_once:
+            return next(self.batches()), self
+        entries = list(islice(self.data, 1))
+        first = replace(self, data=entries) if entries else self
+        return next(first.batches()), replace(self, data=chain(entries, self.data))
+
+    def batches(self) -> Iterator[Batch]:
+        """The samples from the beginning, in batches as they come; samples are called by their positions.
+
+        Yields:
+            Batches whose `images` are as the model takes them, on the CPU or the device they came on.
+
+        Raises:
+            DataError: it is none of `FORMS`, holds no sample, or something in it cannot be used.
+        """
+        for batch, _ in self.batches_and_pixels():
+            yield batch
+
+    def batches_and_pixels(self) -> Iterator[tuple[Batch, Inputs]]:
+        """As `batches`, each with what came before preprocessing: raw pixels (N, C, H, W) uint8, or the inputs."""
+        count, before = 0, None
+        for inputs, labels in self._pairs():
+            if before is not None and form_of(inputs) != form_of(before):
+                raise DataError(
+                    f"{self.name}: sample {count} has shape {described(inputs)}, those before it {described(before)}; "
+                    "all samples of a set need one shape: resize, crop or pad them"
+                )
+            before = inputs
+            batch = self._batch(inputs, labels, start=count)
+            count += sample_count(inputs)
+            yield batch, inputs
+        if not count:
+            spent = " (an iterator can be read only once: give a list or a DataLoader)" if self.is_read_once else ""
+            raise DataError(f"{self.name}: wanted samples, got none{spent}")
+
+    def _batch(self, inputs: Inputs, labels: Tensor | None, *, start: int) -> Batch:
+        size = sample_count(inputs)
+        names = [str(place) for place in range(start, start + size)]
+        known = torch.full((size,), UNLABELLED) if labels is None else labels
+        images: Inputs
+        if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.dim() == 4:
+            images, hashes = self._preprocessed(inputs.cpu())
+        else:
+            images = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
+            hashes = _hashes(images)
+        return Batch(names, images, known, hashes, [])
+
+    def _preprocessed(self, raw: Tensor) -> tuple[Tensor, list[str]]:
+        if self.preprocess is None:
+            raise DataError(
+                f"{self.name}: these are raw pixels (uint8), and it is not said how the model takes them; give "
+                "preprocessing={...} (channels, resize, mean, std), or floats as the model takes them"
+            )
+        pixels = [np.ascontiguousarray(each.numpy().transpose(1, 2, 0)) for each in raw]
+        return torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype), list(map(content_hash, pixels))
+
+    def _pairs(self) -> Iterator[tuple[Inputs, Tensor | None]]:
+        """Inputs (n, ...) and labels (n,) or None, batch by batch, checked."""
+        for entry in self._entries():
+            inputs, labels = self._parted(entry)
+            found: Inputs = self._arguments(inputs) if isinstance(inputs, Mapping) else self._inputs(inputs)
+            size = sample_count(found)
+            if size:
+                yield found, None if labels is None or not self.labelled else self._labels(labels, size)
+
+    def _arguments(self, inputs: Mapping[Any, Any]) -> dict[str, Tensor]:
+        """Keyword arguments of the model, checked."""
+        if not inputs:
+            raise DataError(f"{self.name}: wanted inputs, got a mapping without any")
+        found = {str(name): self._inputs(value, argument=f" '{name}'") for name, value in inputs.items()}
+        sizes = {name: len(value) for name, value in found.items()}
+        if len(set(sizes.values())) > 1:
+            raise DataError(f"{self.name}: wanted as many samples in every input, got {sizes}")
+        return found
+
+    def _entries(self) -> Iterator[Any]:
+        """Batches as they come, a pair or inputs alone each."""
+        data = self.data
+        if isinstance(data, DataLoader):
+            return iter(data)
+        if isinstance(data, Tensor | np.ndarray):
+            return self._sliced(data, None)
+        if _is_pair(data):
+            return self._sliced(*data)
+        if isinstance(data, IterableDataset):
+            return self._collated(iter(data))
+        if isinstance(data, Dataset):
+            size = _length(data)
+            if size is None:
+                raise DataError(f"{self.name}: a Dataset without a length cannot be read; wrap it in a DataLoader")
+            return self._collated(data[place] for place in range(size))
+        if isinstance(data, Mapping):
+            return self._sliced(*self._parted(data))
+        if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+            raise DataError(f"{self.name}: wanted {FORMS}, got {_described(data)}")
+        return iter(data)
+
+    def _sliced(self, inputs: Any, labels: Any) -> Iterator[Any]:
+        found: Inputs = self._arguments(inputs) if isinstance(inputs, Mapping) else self._inputs(inputs)
+        size = sample_count(found)
+        if labels is not None and len(labels) != size:
+            raise DataError(f"{self.name}: wanted one label for each of {size} samples, got {len(labels)}")
+        for start in range(0, size, SAMPLES_AT_A_TIME):
+            part = slice(start, start + SAMPLES_AT_A_TIME)
+            yield rows_of(found, part), None if labels is None else labels[part]
+
+    def _collated(self, samples: Iterator[Any]) -> Iterator[Any]:
+        while chunk := list(islice(samples, SAMPLES_AT_A_TIME)):
+            try:
+                yield default_collate(chunk)
+            except (TypeError, RuntimeError) as error:
+                reason = str(error).splitlines()[0]
+                raise DataError(
+                    f"{self.name}: its samples do not make a batch: {reason}; let the data set give tensors of one "
+                    "shape, or wrap it in a DataLoader with a collate_fn of yours"
+                ) from None
+
+    def _parted(self, entry: Any) -> tuple[Any, Any]:
+        """Inputs and labels of a batch, None without."""
+        if isinstance(entry, Mapping):
+            label = next((name for name in LABELS if name in entry), None)
+            return {name: entry[name] for name in entry if name not in LABELS}, None if label is None else entry[label]
+        if not isinstance(entry, tuple | list):
+            return entry, None
+        if len(entry) == 1:
+            return entry[0], None
+        if len(entry) != 2:
+            raise DataError(
+                f"{self.name}: wanted batches of inputs, or of inputs and labels, got {len(entry)} things in one; let "
+                "the loader give the first two alone"
+            )
+        return entry[0], entry[1]
+
+    def _inputs(self, inputs: Any, *, argument: str = "") -> Tensor:
+        if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
+            inputs = torch.from_numpy(np.ascontiguousarray(inputs))
+        if not isinstance(inputs, Tensor):
+            raise DataError(
+                f"{self.name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}"
+            )
+        if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized:
+            raise DataError(
+                f"{self.name}: wanted dense real numbers{argument}, got a tensor of {inputs.layout}, {inputs.dtype}"
+            )
+        if inputs.device.type == "meta":
+            raise DataError(f"{self.name}: these tensors lie on device meta, where they hold no values; load them")
+        if inputs.dim() < 2:
+            raise DataError(
+                f"{self.name}: wanted a batch of inputs{argument}, (N, ...), got one of shape {tuple(inputs.shape)}; "
+                "an iterable gives batches: put single samples into a DataLoader"
+            )
+        return inputs.detach()
+
+    def _labels(self, labels: Any, size: int) -> Tensor:
+        found = np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else np.asarray(labels)
+        if found.dtype.kind not in "iu":
+            raise DataError(
+                f"{self.name}: wanted labels as whole numbers, one class for each sample (int64), got {found.dtype}; "
+                "convert them, one-hot rows by argmax(1)"
+            )
+        if found.shape != (size,):
+            raise DataError(
+                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; an "
+                "an iterable gives batches: put single samples into a DataLoader"
+            )
+        return torch.from_numpy(found.astype(np.int64))
+
+
+def first_samples(samples: GivenSamples, count: int) -> Batch:
+    """The first samples of a set, all of them if there are fewer.
+
+    Raises:
+        DataError: as `GivenSamples.batches`.
+    """
+    found: list[Batch] = []
+    lacking = count
+    for batch in samples.batches():
+        found.append(batch.part(slice(lacking)))
+        lacking -= len(found[-1].sample_ids)
+        if lacking <= 0:
+            break
+    return Batch.joined(found)
+
+
+def check_classes(batch: Batch, num_classes: int, *, name: str) -> None:
+    """Makes sure that labels are classes 0 to K - 1 of the model, or -1.
+
+    Raises:
+        DataError: one is something else; the message names the samples by `name`.
+    """
+    outside = batch.labels[(batch.labels < UNLABELLED) | (batch.labels >= num_classes)]
+    if len(outside):
+        raise DataError(
+            f"{name}: label {int(outside[0])} is none of the model's classes 0..{num_classes - 1} (-1 stands for no "
+            "label); map the labels to classes of the model"
+        )
+
+
+def form_of(inputs: Inputs) -> Any:
+    """What has to be the same for all samples: the shape, or that of axes of whole numbers, since texts differ."""
+    if isinstance(inputs, Tensor):
+        return tuple(inputs.shape[1:]) if inputs.is_floating_point() or inputs.dtype == torch.uint8 else inputs.dim()
+    lengths_differ = any(not each.is_floating_point() for each in inputs.values())
+    return {name: each.dim() if lengths_differ else tuple(each.shape[1:]) for name, each in inputs.items()}
+
+
+def _hashes(inputs: Inputs) -> list[str]:
+    """As `content_hash`, of each sample; those of all arguments, with their names, where there are several."""
+    if isinstance(inputs, Tensor):
+        return [_hash(sample) for sample in inputs.cpu()]
+    parts = [[f"{name} {digits}" for digits in _hashes(inputs[name])] for name in sorted(inputs)]
+    return [sha256("\n".join(sample).encode())[:16] for sample in zip(*parts, strict=True)]
+
+
+def _hash(sample: Tensor) -> str:
+    """Of types that NumPy has not, the bytes count."""
+    whole = sample.contiguous()
+    return content_hash((whole.view(torch.uint8) if whole.dtype == torch.bfloat16 else whole).numpy())
+
+
+def _is_pair(data: Any) -> bool:
+    """Whether these are inputs and labels in one piece each, not two batches."""
+    arrays = Tensor | np.ndarray
+    return (
+        isinstance(data, tuple)
+        and len(data) == 2
+        and isinstance(data[0], arrays)
+        and (data[1] is None or isinstance(data[1], arrays | Sequence))
+    )
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return len(data)
+    except TypeError:
+        return None
+
+
+def _described(data: Any) -> str:
+    kind = type(data).__name__
+    return f"{kind} of {data.dtype}" if isinstance(data, np.ndarray | Tensor) else kind

@@ -1,0 +1,394 @@
+"""`gradscore.Detector`: fit, score, evaluate, save and load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pandas as pd
+from torch import nn
+
+from ..config import Config, ExtractConfig, section
+from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, form_of
+from ..deployment import Bundle, Scorer, make_bundle, write_bundle
+from ..errors import ConfigError, EvaluationError
+from ..evaluation import evaluate_run, fit_run
+from ..features import Cutter, LiveModel, Progress, check_mode, count_classes, extract_streams, input_dtype
+from ..models import LIVE, Interface
+from ..store import RunFolder
+from ..system import Device, described
+from .fit_data import FitData, Model, TestData
+from .images import Thumbnails, chosen_kinds, default_kinds
+from .progress import telling
+from .recipe import check_recipe
+from .report import Report
+from .runs import Folder, Settings, with_test
+from .self_test import self_test_of
+
+HOLDOUT = 0.25
+"""Share of the samples to fit on that calibrates where no other samples do."""
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """What a detector has after `fit`: the run folder, and what computed its features."""
+
+    folder: Folder
+    config: Config
+    model: Model
+    live: LiveModel
+    thumbnails: Thumbnails
+
+
+class Detector:
+    """Tells wrong predictions and out-of-distribution samples of a classifier, from their gradients.
+
+    Args:
+        model: the classifier with its weights, in eval mode, on the device that computes. Nothing about it is changed.
+        alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average over
+            calibrations.
+        recipe: how commands build the model, as in a configuration: `python:net.py:build`, or with arguments
+            `{"source": "torchvision:resnet18", "arguments": {...}}`. Without, what is saved needs the model again.
+        preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8.
+        features: settings of that section: losses, statistics, parameters, views, ...
+        extract: settings of that section: batch_size, ...
+        meta: settings of that section.
+        evaluate: settings of that section; protocols are `auxiliary` and `in_dist_only` unless others are named.
+        output: name or position of the logits among what the model returns, where it is not obvious.
+        one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
+        progress: True for a bar on standard error, or a function that is told.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> inputs = torch.randn(400, 4)
+        >>> labels = (inputs[:, 0] + 0.5 * torch.randn(400) > 0).long()
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> detector = Detector(model, meta={"strengths": [0.01], "cv_folds": 2})
+        >>> detector = detector.fit((inputs, labels), ood={"far": 5 * torch.randn(100, 4)})
+        >>> table = detector.score(torch.randn(3, 4))
+        >>> list(table.columns[:5])
+        ['sample_id', 'prediction', 'probability_wrong', 'score_wrong', 'p_value_wrong']
+        >>> set(table["decision"]) <= {"accept", "reject"}
+        True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        alpha: float = 0.05,
+        recipe: str | Mapping[str, Any] | None = None,
+        preprocessing: Mapping[str, Any] | None = None,
+        features: Mapping[str, Any] | None = None,
+        extract: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        evaluate: Mapping[str, Any] | None = None,
+        output: str | int | None = None,
+        one_logit: bool = False,
+        progress: bool | Progress = False,
+    ) -> None:
+        """Looks at the settings; nothing is computed.
+
+        Raises:
+            ModelError: the model is in training mode, compiled, or frozen as a whole.
+            ConfigError: unknown weights in `preprocessing`.
+        """
+        check_mode(model)
+        self.model = model
+        self._alpha = alpha
+        self._interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+        self._settings = Settings(
+            recipe,
+            self._interface,
+            {
+                "preprocessing": preprocessing,
+                "features": features,
+                "extract": extract,
+                "meta": meta,
+                "evaluate": evaluate,
+            },
+        )
+        self._preprocess: Preprocessing | None = None
+        if preprocessing is not None:
+            self._preprocess = Preprocessing(section(PreprocessingConfig, preprocessing, where="preprocessing"))
+        self._extract = section(ExtractConfig, extract or {}, where="extract")
+        self._progress = progress
+        self._fitted: _Fitted | None = None
+        self._scorer: Scorer | None = None
+        self.notices: list[str] = []
+        """What a user should know of the features, the fits and the thresholds."""
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        bank: Any = None,
+        ood: Mapping[str, Any] | None = None,
+        calibration: Any = None,
+        auxiliary: Sequence[str] | Literal["auto"] = "auto",
+        holdout: float = HOLDOUT,
+        run: str | Path | None = None,
+    ) -> Self:
+        """Fits the meta models and sets thresholds.
+
+        Every set is read once, batch by batch, and may be anything that `gradscore.features` takes.
+
+        Args:
+            data: labelled in-distribution samples that did not train the model.
+            bank: samples such as those that trained it: neighbours are looked for among them.
+            ood: OOD sets by name, to fit on.
+            calibration: labelled in-distribution samples that set thresholds; without, a share of `data` does.
+            auxiliary: synthetic OOD sets made of `data`, by kind. `auto` makes `rotate90`, `mixup`, `cutmix`, `jigsaw`
+                and `permuted_pixels` where samples are images (1 or 3, H, W), and none where they are not. They are
+                made of the first 256 MiB of the samples, which are kept that long.
+            holdout: share of `data`, chosen by content, that sets thresholds unless `calibration` is given.
+            run: an empty or new folder that becomes the run folder; a temporary one if None.
+
+        Returns:
+            The detector itself.
+
+        Raises:
+            DataError: samples that cannot be used, none, or none with a label where some are wanted.
+            ModelError: the model cannot take them.
+            ConfigError: an unknown setting, or an unusable name of a set.
+            EvaluationError: too few samples; the message says of what.
+            EngineError: gradients that cannot be computed: samples are coupled, for one.
+            StoreError: there is something in `run`.
+        """
+        if not 0 < holdout < 1:
+            raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout}")
+        folder = Folder(run)
+        with self._interface.attached(self.model):
+            first, fit = self._given(data, "data").peeked()
+            model = Model(
+                dtype=input_dtype(self.model),
+                num_classes=count_classes(self.model, first),
+                preprocess=self._preprocess,
+                form=form_of(first.images),
+                shape=described(first.images),
+            )
+            sets = FitData(
+                model=model,
+                fit=fit,
+                holdout=holdout,
+                seed=self._extract.seed,
+                calibration=None if calibration is None else model.given(calibration, "calibration", labelled=True),
+                bank=None if bank is None else model.given(bank, "bank", labelled=True),
+                ood=model.several("ood", ood, labelled=False),
+                auxiliary=default_kinds(first.images) if auxiliary == "auto" else chosen_kinds(auxiliary, first.images),
+            )
+            self._fit(sets, first, folder)
+        return self
+
+    def _fit(self, sets: FitData, first: Batch, folder: Folder) -> None:
+        """From samples to a run folder, meta models, thresholds and a scorer."""
+        model = self._settings.model(type(self.model).__name__, sets.model.num_classes)
+        device = next(self.model.parameters()).device
+        config = self._settings.config(folder.path, model, sets, device=device.type)
+        live = LiveModel.of(self.model, features=config.features, num_classes=model.num_classes)
+        live.warm_up(first.images)
+        again = None if sets.fit.is_read_once else sets.fit_again
+        with telling(self._progress) as tell:
+            summary = extract_streams(config, live, sets.stream(), fit_again=again, progress=tell, total=sets.total)
+            run = RunFolder(folder.path)
+            report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
+        bundle = make_bundle(run, alpha=self._alpha, model=self.model, self_test=self_test_of(first), trust_code=True)
+        self._scorer = Scorer(bundle, self.model, device=None, trust_code=True)
+        self._fitted = _Fitted(folder, config, sets.model, live, sets.thumbnails)
+        # That there is no OOD set to report on is no news here.
+        skipped = [line for line in report.skipped if not line.startswith("ood: ")]
+        notices = [*report.warnings, *summary.notices, *report.notices, *skipped, *bundle.notices]
+        self.notices = list(dict.fromkeys(notices))
+
+    @property
+    def bundle(self) -> Bundle:
+        """What decisions are made with, thresholds among it; `EvaluationError` before `fit`."""
+        return self.scorer.bundle
+
+    @property
+    def scorer(self) -> Scorer:
+        """What scores single batches; `EvaluationError` before `fit`."""
+        if self._scorer is None:
+            raise EvaluationError("this detector is not fitted; call fit(data) first, or Detector.load(path)")
+        return self._scorer
+
+    @property
+    def run(self) -> RunFolder:
+        """The run folder of the fit, which commands understand; `EvaluationError` before `fit` and after `load`."""
+        return RunFolder(self._needed("its run folder").folder.path)
+
+    def score(self, data: Any, *, explain: int = 0) -> pd.DataFrame:
+        """Scores samples.
+
+        Args:
+            data: as `gradscore.features` takes it; labels are not looked at.
+            explain: how many of the strongest drivers of each score to name.
+
+        Returns:
+            One row for each sample in order, with the columns of `Scorer`: `prediction`; `probability_*`, `score_*` and
+            `p_value_*` of `wrong` and `ood`; `because_*` and `drivers_*` if asked for; `decision` and `reason`.
+
+        Raises:
+            EvaluationError: the detector is not fitted.
+            DataError: samples that cannot be used, or none.
+            ModelError: the model cannot take them.
+        """
+        scorer = self.scorer
+        given = self._given(data, "data", labelled=False)
+        cutter = Cutter(batch_size=self._extract.batch_size, shard_size=self._extract.part_size)
+        tables, done, total = [], 0, given.samples
+        with telling(self._progress) as tell:
+            for cut in cutter.cuts(given.batches()):
+                batch = cut.batch
+                tables.append(scorer.judge(batch.images, sample_ids=batch.sample_ids, explain=explain))
+                done += len(batch.sample_ids)
+                if tell is not None:
+                    tell("scoring", done, total or 0)
+        return pd.concat(tables, ignore_index=True)
+
+    def evaluate(
+        self,
+        test: Any,
+        *,
+        ood: Mapping[str, Any] | None = None,
+        shifted: Mapping[str, Any] | None = None,
+        groups: Mapping[str, str] | None = None,
+        run: str | Path | None = None,
+    ) -> Report:
+        """Reports how good the detector is on samples it has not seen.
+
+        Samples that it was fitted on after all, as their content tells, are left out of the fits that are reported.
+
+        Args:
+            test: labelled in-distribution samples.
+            ood: OOD sets by name; other names than those that `fit` had.
+            shifted: labelled sets of the same classes under covariate shift by name.
+            groups: what OOD sets are reported together: `near` or `far`, by the name of the set.
+            run: an empty or new folder that becomes a run folder; a temporary one if None.
+
+        Returns:
+            The report.
+
+        Raises:
+            EvaluationError: the detector is not fitted, or was loaded; or there is nothing to report.
+            DataError: samples that cannot be used, or none.
+            ConfigError: an unusable name of a set, or one that is taken.
+            StoreError: there is something in `run`, or the weights changed since `fit`.
+        """
+        fitted = self._needed("the features it was fitted on")
+        folder = Folder(run)
+        model = fitted.model
+        thumbnails = fitted.thumbnails.copy()
+        sets = TestData(
+            model=model,
+            test=model.given(test, "test", labelled=True),
+            ood=model.several("ood", ood, labelled=False),
+            shifted=model.several("shifted", shifted, labelled=True),
+            thumbnails=thumbnails,
+        )
+        config = with_test(fitted.config, folder.path, sets, groups or {})
+        folder.copy_of(fitted.folder.path)
+        with telling(self._progress) as tell, self._interface.attached(self.model):
+            extract_streams(
+                config,
+                fitted.live,
+                sets.stream(),
+                onto=RunFolder(folder.path),
+                progress=tell,
+                total=sets.total,
+            )
+        opened = RunFolder(folder.path)
+        fit_run(opened)  # what was fitted on the same samples stays
+        return Report(opened, evaluate_run(opened), thumbnails, kept=folder)
+
+    def save(self, path: str | Path, *, with_weights: bool | None = None) -> Path:
+        """Writes a bundle, as `gradscore bundle` does.
+
+        Args:
+            path: the file.
+            with_weights: put the weights into the bundle; by default where there is a recipe, so that
+                `gradscore score` and `Scorer.load` can build the model.
+
+        Returns:
+            The path.
+
+        Raises:
+            EvaluationError: the detector is not fitted.
+            ModelError: the recipe does not build this model.
+            BundleError: the file is there already and is no bundle.
+            OutputError: it cannot be written.
+        """
+        scorer = self.scorer
+        has_recipe = self._settings.recipe is not None
+        inside = has_recipe if with_weights is None else with_weights
+        if has_recipe:
+            check_recipe(scorer.bundle.model, self.model)
+        write_bundle(Path(path), replace(scorer.bundle, weights=self.model.state_dict() if inside else None))
+        return Path(path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        model: nn.Module | None = None,
+        trust_code: bool = False,
+        device: Device | None = None,
+        alpha: float | None = None,
+        progress: bool | Progress = False,
+    ) -> Self:
+        """Reads a bundle: what `save` or `gradscore bundle` wrote.
+
+        Args:
+            path: the bundle.
+            model: the model with its weights, in eval mode; needed where the bundle has no recipe for it.
+            trust_code: allow a `python:` model and views, whose code is run.
+            device: where to compute, for a model that is built.
+            alpha: another bound of the false-alarm rate than that of the bundle.
+            progress: as for `Detector`.
+
+        Returns:
+            A detector that scores. It has no features to evaluate with.
+
+        Raises:
+            BundleError: a damaged bundle, or a model that is not that of the bundle.
+            ModelError: a model that cannot be built, or that has to be given.
+            EvaluationError: too few calibration samples for `alpha`.
+        """
+        found = Scorer.load(
+            path,
+            model=model,
+            trust_code=trust_code,
+            device=device if model is not None else device or "auto",
+            alpha=alpha,
+        )
+        bundle = found.bundle
+        has_recipe = not bundle.model.source.startswith(f"{LIVE}:")
+        raw = bundle.preprocessing != PreprocessingConfig()
+        detector = cls(
+            found.model,
+            alpha=bundle.alpha,
+            recipe=bundle.model.model_dump() if has_recipe else None,
+            output=bundle.model.output,
+            one_logit=bundle.model.one_logit,
+            preprocessing=bundle.preprocessing.model_dump() if raw else None,
+            features=bundle.features.model_dump(),
+            progress=progress,
+        )
+        detector._scorer = found
+        detector.notices = list(bundle.notices)
+        return detector
+
+    def _given(self, data: Any, name: str, *, labelled: bool = True) -> GivenSamples:
+        return GivenSamples(
+            data=data, name=name, dtype=input_dtype(self.model), labelled=labelled, preprocess=self._preprocess
+        )
+
+    def _needed(self, what: str) -> _Fitted:
+        if self._fitted is None:
+            state = "not fitted" if self._scorer is None else "loaded from a bundle"
+            raise EvaluationError(f"this detector is {state}, so there is no {what}; call fit(data) first")
+        return self._fitted

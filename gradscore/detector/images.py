@@ -1,0 +1,211 @@
+"""Samples that are images, kept within bounds: what auxiliary sets are made of, and what reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..data import SYNTHETIC_KINDS, ArraySource, Batch, Pixels, SyntheticSource
+from ..errors import DataError
+from ..system import Inputs, closest, described
+
+AUXILIARY = ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")
+"""Synthetic sets made of the samples to fit on, where nothing else is said: those of the digits example."""
+
+OF_TWO_CLASSES = ("cutmix", "mixup")
+
+FIT_BYTES = 1 << 28
+"""Memory that samples to fit on may take while auxiliary sets are made of them: 256 MiB."""
+
+THUMBNAIL = 96
+"""Images that are kept for reports are no larger than this many pixels."""
+
+THUMBNAIL_BYTES = 1 << 26
+"""Memory that they may take for each set: 64 MiB."""
+
+CHUNK = 64
+
+
+def are_images(inputs: Inputs) -> bool:
+    """Whether inputs (n, ...) look like images: (n, 1 or 3, H, W), floats or raw pixels, more than one pixel a side."""
+    return (
+        isinstance(inputs, Tensor)
+        and inputs.dim() == 4
+        and inputs.shape[1] in (1, 3)
+        and min(inputs.shape[2:]) > 1
+        and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
+    )
+
+
+def default_kinds(inputs: Inputs) -> tuple[str, ...]:
+    """The auxiliary sets that are made of samples (n, ...) like these: none unless they are images.
+
+    Only square images are turned.
+    """
+    if not isinstance(inputs, Tensor) or not are_images(inputs):
+        return ()
+    square = inputs.shape[2] == inputs.shape[3]
+    return tuple(kind for kind in AUXILIARY if square or kind != "rotate90")
+
+
+def chosen_kinds(kinds: Sequence[str], inputs: Inputs) -> tuple[str, ...]:
+    """The auxiliary sets that are asked for by name, of samples (n, ...) like these.
+
+    Raises:
+        DataError: there is no such kind, or the samples are no images.
+    """
+    for kind in kinds:
+        if kind not in SYNTHETIC_KINDS:
+            raise DataError(f"auxiliary: no synthetic set {kind!r}; {closest(kind, SYNTHETIC_KINDS)}")
+        if not are_images(inputs):
+            raise DataError(
+                f"auxiliary: {kind} is made of images (N, 1 or 3, H, W), got samples of shape "
+                f"{described(inputs)}; leave it out, and give OOD sets by ood={{...}}"
+            )
+    return tuple(kinds)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What stands for black and white in preprocessed images, channel by channel.
+
+    The darkest and brightest values of the samples to fit on. Where these reach both ends of their range, as eight-bit
+    images mostly do, pixels are found exactly.
+
+    Attributes:
+        low: (C, 1, 1) float64.
+        high: (C, 1, 1) float64.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of(cls, images: Tensor) -> Levels:
+        """Those of images (N, C, H, W) of floats."""
+        found = images.double().nan_to_num(0.0, 0.0, 0.0)
+        low, high = found.amin((0, 2, 3)), found.amax((0, 2, 3))
+        return cls(low.view(-1, 1, 1), torch.where(high > low, high, low + 1.0).view(-1, 1, 1))
+
+    def pixels(self, image: Tensor) -> Pixels:
+        """(H, W, C) uint8 of an image (C, H, W)."""
+        share = (image.double().nan_to_num(0.0) - self.low) / (self.high - self.low)
+        return np.ascontiguousarray((share * 255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy())
+
+    def image(self, pixels: Pixels, dtype: torch.dtype) -> Tensor:
+        """(C, H, W) of pixels (H, W, C) uint8."""
+        share = torch.from_numpy(pixels.astype(np.float64)).permute(2, 0, 1) / 255
+        return (self.low + share * (self.high - self.low)).to(dtype)
+
+
+@dataclass
+class FitImages:
+    """The first samples to fit on, as many as memory may be taken for.
+
+    Attributes:
+        limit: bytes.
+    """
+
+    limit: int = FIT_BYTES
+    _inputs: list[Tensor] = field(default_factory=list)
+    _labels: list[Tensor] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, batch: Batch, inputs: Tensor) -> None:
+        """Takes some samples, and their inputs before preprocessing."""
+        room = (self.limit - self._bytes) // max(1, inputs[0].nbytes)
+        if room > 0:
+            kept = inputs[:room].cpu().clone()
+            self._inputs.append(kept)
+            self._labels.append(batch.labels[:room])
+            self._bytes += kept.nbytes
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._inputs))
+
+    def levels(self) -> Levels | None:
+        """Black and white of preprocessed images; None of raw pixels."""
+        inputs = torch.cat(self._inputs)
+        return Levels.of(inputs) if inputs.is_floating_point() else None
+
+    def made(self, kind: str, *, seed: int) -> Iterator[Tensor]:
+        """The auxiliary set of a kind, a few samples (n, C, H, W) at a time, in the form of the inputs.
+
+        Raises:
+            DataError: samples of two classes are mixed, and there are fewer.
+        """
+        inputs, labels = torch.cat(self._inputs), torch.cat(self._labels)
+        if kind in OF_TWO_CLASSES and len(set(labels.tolist())) < 2:
+            raise DataError(f"auxiliary: {kind} mixes two classes, and the samples to fit on have fewer; leave it out")
+        levels = self.levels()
+        raw = inputs if levels is None else torch.stack([torch.from_numpy(levels.pixels(each)) for each in inputs])
+        pixels = raw.permute(0, 2, 3, 1).numpy() if levels is None else raw.numpy()
+        names = [str(place) for place in range(len(inputs))]
+        source = SyntheticSource(kind, ArraySource(pixels, names, labels.numpy()), seed)
+        for start in range(0, len(inputs), CHUNK):
+            made = [source.image(place) for place in range(start, min(start + CHUNK, len(inputs)))]
+            yield torch.stack(
+                [
+                    torch.from_numpy(np.ascontiguousarray(each.transpose(2, 0, 1)))
+                    if levels is None
+                    else levels.image(each, inputs.dtype)
+                    for each in made
+                ]
+            )
+
+
+@dataclass
+class Thumbnails:
+    """Small copies of samples by split and name, as many of each split as memory may be taken for.
+
+    Attributes:
+        levels: black and white of preprocessed images; None of raw pixels.
+        limit: bytes for each split.
+    """
+
+    levels: Levels | None = None
+    limit: int = THUMBNAIL_BYTES
+    _found: dict[tuple[str, str], Pixels] = field(default_factory=dict)
+    _bytes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, split: str, batch: Batch, inputs: Inputs) -> None:
+        """Takes samples, and their inputs before preprocessing; nothing of what is no image."""
+        if (
+            not isinstance(inputs, Tensor)
+            or not are_images(inputs)
+            or (self.levels is None) != (inputs.dtype == torch.uint8)
+        ):
+            return
+        for name, each in zip(batch.sample_ids, inputs.cpu(), strict=True):
+            if self._bytes.get(split, 0) >= self.limit:
+                return
+            pixels = self._small(each)
+            self._found[split, name] = pixels
+            self._bytes[split] = self._bytes.get(split, 0) + pixels.nbytes
+
+    def copy(self) -> Thumbnails:
+        """The same, to which others can be added."""
+        return Thumbnails(self.levels, self.limit, dict(self._found), dict(self._bytes))
+
+    def get(self, split: str, sample_id: str) -> Pixels | None:
+        """The copy of a sample (h, w, C) uint8; None where there is none."""
+        return self._found.get((split, sample_id))
+
+    def _small(self, image: Tensor) -> Pixels:
+        if self.levels is None:
+            pixels: Pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+        else:
+            pixels = self.levels.pixels(image)
+        if max(pixels.shape[:2]) <= THUMBNAIL:
+            return pixels
+        picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        picture.thumbnail((THUMBNAIL, THUMBNAIL))
+        small = np.asarray(picture)
+        return small[..., None] if small.ndim == 2 else small

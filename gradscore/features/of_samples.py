@@ -1,0 +1,127 @@
+"""`gradscore.features`: the feature table of any samples, as a data frame."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from ..config import ExtractConfig, FeaturesConfig, section
+from ..data import GivenSamples, Preprocessing, PreprocessingConfig, check_classes
+from ..gradients import GradientWarning
+from ..models import Interface
+from ..store import ShardRows
+from .cutting import Cutter
+from .extraction import Progress
+from .split_rows import SplitRows
+from .streams import LiveModel, count_classes, input_dtype
+
+SPLIT = "given"
+"""What the samples of a table without a run folder are called."""
+
+
+def features_of(
+    model: nn.Module,
+    data: Any,
+    *,
+    losses: Sequence[str] | None = None,
+    statistics: Sequence[str] | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """The per-sample gradient features of any samples.
+
+    The columns are those of the feature tables of a run folder, bit for bit, where the samples, the settings and the
+    batch size are the same.
+
+    Args:
+        model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
+        data: a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an
+            iterable of batches, each a tensor, a pair, or a mapping of keyword arguments, `labels` among them, as
+            collators of transformers make it. Inputs are as the model takes them.
+        losses: names in `gradscore.losses.LOSSES`; by default those of a run.
+        statistics: names of statistics; by default those of a run.
+        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
+        batch_size: samples that go through the model at a time; 64 by default.
+        output: name or position of the logits among what the model returns, where it is not obvious.
+        one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
+        progress: told how far it is.
+        **settings: others of the section `features` (parameters, granularity, preset, penultimate, views).
+
+    Returns:
+        One row for each sample, in order: `sample_id` (its position), `label` (-1 for none), `prediction`, `correct`
+        (missing without a label), `content_hash`, `logit_0` ..., then features `<loss>/<parameter>/<statistic>`.
+
+    Raises:
+        ConfigError: an unknown setting, loss or statistic.
+        DataError: samples that cannot be used, or none.
+        ModelError: the model is in training mode, or cannot take the samples.
+        EngineError: gradients that cannot be computed: samples are coupled, for one.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+        >>> table = features_of(model, torch.randn(10, 4), losses=["uniform"], statistics=["l2"])
+        >>> table.shape, list(table.columns[-4:])
+        ((10, 12), ['uniform/0.weight/l2', 'uniform/0.bias/l2', 'uniform/2.weight/l2', 'uniform/2.bias/l2'])
+    """
+    chosen = {"losses": losses, "statistics": statistics}
+    given = {name: list(value) for name, value in chosen.items() if value is not None}
+    features = section(FeaturesConfig, {**given, **settings}, where="features")
+    options = section(ExtractConfig, {} if batch_size is None else {"batch_size": batch_size}, where="extract")
+    pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
+    prepared = None if pixels is None else Preprocessing(pixels)
+    samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
+    with Interface(num_classes=0, output=output, one_logit=one_logit).attached(model):
+        return pd.concat(_tables(model, samples, features, options, progress), ignore_index=True)
+
+
+def _tables(
+    model: nn.Module,
+    samples: GivenSamples,
+    features: FeaturesConfig,
+    options: ExtractConfig,
+    progress: Progress | None,
+) -> list[pd.DataFrame]:
+    first, samples = samples.peeked()
+    classes = count_classes(model, first)
+    live = LiveModel.of(model, features=features, num_classes=classes)
+    rows = SplitRows(live.extractor, split=SPLIT, num_classes=classes)
+    cutter = Cutter(batch_size=options.batch_size, shard_size=options.part_size)
+    frames: list[pd.DataFrame] = []
+    done, total = 0, samples.samples
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)
+        live.warm_up(first.images)
+        for cut in cutter.cuts(samples.batches()):
+            check_classes(cut.batch, classes, name=samples.name)
+            rows.compute(cut.batch)
+            done += len(cut.batch.sample_ids)
+            if progress is not None:
+                progress("features", done, max(done, total) if total else 0)
+            if cut.last:
+                frames.append(_frame(rows.taken()))
+    if rows.are_waiting:
+        frames.append(_frame(rows.taken()))
+    return frames
+
+
+def _frame(rows: ShardRows) -> pd.DataFrame:
+    known = rows.labels >= 0
+    correct = pd.array(rows.predictions == rows.labels, dtype="boolean")
+    correct[~known] = pd.NA
+    samples = {
+        "sample_id": rows.sample_ids,
+        "label": rows.labels,
+        "prediction": rows.predictions,
+        "correct": correct,
+        "content_hash": rows.content_hashes,
+    }
+    return pd.concat([pd.DataFrame(samples), pd.DataFrame(rows.values, columns=list(rows.names))], axis=1)

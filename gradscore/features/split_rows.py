@@ -1,0 +1,82 @@
+"""The rows of a split, batch by batch, until they make a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..data import BANK, Batch
+from ..store import ShardRows, Skipped
+from .extractor import Extractor
+
+
+class SplitRows:
+    """Computes the rows of a split and keeps them until they are taken.
+
+    Args:
+        extractor: turns batches into values.
+        split: the split; of a bank there is no more than what one look forward gives.
+        num_classes: K.
+    """
+
+    def __init__(self, extractor: Extractor, *, split: str, num_classes: int) -> None:
+        self._extractor, self._split, self._num_classes = extractor, split, num_classes
+        self._computed: list[_Computed] = []
+
+    def compute(self, batch: Batch) -> None:
+        """Computes the rows of a batch; raises the same as `Extractor.values`."""
+        extractor = self._extractor
+        values = (
+            extractor.forward_values(batch.images)
+            if self._split == BANK
+            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
+        )
+        self._computed.append(_Computed(batch, values))
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether there are rows to take."""
+        return bool(self._computed)
+
+    def taken(self) -> ShardRows:
+        """The rows since the last time."""
+        rows, self._computed = self._computed, []
+        names = self._extractor.forward_names if self._split == BANK else self._extractor.names
+        return joined_rows(rows, split=self._split, names=names, num_classes=self._num_classes)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A batch and the values of its rows."""
+
+    batch: Batch
+    values: npt.NDArray[np.float64]
+
+
+def joined_rows(computed: Sequence[_Computed], *, split: str, names: Sequence[str], num_classes: int) -> ShardRows:
+    """Joins batches to the rows of one shard.
+
+    Args:
+        computed: the batches of the shard in order.
+        split: the split they belong to.
+        names: of the columns of values; the first `num_classes` are the logits.
+        num_classes: K.
+
+    Returns:
+        The rows; a prediction is the class with the largest logit, the first of equal ones.
+    """
+    values = np.concatenate([entry.values for entry in computed])
+    batches = [entry.batch for entry in computed]
+    return ShardRows(
+        split=split,
+        sample_ids=[name for batch in batches for name in batch.sample_ids],
+        labels=np.concatenate([batch.labels.numpy() for batch in batches]),
+        predictions=values[:, :num_classes].argmax(axis=1),
+        content_hashes=[name for batch in batches for name in batch.content_hashes],
+        names=names,
+        values=values,
+        skipped=[Skipped(bad.sample_id, bad.error) for batch in batches for bad in batch.bad],
+    )

@@ -1,0 +1,307 @@
+"""From samples that a program gives to feature tables: each is looked at once, in the order it comes, and let go of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..columns import COSINE
+from ..config import Config, FeaturesConfig
+from ..data import FIT, Batch, open_views, planned_splits
+from ..errors import DataError, ModelError
+from ..gradients import GradientWarning
+from ..models import LastLayer, find_last_layer, group_parameters, refuse_foreign
+from ..store import RunFolder, RunWriter, ShardNote, describe_inputs, label_warnings, write_head
+from ..system import Inputs, each_input, rows_of, sample_count
+from .class_gradients import MeanGradients, write_means
+from .cutting import Cut, Cutter
+from .extraction import WARM_UP, ExtractSummary, Progress, SplitSummary, check_names, summary_of
+from .extractor import Extractor
+from .forward import FAILURES, refusal
+from .split_rows import SplitRows
+
+Stream = Iterable[tuple[str, Batch]]
+"""Batches of any sizes with the split each belongs to; those of several splits may come mixed."""
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """A model that is there already, and what computes its features.
+
+    Attributes:
+        extractor: turns batches into values; it learns from the first samples it sees.
+        groups: parameter names by group of features.
+        layer: the layer whose inputs are stored, if any.
+    """
+
+    extractor: Extractor
+    groups: dict[str, list[str]]
+    layer: LastLayer | None
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self.extractor.model
+
+    @classmethod
+    def of(cls, model: nn.Module, *, features: FeaturesConfig, num_classes: int) -> LiveModel:
+        """Sets up the extractor of a model where it is and as it is.
+
+        Raises:
+            ConfigError: an unknown loss, statistic, view or parameter pattern, or no such last layer.
+            ModelError: the model is in training mode, has no parameters, or needs no gradients for them.
+        """
+        check_names(features)
+        check_mode(model)
+        groups = group_parameters(model, features.parameters, granularity=features.granularity)
+        layer = find_last_layer(model, features.penultimate)
+        extractor = Extractor(
+            model,
+            num_classes=num_classes,
+            features=features,
+            groups=groups,
+            last_layer=layer,
+            views=open_views(features.views, trust_code=True),
+        )
+        return cls(extractor, groups, layer)
+
+    def warm_up(self, images: Inputs) -> None:
+        """Shows the engine the first few samples, as `extract` does.
+
+        Raises:
+            ModelError: nothing finite comes out.
+            CoupledSamplesError: the output for a sample depends on the others of its batch.
+        """
+        first = rows_of(images, slice(WARM_UP))
+        self.extractor.try_out(first)
+        self.extractor.prepare(first)
+
+
+def check_mode(model: nn.Module) -> None:
+    """Makes sure that a model can be scored as it stands; nothing about it is changed.
+
+    Raises:
+        ModelError: it is compiled, in training mode, or all its parameters are frozen.
+    """
+    refuse_foreign(model, source="the model")
+    training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
+    if training:
+        raise ModelError(
+            f"the model is in training mode ({training[0]}, {len(training)} modules in all): dropout and batch norm "
+            "would change its outputs; call model.eval() first"
+        )
+    parameters = list(model.parameters())
+    if parameters and not any(parameter.requires_grad for parameter in parameters):
+        raise ModelError("all parameters of the model are frozen; call model.requires_grad_(True) first")
+
+
+def count_classes(model: nn.Module, batch: Batch) -> int:
+    """The number of classes K of a model, from its outputs (n, K) for a few samples.
+
+    Raises:
+        ModelError: it cannot take them, or returns something else than logits of two or more classes.
+    """
+    check_mode(model)
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise ModelError("the model has no parameters, so there are no gradients to make features of")
+    images = each_input(rows_of(batch.images, slice(WARM_UP)), lambda tensor: tensor.to(parameter.device))
+    try:
+        with torch.no_grad():
+            outputs = model(images)
+    except FAILURES as error:
+        raise ModelError(refusal(error, images)) from None
+    count = sample_count(images)
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count or outputs.shape[1] < 2:
+        got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ModelError(
+            f"model outputs: wanted logits of shape ({count}, classes), got {got}; wrap the model, name what it "
+            "returns by output=..., or say one_logit=True of one logit for two classes"
+        )
+    return int(outputs.shape[1])
+
+
+def input_dtype(model: nn.Module) -> torch.dtype:
+    """What floating inputs of a model are converted to: the type of its first parameter of floating numbers."""
+    kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return next(kinds, torch.get_default_dtype())
+
+
+def extract_streams(
+    config: Config,
+    live: LiveModel,
+    stream: Stream,
+    *,
+    onto: RunFolder | None = None,
+    fit_again: Callable[[], Iterator[Batch]] | None = None,
+    progress: Progress | None = None,
+    total: int = 0,
+) -> ExtractSummary:
+    """Computes the feature tables of a run, or of splits that are new to it, from samples as they come.
+
+    Batches are cut as `extract` cuts them, so that the same samples give the same values bit for bit.
+
+    Args:
+        config: the settings; where it says that samples come from does not matter.
+        live: the model, warmed up, and what computes its features.
+        stream: the samples of the splits that are not there yet.
+        onto: the run in `config.run` that goes on; None for a new one.
+        fit_again: the samples of `in_dist.fit` once more, for `gradient_cosine`.
+        progress: told after every batch.
+        total: how many samples there are, for `progress`; 0 if that is unknown.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        DataError: samples that cannot be used, or none of a split; or other samples the second time.
+        ModelError: the model cannot take them.
+        StoreError: a run folder of something else, or made with other weights or settings.
+        EngineError: gradients that cannot be computed.
+    """
+    known = {} if onto is None else onto.manifest["splits"]
+    new = [name for name in planned_splits(config.data) if name not in known]
+    inputs = _described(config, live, onto)
+    with (
+        warnings.catch_warnings(),
+        RunWriter.opened(config.run, config=config, inputs=inputs) as writer,
+    ):
+        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+        task = _Writing(config, live.extractor, writer, progress, total)
+        if onto is None:
+            if live.layer is not None:
+                write_head(config.run, live.layer.head)
+            task.compare_with_means(fit_again)
+        for split, batch in stream:
+            task.take(split, batch)
+        summaries = [task.finished(split) for split in new]
+        notices = list(live.extractor.notices)
+        writer.finish(feature_count=len(live.extractor.feature_names), notices=notices)
+    run = RunFolder(config.run)
+    return ExtractSummary(
+        run=config.run,
+        device=live.extractor.device.type,
+        splits=[*(summary_of(name, known[name], computed=0, seconds=0.0) for name in known), *summaries],
+        feature_count=len(live.extractor.feature_names),
+        notices=notices,
+        was_complete=False,
+        warnings=label_warnings(run),
+    )
+
+
+def _described(config: Config, live: LiveModel, onto: RunFolder | None) -> dict[str, Any]:
+    """The inputs of the run; fingerprints of samples that nobody has seen yet are empty."""
+    before: dict[str, Any] = {} if onto is None else onto.manifest["inputs"]["data"]
+    return describe_inputs(
+        config,
+        model=live.model,
+        device=live.extractor.device.type,
+        groups=live.groups,
+        fingerprints={name: before.get(name, {}).get("fingerprint", "") for name in planned_splits(config.data)},
+        penultimate=None if live.layer is None else live.layer.name,
+    )
+
+
+class _Writing:
+    """Writes the tables of splits whose samples come one batch after the other."""
+
+    def __init__(
+        self, config: Config, extractor: Extractor, writer: RunWriter, progress: Progress | None, total: int
+    ) -> None:
+        self._config, self._extractor, self._writer = config, extractor, writer
+        self._progress, self._total, self._done = progress, total, 0
+        self._splits: dict[str, _Split] = {}
+        self._means: MeanGradients | None = None
+
+    def compare_with_means(self, fit_again: Callable[[], Iterator[Batch]] | None) -> None:
+        """Computes the mean gradients that samples are compared with, where that is asked for."""
+        if COSINE not in self._config.features.columns:
+            return
+        if fit_again is None:
+            raise DataError(
+                f"features.columns: {COSINE} looks at the samples of {FIT} twice, and an iterator can be read only "
+                "once; give a DataLoader or a list"
+            )
+        sums, content_hashes = self._extractor.class_sums(), []
+        for cut in self._cutter().cuts(fit_again()):
+            self._extractor.add_to(sums, cut.batch.images)
+            content_hashes += cut.batch.content_hashes
+            self._tell(FIT, cut.batch)
+        self._means = sums.finished(content_hashes)
+        self._writer.note(mean_gradients_sha256=write_means(self._config.run, self._means))
+        self._extractor.compare_with(self._means)
+
+    def take(self, split: str, batch: Batch) -> None:
+        """Computes what makes a whole batch of the run with what came before, and keeps the rest."""
+        if split not in self._splits:
+            rows = SplitRows(self._extractor, split=split, num_classes=self._config.model.num_classes)
+            self._splits[split] = _Split(self._cutter(), rows)
+        found = self._splits[split]
+        found.note_samples(batch)
+        self._compute(split, found.cutter.add(batch))
+
+    def finished(self, split: str) -> SplitSummary:
+        """Computes what is left of a split, and enters it into the manifest.
+
+        Raises:
+            DataError: no sample of it came, or others than the first time.
+        """
+        if split not in self._splits:
+            raise DataError(f"split {split}: wanted samples, got none; give more")
+        found = self._splits[split]
+        self._compute(split, found.cutter.rest())
+        if found.rows.are_waiting:
+            found.notes.append(self._writer.write(split, len(found.notes), found.rows.taken()))
+        if split == FIT and self._means is not None and not self._means.are_of(found.content_hashes):
+            raise DataError(
+                f"features.columns: {COSINE} looks at the samples of {FIT} twice, and they were others the second "
+                "time; give them in one order, without random changes (shuffle=False, no augmentation)"
+            )
+        self._writer.manifest["inputs"]["data"][split]["fingerprint"] = found.digest.hexdigest()
+        entry = self._writer.finish_split(split, found.notes, samples=found.samples, seconds=found.seconds)
+        return summary_of(split, entry, computed=found.samples, seconds=found.seconds)
+
+    def _compute(self, split: str, cuts: Iterable[Cut]) -> None:
+        found, began = self._splits[split], time.perf_counter()
+        for cut in cuts:
+            found.rows.compute(cut.batch)
+            self._tell(split, cut.batch)
+            if cut.last:
+                found.notes.append(self._writer.write(split, cut.shard, found.rows.taken()))
+        found.seconds += time.perf_counter() - began
+
+    def _cutter(self) -> Cutter:
+        return Cutter(batch_size=self._config.extract.batch_size, shard_size=self._config.extract.part_size)
+
+    def _tell(self, split: str, batch: Batch) -> None:
+        self._done += len(batch.sample_ids)
+        if self._progress is not None:
+            self._progress(split, self._done, max(self._total, self._done) if self._total else 0)
+
+
+@dataclass
+class _Split:
+    """What is known of a split that is being written."""
+
+    cutter: Cutter
+    rows: SplitRows
+    notes: list[ShardNote] = field(default_factory=list)
+    content_hashes: list[str] = field(default_factory=list)
+    digest: Any = field(default_factory=hashlib.sha256)
+    samples: int = 0
+    seconds: float = 0.0
+
+    def note_samples(self, batch: Batch) -> None:
+        """Takes ids, labels and content into the fingerprint."""
+        self.samples += len(batch.sample_ids)
+        self.content_hashes += batch.content_hashes
+        for row in zip(batch.sample_ids, batch.labels.tolist(), batch.content_hashes, strict=True):
+            self.digest.update(json.dumps(row).encode())

@@ -1,0 +1,187 @@
+"""A detector beside the commands: the same samples through both give the same numbers to the last digit."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from typer.testing import CliRunner
+
+import gradscore
+from gradscore.config import Config, dump_config
+from gradscore.deployment import read_bundle
+from gradscore.detector.images import AUXILIARY
+from gradscore.features import open_datasets
+from gradscore.models import build_model
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "preprocessing": {"mean": [0.5], "std": [0.5]},
+    "features": {"statistics": ["max", "l2"], "losses": ["uniform"]},
+    "extract": {"batch_size": 50, "device": "cpu"},
+    "meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2},
+    "evaluate": {"protocols": ["auxiliary", "in_dist_only"], "near_duplicates": "ignore"},
+}
+PIXELS = np.round(load_digits().images * (255 / 16)).astype(np.uint8)[:, None]
+LABELS = load_digits().target.astype(np.int64)
+
+
+def digits(start: int, stop: int) -> dict[str, Any]:
+    return {"source": "sklearn:digits", "select": {"start": start, "stop": stop}}
+
+
+def command(*arguments: object) -> None:
+    result = CliRunner().invoke(app, [*map(str, arguments)], env={"GRADSCORE_TRUST_CODE": "1"})
+    assert result.exit_code == 0, result.output
+
+
+@dataclass
+class ByCommands:
+    """What the commands made: the run folder with its bundle beside it, and the model."""
+
+    run: Path
+    bundle: Path
+    config: Config
+    model: nn.Module
+
+    def raw(self, split: str) -> np.ndarray:
+        """The raw pixels (N, C, H, W) of a split."""
+        images = open_datasets(self.config)[split].images
+        return np.stack([images.image(place).transpose(2, 0, 1) for place in range(len(images.ids))])
+
+    def inputs(self, split: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The model inputs and labels of a split."""
+        samples = list(open_datasets(self.config)[split])
+        return torch.stack([each.image for each in samples]), torch.tensor([each.label for each in samples])
+
+    def scored(self, images: np.ndarray, folder: Path) -> pd.DataFrame:
+        """What `gradscore score` says of raw pixels (N, 1, H, W)."""
+        np.savez(folder / "images.npz", images=images[:, 0])
+        command("score", self.bundle, folder / "images.npz", "--out", folder / "scores.parquet", "--batch-size", 50)
+        return pd.read_parquet(folder / "scores.parquet")
+
+
+@pytest.fixture(scope="module")
+def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> ByCommands:
+    folder = tmp_path_factory.mktemp("commands")
+    for name in ("net.py", "net.safetensors"):
+        shutil.copy(small_run.parent / name, folder / name)
+    made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in AUXILIARY]
+    noise = {"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 80}, "auxiliary": True}
+    in_dist = {
+        "fit": digits(0, 150),
+        "test": digits(150, 300),
+        "calibration": digits(300, 420),
+        "bank": digits(500, 600),
+    }
+    settings = {
+        "model": {
+            "source": f"python:{folder}/net.py:net",
+            "checkpoint": folder / "net.safetensors",
+            "num_classes": 10,
+        },
+        "data": {"in_dist": in_dist, "ood": [noise, *made, {"name": "shapes", "source": "synthetic:shapes"}]},
+        "run": folder / "run",
+        **SETTINGS,
+    }
+    config = Config.model_validate(settings)
+    (folder / "gradscore.yaml").write_text(dump_config(config))
+    command("extract", folder / "gradscore.yaml")
+    command("fit-meta", folder / "run")
+    command("evaluate", folder / "run")
+    command("bundle", folder / "run", "--out", folder / "digits.gradscore", "--with-weights")
+    model = build_model(config.model, trust_code=True)
+    return ByCommands(folder / "run", folder / "digits.gradscore", config, model)
+
+
+@pytest.fixture(scope="module")
+def detector(by_commands: ByCommands) -> gradscore.Detector:
+    """Of raw pixels in one piece."""
+    return gradscore.Detector(by_commands.model, recipe=by_commands.config.model.source, **SETTINGS).fit(
+        (PIXELS[:150], LABELS[:150]),
+        bank=(PIXELS[500:600], LABELS[500:600]),
+        calibration=(PIXELS[300:420], LABELS[300:420]),
+        ood={"noise": by_commands.raw("ood.noise")},
+    )
+
+
+@pytest.fixture(scope="module")
+def report(detector: gradscore.Detector, by_commands: ByCommands) -> gradscore.Report:
+    return detector.evaluate((PIXELS[150:300], LABELS[150:300]), ood={"shapes": by_commands.raw("ood.shapes")})
+
+
+def values(frame: pd.DataFrame) -> bytes:
+    return frame.select_dtypes("float").to_numpy().tobytes()
+
+
+SPLITS = ["in_dist.fit", "in_dist.calibration", "in_dist.bank", "ood.noise", *(f"ood.{kind}" for kind in AUXILIARY)]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_feature_tables_are_those_of_extract(split, detector, by_commands) -> None:
+    wanted, found = RunFolder(by_commands.run).read(split), detector.run.read(split)
+    assert values(found) == values(wanted)
+    columns = ["label", "prediction", "correct", "content_hash"]
+    pd.testing.assert_frame_equal(found[columns], wanted[columns])
+
+
+def test_scores_are_those_of_the_score_command(detector, by_commands, tmp_path) -> None:
+    images = np.concatenate([PIXELS[150:300], by_commands.raw("ood.shapes")])
+    wanted, found = by_commands.scored(images, tmp_path), detector.score(images)
+    assert values(found) == values(wanted)
+    assert found["decision"].tolist() == wanted["decision"].tolist()
+    assert {"accept", "reject"} == set(found["decision"])
+
+
+def test_thresholds_are_those_of_the_bundle_command(detector, by_commands) -> None:
+    wanted = read_bundle(by_commands.bundle).detectors
+    assert {name: each.threshold for name, each in detector.bundle.detectors.items()} == {
+        name: each.threshold for name, each in wanted.items()
+    }
+
+
+def test_metrics_are_those_of_the_evaluate_command(report, by_commands) -> None:
+    wanted = json.loads((by_commands.run / "evaluation" / "metrics.json").read_text())
+    assert json.loads((report.run.evaluation_path / "metrics.json").read_text()) == wanted
+
+
+def test_preprocessed_samples_from_loaders_give_the_same_scores(by_commands, tmp_path) -> None:
+    """The content is another, and so are names; everything that is computed is the same."""
+
+    def loader(split: str) -> DataLoader:
+        return DataLoader(TensorDataset(*by_commands.inputs(split)), batch_size=33)
+
+    settings = {name: given for name, given in SETTINGS.items() if name != "preprocessing"}
+    sets = {name: loader(f"ood.{name}") for name in ("noise", *AUXILIARY)}
+    fitted = gradscore.Detector(by_commands.model, **settings).fit(
+        loader("in_dist.fit"),
+        bank=loader("in_dist.bank"),
+        calibration=loader("in_dist.calibration"),
+        ood=sets,
+        auxiliary=(),
+    )
+    wanted = by_commands.scored(PIXELS[150:300], tmp_path)
+    assert values(fitted.score(loader("in_dist.test"))) == values(wanted)
+
+
+def test_a_saved_detector_is_a_bundle_for_the_score_command(detector, by_commands, tmp_path) -> None:
+    path, source = detector.save(tmp_path / "saved.gradscore"), by_commands.config.model.source
+    np.savez(tmp_path / "images.npz", images=PIXELS[150:200, 0])
+    out = tmp_path / "scores.parquet"
+    command("score", path, tmp_path / "images.npz", "--out", out, "--model", source, "--batch-size", 50)
+    assert values(pd.read_parquet(out)) == values(detector.score(PIXELS[150:200]))
+
+
+def test_bundles_of_the_bundle_command_can_be_loaded(by_commands, detector) -> None:
+    loaded = gradscore.Detector.load(by_commands.bundle, model=by_commands.model)
+    found = loaded.score(PIXELS[150:200])
+    pd.testing.assert_frame_equal(found, detector.score(PIXELS[150:200]), rtol=1e-9)

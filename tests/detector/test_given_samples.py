@@ -1,0 +1,368 @@
+"""What a detector takes, what it refuses, and what it leaves as it was."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gradscore
+from gradscore.data import Batch
+from gradscore.detector.images import FitImages, Levels, Thumbnails, default_kinds
+from gradscore.errors import (
+    BundleError,
+    ConfigError,
+    CoupledSamplesError,
+    DataError,
+    EvaluationError,
+    GradscoreError,
+    ModelError,
+    StoreError,
+)
+from gradscore.store import RunFolder
+
+SETTINGS: dict[str, Any] = {
+    "features": {"statistics": ["max", "l2"], "losses": ["uniform"]},
+    "meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2},
+}
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(300, 4, generator=GENERATOR)
+Y = (X[:, 0] + torch.randn(300, generator=GENERATOR) > 0).long()
+FAR = 6 * torch.randn(60, 4, generator=GENERATOR)
+
+
+def net() -> nn.Module:
+    """Trained a little on samples of its own."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        inputs = torch.randn(1000, 4)
+        labels = (inputs[:, 0] + torch.randn(1000) > 0).long()
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+        for _ in range(50):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+def make(model: nn.Module | None = None, **options: Any) -> gradscore.Detector:
+    return gradscore.Detector(model or net(), **{**SETTINGS, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> gradscore.Detector:
+    """Of vectors, with an OOD set, and a share of the samples held out."""
+    return make().fit(TensorDataset(X, Y), ood={"far": FAR})
+
+
+def test_a_share_of_the_samples_sets_thresholds_by_content(fitted) -> None:
+    fit, held = fitted.run.read("in_dist.fit"), fitted.run.read("in_dist.calibration")
+    shares = [np.array([int(digits, 16) for digits in each["content_hash"]]) / 2**64 for each in (fit, held)]
+    assert shares[0].max() < 0.75 <= shares[1].min()
+    assert len(fit) + len(held) == 300
+    right = held["correct"].to_numpy(dtype=bool)
+    assert {each.threshold.n for each in fitted.bundle.detectors.values()} == {right.sum()}
+
+
+def test_scores_come_in_order_whatever_the_samples_come_in(fitted) -> None:
+    whole = fitted.score(X)
+    assert whole["sample_id"].tolist() == [str(place) for place in range(300)]
+    assert whole["prediction"].tolist() == fitted.model(X).argmax(1).tolist()
+    for_loader = fitted.score(DataLoader(TensorDataset(X, Y), batch_size=7))
+    pd.testing.assert_frame_equal(for_loader, whole)
+
+
+def test_far_samples_are_told_from_others(fitted) -> None:
+    generator = torch.Generator().manual_seed(1)
+    ordinary = fitted.score(torch.randn(100, 4, generator=generator))
+    far = fitted.score(6 * torch.randn(100, 4, generator=generator))
+    assert (ordinary["decision"] == "accept").mean() > 0.8
+    assert far["score_ood"].median() > ordinary["score_ood"].quantile(0.9)
+
+
+def test_drivers_explain_scores(fitted) -> None:
+    table = fitted.score(X[:3], explain=2)
+    assert {"because_wrong", "drivers_wrong", "because_ood", "drivers_ood"} < set(table.columns)
+
+
+@pytest.fixture(scope="module")
+def report(fitted) -> gradscore.Report:
+    generator = torch.Generator().manual_seed(2)
+    test = torch.randn(200, 4, generator=generator)
+    labels = (test[:, 0] + torch.randn(200, generator=generator) > 0).long()
+    sets = {"farther": 8 * torch.randn(80, 4, generator=generator), "moved": test + 9}
+    return fitted.evaluate((test, labels), ood=sets, shifted={"noisy": (test + 0.3, labels)}, groups={"farther": "far"})
+
+
+def test_the_verdict_is_a_table(report) -> None:
+    assert report.verdict["what"].tolist() == ["wrong predictions", "far", "all"]
+    assert set(report.verdict["protocol"]) == {"in_dist_only", "auxiliary"}
+    assert report.verdict["auroc"].between(0, 1).all()
+
+
+def test_figures_and_scores_are_those_of_the_run_folder(report) -> None:
+    written = pd.read_csv(report.run.evaluation_path / "metrics.csv")
+    assert report.figures["value"].to_numpy(dtype=float) == pytest.approx(written["value"].to_numpy(), nan_ok=True)
+    assert {"farther", "moved", "in_dist.test", "noisy"} <= set(report.scores["dataset"])
+
+
+def test_a_report_shows_itself(report) -> None:
+    page = report._repr_html_()
+    assert "wrong predictions" in page
+    assert "<script" not in page
+    assert "wrong predictions" in repr(report)
+
+
+def test_labels_in_another_order_get_no_verdict(fitted) -> None:
+    generator = torch.Generator().manual_seed(3)
+    test = 3 * torch.randn(200, 4, generator=generator)
+    report = fitted.evaluate((test, 1 - fitted.model(test).argmax(1)), ood={"farther": 2 * FAR})
+    assert report.verdict.empty
+    assert repr(report).startswith("No verdict")
+    assert "No verdict" in report._repr_html_()
+    assert "accuracy" in report.notices[0]
+
+
+def test_a_report_is_saved_as_one_page(report, tmp_path) -> None:
+    path = report.save(tmp_path / "report.html")
+    assert path.read_bytes() == (report.run.evaluation_path / "report.html").read_bytes()
+    assert "wrong predictions" in path.read_text().lower()
+
+
+def test_what_was_fitted_is_evaluated_not_fitted_anew(fitted, report) -> None:
+    files = [path.relative_to(fitted.run.path) for path in (fitted.run.meta_path / "ood").rglob("*") if path.is_file()]
+    assert files
+    assert {(fitted.run.path / name).read_bytes() == (report.run.path / name).read_bytes() for name in files} == {True}
+
+
+def test_other_protocols_are_fitted_for_a_report() -> None:
+    evaluate = {"protocols": ["known", "leave_one_out", "auxiliary"]}
+    detector = make(evaluate=evaluate).fit((X, Y), ood={"far": FAR})
+    report = detector.evaluate((X[:100] + 0.01, Y[:100]), ood={"farther": 2 * FAR})
+    assert {"known", "leave_one_out", "auxiliary"} == set(report.figures.query("task == 'ood'")["protocol"])
+
+
+def test_copies_of_fit_samples_are_left_out_of_what_is_reported(fitted) -> None:
+    report = fitted.evaluate((X[:150], Y[:150]), ood={"farther": 2 * FAR})
+    assert any("in_dist.fit" in line and "in_dist.test" in line for line in report.notices)
+
+
+def test_a_saved_detector_needs_its_model_again(fitted, tmp_path) -> None:
+    path = fitted.save(tmp_path / "x.gradscore")
+    loaded = gradscore.Detector.load(path, model=fitted.model)
+    pd.testing.assert_frame_equal(loaded.score(X), fitted.score(X))
+    with pytest.raises(ModelError, match=r"Detector.load\(path, model=model\).*recipe="):
+        gradscore.Detector.load(path)
+    with pytest.raises(ModelError, match="model=model"):
+        gradscore.Scorer.load(path)
+    other = net()
+    nn.init.zeros_(other[0].weight)
+    with pytest.raises(BundleError, match="made for weights of hash"):
+        gradscore.Detector.load(path, model=other)
+    with pytest.raises(EvaluationError, match="loaded from a bundle"):
+        loaded.evaluate((X, Y))
+
+
+def test_a_recipe_that_builds_another_model_is_refused(tmp_path) -> None:
+    (tmp_path / "other.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.Linear(3, 2)\n")
+    detector = make(recipe=f"python:{tmp_path}/other.py:build").fit((X, Y))
+    with pytest.raises(ModelError, match="does not build this model"):
+        detector.save(tmp_path / "x.gradscore")
+    assert not (tmp_path / "x.gradscore").exists()
+
+
+def test_a_run_folder_can_be_kept(tmp_path) -> None:
+    detector = make().fit((X, Y), run=tmp_path / "run")
+    assert (tmp_path / "run" / "manifest.json").is_file()
+    assert detector.run.path == tmp_path / "run"
+    assert {info.name for info in RunFolder(tmp_path / "run").splits()} == {"in_dist.fit", "in_dist.calibration"}
+    with pytest.raises(StoreError, match="wanted an empty or new folder"):
+        make().fit((X, Y), run=tmp_path / "run")
+
+
+def test_temporary_run_folders_go_with_the_detector() -> None:
+    detector = make().fit((X, Y))
+    folder = detector.run.path
+    assert folder.is_dir()
+    del detector
+    assert not folder.exists()
+
+
+def test_the_model_stays_as_it_was() -> None:
+    model = net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    make(model).fit((X, Y), ood={"far": FAR}).score(X)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert not any([*module._forward_hooks, *module._forward_pre_hooks] for module in model.modules())
+    assert not model.training
+
+
+def test_gradient_cosines_look_at_the_samples_twice() -> None:
+    features = {**SETTINGS["features"], "columns": ["gradient_cosine"]}
+    detector = make(features=features).fit((X, Y))
+    assert "uniform/0.weight/gradient_cosine" in detector.run.read("in_dist.fit").columns
+    with pytest.raises(DataError, match="an iterator can be read only once"):
+        make(features=features).fit(iter([(X, Y)]))
+    with pytest.raises(DataError, match="others the second time"):
+        make(features=features).fit(Changing())
+
+
+class Changing:
+    """A loader that gives other samples every time."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        self.times += 1
+        return iter([(X + self.times, Y)])
+
+
+def test_tokens_are_scored_as_they_are() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(30, 2)).eval()
+    tokens = torch.randint(0, 20, (200, 5), generator=torch.Generator().manual_seed(0))
+    detector = make(model, alpha=0.2).fit((tokens, tokens[:, 0] % 2))
+    table = detector.score(tokens[:10])
+    assert table["prediction"].tolist() == model(tokens[:10]).argmax(1).tolist()
+    assert detector.bundle.self_test.images.dtype == np.int64
+
+
+def test_doubles_are_scored_as_doubles() -> None:
+    detector = make(net().double(), alpha=0.2).fit((X, Y))
+    logits = detector.run.read("in_dist.fit")["logit_0"].to_numpy()
+    assert not np.array_equal(logits, logits.astype(np.float32))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
+    "unlabelled": (lambda: make().fit(X), DataError, "data: wanted labelled samples"),
+    "labels that are all -1": (lambda: make().fit((X, Y * 0 - 1)), DataError, "data: wanted labelled samples"),
+    "unlabelled calibration": (lambda: make().fit((X, Y), calibration=X), DataError, "calibration: wanted labelled"),
+    "empty": (lambda: make().fit([]), DataError, "data: wanted samples, got none"),
+    "empty OOD set": (lambda: make().fit((X, Y), ood={"a": []}), DataError, "ood a: wanted samples, got none"),
+    "an iterator used twice": (
+        lambda: (lambda loader: make().fit(loader, bank=loader))(iter([(X, Y)])),
+        DataError,
+        "bank: wanted samples, got none .an iterator can be read only once",
+    ),
+    "a bank of other shapes": (
+        lambda: make().fit((X, Y), bank=X[:, :3]),
+        DataError,
+        r"bank: its samples have shape \(3,\), those the detector is fitted on \(4,\)",
+    ),
+    "a class too many": (lambda: make().fit((X, Y + 1)), DataError, "data: label 2 is none of the model's classes"),
+    "float labels": (lambda: make().fit((X, Y.double())), DataError, "wanted labels as whole numbers"),
+    "no values": (lambda: make().fit((X.to("meta"), Y)), DataError, "device meta"),
+    "in training mode": (lambda: make(net().train()), ModelError, r"call model.eval\(\)"),
+    "frozen": (lambda: make(net().requires_grad_(False)), ModelError, "frozen"),
+    "coupled": (
+        lambda: make(nn.Sequential(net(), nn.BatchNorm1d(2, track_running_stats=False).eval()).eval()).fit((X, Y)),
+        CoupledSamplesError,
+        "per-sample gradients are not defined",
+    ),
+    "a share of nothing": (lambda: make().fit((X, Y), holdout=0), ConfigError, "wanted a share between 0 and 1"),
+    "too few to calibrate": (lambda: make().fit((X[:60], Y[:60])), EvaluationError, "calibrat"),
+    "a strange name": (lambda: make().fit((X, Y), ood={"a/b": FAR}), ConfigError, "data.ood.0.name"),
+    "an unknown setting": (lambda: make(features={"loses": []}).fit((X, Y)), ConfigError, "features.loses: unknown"),
+    "an unknown auxiliary set": (lambda: make().fit((X, Y), auxiliary=["fog"]), DataError, "no synthetic set 'fog'"),
+    "auxiliary sets of vectors": (
+        lambda: make().fit((X, Y), auxiliary=["jigsaw"]),
+        DataError,
+        r"jigsaw is made of images.*got samples of shape \(4,\)",
+    ),
+    "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
+    "pixels": (lambda: make().fit(torch.zeros(9, 1, 2, 2).byte()), DataError, "preprocessing="),
+}
+
+
+@pytest.mark.parametrize(("act", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_used_is_refused_in_words(act, error, message) -> None:
+    with pytest.raises(error, match=message):
+        act()
+
+
+def test_names_of_sets_that_were_fitted_on_are_taken(fitted) -> None:
+    with pytest.raises(ConfigError, match="far"):
+        fitted.evaluate((X, Y), ood={"far": FAR})
+
+
+def test_groups_name_sets_that_there_are(fitted) -> None:
+    with pytest.raises(ConfigError, match="no OOD set 'b'"):
+        fitted.evaluate((X, Y), ood={"a": FAR}, groups={"b": "near"})
+
+
+def test_progress_is_told_and_shown(capfd) -> None:
+    told: list[str] = []
+    make(progress=lambda split, _done, _total: told.append(split)).fit((X, Y), ood={"far": FAR})
+    assert set(told) >= {"in_dist.fit", "in_dist.calibration", "ood.far"}
+    make(progress=True).fit((X, Y)).score(X)
+    assert capfd.readouterr().out == ""
+
+
+IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+KINDS = {
+    "images": (IMAGES, ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")),
+    "not square": (IMAGES[..., :5], ("mixup", "cutmix", "jigsaw", "permuted_pixels")),
+    "vectors": (IMAGES[:, 0, 0], ()),
+    "maps of many channels": (IMAGES.repeat(1, 4, 1, 1), ()),
+    "tokens": (IMAGES.long(), ()),
+}
+
+
+@pytest.mark.parametrize(("inputs", "kinds"), KINDS.values(), ids=KINDS)
+def test_auxiliary_sets_are_made_of_images(inputs, kinds) -> None:
+    assert default_kinds(inputs) == kinds
+
+
+def batch(images: Tensor) -> Batch:
+    size = len(images)
+    return Batch([str(place) for place in range(size)], images, torch.arange(size) % 2, ["0" * 16] * size, [])
+
+
+def test_pixels_of_preprocessed_images_are_found_again() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 3), dtype=np.uint8)
+    pixels[0, 0, 0], pixels[0, 0, 1] = 0, 255
+    mean, std = torch.tensor([0.485, 0.456, 0.406]).view(-1, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(-1, 1, 1)
+    images = (torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255 - mean) / std
+    levels = Levels.of(images)
+    assert all(np.array_equal(levels.pixels(image), wanted) for image, wanted in zip(images, pixels, strict=True))
+    assert torch.allclose(levels.image(pixels[1], torch.float32), images[1], atol=1e-6)
+
+
+def test_permuted_pixels_are_the_pixels_of_the_sample() -> None:
+    kept = FitImages()
+    kept.add(batch(IMAGES), IMAGES)
+    made = torch.cat(list(kept.made("permuted_pixels", seed=0)))
+    assert torch.allclose(made.flatten(2).sort().values, IMAGES.flatten(2).sort().values, atol=1 / 255)
+    assert not torch.allclose(made, IMAGES, atol=0.1)
+
+
+def test_no_more_samples_are_kept_than_memory_is_taken_for() -> None:
+    kept = FitImages(limit=4 * IMAGES[0].nbytes)
+    kept.add(batch(IMAGES), IMAGES)
+    kept.add(batch(IMAGES), IMAGES)
+    assert kept.samples == 4
+
+
+def test_thumbnails_are_small_and_few() -> None:
+    large = torch.rand(5, 3, 200, 100)
+    kept = Thumbnails(Levels.of(large), limit=2 * 96 * 48 * 3)
+    kept.add("in_dist.test", batch(large), large)
+    assert kept.get("in_dist.test", "0").shape == (96, 48, 3)
+    assert kept.get("in_dist.test", "1") is not None
+    assert kept.get("in_dist.test", "2") is None
+
+
+def test_mixing_needs_two_classes() -> None:
+    kept = FitImages()
+    kept.add(batch(IMAGES[:1]), IMAGES[:1])
+    with pytest.raises(DataError, match="mixes two classes"):
+        list(kept.made("mixup", seed=0))
