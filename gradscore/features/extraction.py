@@ -95,6 +95,7 @@ class ExtractSummary:
         notices: what fell back to a slower way and why, and what else the reader of the figures should know.
         was_complete: everything was there already, nothing was computed.
         warnings: what the reader should know first, since all figures may mean nothing.
+        changes: which splits were computed anew or removed since the run was begun, and why; the others were kept.
     """
 
     run: Path
@@ -104,6 +105,7 @@ class ExtractSummary:
     notices: list[str]
     was_complete: bool
     warnings: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float | None:
@@ -118,6 +120,8 @@ def extract(
     config: Config, *, out: Path | None = None, trust_code: bool = False, progress: Progress | None = None
 ) -> ExtractSummary:
     """Computes the feature tables of a run, or what is missing of them.
+
+    In the folder of a run whose inputs changed, splits that the changes do not concern are kept.
 
     The values depend neither on the number of workers nor on interruptions: a shard of a table always starts a new
     batch.
@@ -140,7 +144,8 @@ def extract(
     """
     config = config if out is None else config.model_copy(update={"run": out.absolute()})
     plan = _planned(config, trust_code=trust_code)
-    was_complete = is_complete(config.run, check_target(config.run, plan.inputs))
+    target = check_target(config.run, config, plan.inputs)
+    was_complete = is_complete(config.run, target.manifest)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
@@ -161,6 +166,7 @@ def extract(
         feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
         was_complete=was_complete,
+        changes=target.changes.sentences,
         warnings=label_warnings(RunFolder(config.run)),
     )
 

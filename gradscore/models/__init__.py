@@ -11,7 +11,7 @@ from __future__ import annotations
 from .build import build_model
 from .checkpoint import load_checkpoint, read_weights
 from .code import ModelCode, NamedCode, TellCode, load_function
-from .identity import code_sha256, is_file_source, weights_sha256
+from .identity import code_sha256, code_syntax_sha256, is_file_source, weights_sha256
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
 from .parameter_groups import LAST_LAYER, ROOT, WHOLE_MODEL, Granularity, group_parameters
@@ -33,6 +33,7 @@ __all__ = [
     "TellCode",
     "build_model",
     "code_sha256",
+    "code_syntax_sha256",
     "find_last_layer",
     "group_parameters",
     "is_file_source",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 
 import torch
 from torch import nn
 
-from ..system import file_sha256
+from ..system import file_sha256, sha256
 from .code import code_file
 
 
@@ -29,3 +30,15 @@ def code_sha256(source: str) -> str | None:
     """The hash of the file a `python:` model comes from; null for other models."""
     file = code_file(source)
     return file_sha256(file) if file is not None and file.is_file() else None
+
+
+def code_syntax_sha256(source: str) -> str | None:
+    """The hash of what the file of a `python:` model says to Python: comments and layout do not count.
+
+    Null for other models, and for a file that is no Python.
+    """
+    file = code_file(source)
+    try:
+        return None if file is None else sha256(ast.dump(ast.parse(file.read_bytes())).encode())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None

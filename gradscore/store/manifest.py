@@ -17,7 +17,7 @@ from ..data import DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
-from ..models import code_sha256, is_file_source, weights_sha256
+from ..models import code_sha256, code_syntax_sha256, is_file_source, weights_sha256
 from ..statistics import STATISTICS
 from ..system import Influence, parse_json, settings_of, write_text
 
@@ -33,8 +33,6 @@ _MADE_GROUPS_OF = {"parameters", "granularity"}
 
 _MOST_PARTS = 10**6
 _FINGERPRINT = ".fingerprint"
-
-_SHOWN = 3
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -151,6 +149,7 @@ def describe_inputs(
             **settings_of(config.model, Influence.FEATURES),
             "source": Path(config.model.source).name if is_file_source(config.model.source) else config.model.source,
             "code_sha256": code_sha256(config.model.source),
+            "code_syntax_sha256": code_syntax_sha256(config.model.source),
             "weights_sha256": weights_sha256(model),
         },
         "preprocessing": settings_of(config.preprocessing, Influence.FEATURES),
@@ -187,27 +186,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for key in keys
         if old.get(key) != new.get(key)
     ]
-
-
-def check_same_inputs(path: Path, manifest: Mapping[str, Any], inputs: Mapping[str, Any], *, complete: bool) -> None:
-    """Makes sure that the run in `path` was made from `inputs`; by the same versions, unless it is `complete`.
-
-    `inputs` may have splits that are new: no value of another split comes from them.
-
-    Raises:
-        StoreError: it was not; the message says what differs.
-    """
-    now = json.loads(json.dumps(inputs))
-    data = {name: entry for name, entry in now["data"].items() if name in manifest["splits"]}
-    found = differences(manifest["inputs"], {**now, "data": data})
-    if not complete or len(data) < len(now["data"]):
-        found += differences({"versions": manifest["versions"]}, {"versions": package_versions()})
-    if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise StoreError(
-            f"{path}: this run folder was made from other inputs: {'; '.join(found[:_SHOWN])}{more}. "
-            "Give another folder (--out), remove this one, or go back to its inputs"
-        )
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -253,7 +231,10 @@ def _other_packages(features: FeaturesConfig) -> dict[str, str]:
 
 
 def _describe_views(views: Sequence[str]) -> list[dict[str, str | None]]:
-    return [{"name": view_name(view), "code_sha256": code_sha256(view)} for view in views]
+    return [
+        {"name": view_name(view), "code_sha256": code_sha256(view), "code_syntax_sha256": code_syntax_sha256(view)}
+        for view in views
+    ]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
