@@ -1,18 +1,33 @@
 """Samples: where they come from, and how they become tensors.
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
-of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images or makes them
-of others, `user_images` reads what is named on a command line, `views` look at a batch in other ways.
+of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of
+others, `class_names` decides which class a label is, `named_inputs` are batches for keyword arguments, `user_images`
+reads what is named on a command line, `views` look at a batch in other ways.
 """
 
 from __future__ import annotations
 
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
+from .class_names import ClassNames, decide
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
+from .named_inputs import ModelInputs, NamedInputs, form, stacked
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
+from .sources import (
+    SOURCES,
+    ArraySource,
+    ImageSource,
+    Pixels,
+    Raw,
+    Request,
+    SourceKind,
+    UnreadableImageError,
+    Values,
+    describe_raw,
+    is_image,
+)
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_images import RawImage, UserImages, open_user_images
 from .views import VIEWS, View, ViewKind, check_views, open_views, view_name
@@ -27,13 +42,17 @@ __all__ = [
     "ArraySource",
     "BadSample",
     "Batch",
+    "ClassNames",
     "DataConfig",
     "DatasetConfig",
     "ImageSource",
+    "ModelInputs",
+    "NamedInputs",
     "Pixels",
     "PlannedBatch",
     "Preprocessing",
     "PreprocessingConfig",
+    "Raw",
     "RawImage",
     "Request",
     "Sample",
@@ -44,6 +63,7 @@ __all__ = [
     "SplitInfo",
     "UnreadableImageError",
     "UserImages",
+    "Values",
     "View",
     "ViewKind",
     "base_split",
@@ -51,6 +71,10 @@ __all__ = [
     "collate",
     "content_hash",
     "count_shards",
+    "decide",
+    "describe_raw",
+    "form",
+    "is_image",
     "load_batches",
     "naming_lost_workers",
     "open_images",
@@ -60,5 +84,6 @@ __all__ = [
     "open_views",
     "plan_batches",
     "planned_splits",
+    "stacked",
     "view_name",
 ]

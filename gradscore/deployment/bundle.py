@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
@@ -44,6 +43,8 @@ _WEIGHTS = "weights.safetensors"
 _CALIBRATION = "calibration.safetensors"
 _INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"
+_INPUT = "input/"
+"""Before the names of keyword inputs in the self-test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +75,37 @@ class Detector:
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """Noise images and what the model makes of them, to see that it still does.
+    """Noise and what the model makes of it, to see that it still does.
 
     Attributes:
-        images: (n, C, H, W) uint8; the model sees them divided by 127.5, minus 1.
+        images: (n, C, H, W) uint8, of other samples (n, ...); the model sees bytes divided by 127.5, minus 1, and whole
+            numbers or truth values as they are. Several arrays by name for a model with keyword inputs.
         answers: (n, columns) float64.
     """
 
-    images: NDArray[np.uint8]
+    images: NDArray[Any] | Mapping[str, NDArray[Any]]
     answers: FloatArray
+
+    @property
+    def samples(self) -> int:
+        """n."""
+        arrays = list(self.images.values()) if isinstance(self.images, Mapping) else [self.images]
+        return len(arrays[0]) if arrays else 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is stored of it, by name."""
+        named = (
+            {f"{_INPUT}{name}": array for name, array in self.images.items()}
+            if isinstance(self.images, Mapping)
+            else {"images": self.images}
+        )
+        return {**named, "answers": self.answers}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> SelfTest:
+        """The self-test that `arrays` stored; `KeyError` where something is missing."""
+        named = {name.removeprefix(_INPUT): array for name, array in arrays.items() if name.startswith(_INPUT)}
+        return cls(images=named or arrays["images"], answers=arrays["answers"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +129,7 @@ class Bundle:
         versions: packages it was made with.
         provenance: where it comes from; plain values.
         notices: what its user should know.
+        class_names: of the model, in the order of its outputs; None where they are not known.
     """
 
     model: ModelConfig
@@ -123,6 +147,7 @@ class Bundle:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     view_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    class_names: Sequence[str] | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -159,6 +184,7 @@ class _Index(BaseModel):
     versions: dict[str, str]
     provenance: dict[str, Any]
     notices: list[str]
+    class_names: list[str] | None = None
 
 
 def check_bundle_target(path: Path) -> None:
@@ -194,10 +220,11 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "versions": dict(bundle.versions),
         "provenance": dict(bundle.provenance),
         "notices": bundle.notices,
+        "class_names": None if bundle.class_names is None else list(bundle.class_names),
     }
     members = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
-        _SELF_TEST: save(asdict(bundle.self_test)),
+        _SELF_TEST: save(bundle.self_test.arrays()),
     }
     for name, detector in bundle.detectors.items():
         members |= _members(name, detector.model)
@@ -245,7 +272,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
                 for name in DETECTORS
                 if name in index.detectors
             },
-            self_test=SelfTest(images=self_test["images"], answers=self_test["answers"]),
+            self_test=SelfTest.of_arrays(self_test),
             weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
             mean_gradients=_mean_gradients(members),
         )
@@ -305,9 +332,9 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
             raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
     if not math.isclose(bundle.alpha, sum(each.threshold.alpha for each in bundle.detectors.values()), rel_tol=1e-9):
         raise BundleError(f"{path}: alpha is not the sum of those of its detectors; make the bundle anew")
-    if not len(bundle.self_test.images):
+    if not bundle.self_test.samples:
         raise BundleError(f"{path}: the self-test holds no image; make the bundle anew")
-    if bundle.self_test.answers.shape != (len(bundle.self_test.images), len(bundle.columns)):
+    if bundle.self_test.answers.shape != (bundle.self_test.samples, len(bundle.columns)):
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
 
 

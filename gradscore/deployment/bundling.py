@@ -6,15 +6,17 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ..columns import META_COLUMNS
 from ..config import Config, FeaturesConfig
-from ..data import TEST, BadSample, open_views, view_name
+from ..data import TEST, BadSample, ModelInputs, NamedInputs, SampleDataset, open_views, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
@@ -86,7 +88,8 @@ def make_bundle(
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))
     extractor = feature_extractor(model, config, means, trust_code=trust_code, named=views, tell=tell)
-    test, in_pairs = _self_test(config, extractor, columns)
+    dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
+    test, in_pairs = _self_test(dataset, extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -104,6 +107,7 @@ def make_bundle(
         versions=package_versions(),
         provenance=_provenance(run, frame),
         notices=notices,
+        class_names=run.class_names,
     )
 
 
@@ -177,9 +181,16 @@ def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], mode
     return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
-def self_test_images(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
-    """The model inputs (n, C, H, W) float32 of the images of a self-test."""
-    return torch.from_numpy(images.copy()).float() / 127.5 - 1.0
+def self_test_images(images: NDArray[Any] | Mapping[str, NDArray[Any]]) -> ModelInputs:
+    """The model inputs of the images of a self-test: bytes as float32 in -1 to 1, others as they are."""
+    if isinstance(images, Mapping):
+        return NamedInputs({name: _as_input(array) for name, array in images.items()})
+    return _as_input(images)
+
+
+def _as_input(array: NDArray[Any]) -> Tensor:
+    found = torch.from_numpy(array.copy())
+    return found.float() / 127.5 - 1.0 if found.dtype == torch.uint8 else found
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:
@@ -231,10 +242,9 @@ def batch_notices(
     return notices
 
 
-def _self_test(config: Config, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:
+def _self_test(dataset: SampleDataset, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:
     """The self-test, and its answers when the images come in pairs."""
-    shape = _input_shape(config)
-    images = np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
+    images = _noise_like(_first_sample(dataset))
     inputs = self_test_images(images)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it
@@ -245,8 +255,22 @@ def _self_test(config: Config, extractor: Extractor, columns: list[str]) -> tupl
     return SelfTest(images=images, answers=answers), in_pairs
 
 
-def _input_shape(config: Config) -> tuple[int, ...]:
-    dataset = open_datasets(config, only=[TEST])[TEST]
+def _noise_like(sample: Tensor | Mapping[str, Tensor]) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """Noise of the shape of a model input: bytes in place of floats, others within the limits of the sample."""
+    random = np.random.default_rng(0)
+
+    def noise(tensor: Tensor) -> NDArray[Any]:
+        shape = (SELF_TEST_IMAGES, *tensor.shape)
+        if tensor.is_floating_point():
+            return random.integers(0, 256, shape, dtype=np.uint8)
+        values = tensor.numpy()
+        low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+        return random.integers(low, high + 1, shape).astype(values.dtype)
+
+    return noise(sample) if isinstance(sample, Tensor) else {name: noise(tensor) for name, tensor in sample.items()}
+
+
+def _first_sample(dataset: SampleDataset) -> Tensor | Mapping[str, Tensor]:
     sample = next(
         (sample for sample in map(dataset.__getitem__, range(len(dataset))) if not isinstance(sample, BadSample)), None
     )
@@ -254,7 +278,7 @@ def _input_shape(config: Config) -> tuple[int, ...]:
         raise BundleError(
             f"no sample of {TEST} can be read, so the size of the model's input is unknown; check the data"
         )
-    return tuple(sample.image.shape)
+    return sample.image
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..columns import logit_columns, views_of
 from ..config import ModelConfig
-from ..data import Preprocessing
+from ..data import ModelInputs, NamedInputs, Preprocessing, Raw
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
@@ -46,7 +46,7 @@ NOT_FINITE = "its logits or gradients are not finite"
 NAMED_BY_HAND = NamedCode(by="the bundle", sha256=None, folders=None, advice="")
 """Of a bundle that was made or read in Python: its views must have their hashes, wherever they lie."""
 
-Images = Tensor | NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.float64]
+Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
 
 class Scorer:
@@ -56,7 +56,7 @@ class Scorer:
 
     Attributes:
         bundle: what it works with.
-        input_shape: (C, H, W) of the samples the bundle was made with.
+        input_shape: (C, H, W) of the samples the bundle was made with; names and shapes of keyword inputs.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class Scorer:
         """
         _check_weights(bundle, model)
         self.bundle = bundle
-        self.input_shape: tuple[int, ...] = tuple(bundle.self_test.images.shape[1:])
+        self._example = self_test_images(bundle.self_test.images)
+        self.input_shape: tuple[object, ...] = tuple(self._example.shape[1:])
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._extractor = feature_extractor(
@@ -147,14 +148,15 @@ class Scorer:
         """Scores a batch.
 
         Args:
-            images: (N, C, H, W). Floats are taken as preprocessed, as the model takes them; uint8 are raw pixels and
-                go through the preprocessing of the bundle.
+            images: (N, C, H, W), or (N, ...) of samples that are no images. Floats are taken as preprocessed, as the
+                model takes them; uint8 images are raw pixels and go through the preprocessing of the bundle. A mapping
+                has keyword inputs, (N, ...) each.
             sample_ids: names of the samples; their positions if None.
             explain: how many of the strongest drivers of each score to name.
 
         Returns:
-            One row for each sample: `sample_id`, `prediction`, for each detector `probability_*` (missing for a
-            one-class model), `score_*` (higher = more likely wrong or OOD), `p_value_*` and, if asked for,
+            One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
+            each detector `probability_*` (missing for a one-class model), `score_*` (higher = more likely wrong or OOD), `p_value_*` and, if asked for,
             `because_*` (the group of inputs that speaks loudest) and `drivers_*`; then `decision` (`accept`, `reject`
             or `error`), `reason` and `error`.
 
@@ -166,48 +168,79 @@ class Scorer:
         names = [str(place) for place in range(len(batch))] if sample_ids is None else list(sample_ids)
         if len(names) != len(batch):
             raise DataError(f"sample_ids: wanted {len(batch)} names, one for each image, got {len(names)}")
+        return self._scored(batch, names, explain=explain)
+
+    def _scored(self, batch: ModelInputs, names: Sequence[str], *, explain: int) -> pd.DataFrame:
         values = self._values(batch)
         usable = _usable(values)
         table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
         kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
-        table.insert(0, "sample_id", [names[place] for place in kept])
+        table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
         if not len(lost):
             return table
-        joined = with_errors(table, [names[place] for place in lost], [NOT_FINITE] * len(lost))
+        joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
 
     def preprocess(self, pixels: NDArray[np.uint8]) -> Tensor:
         """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
         return self._preprocess(pixels)
 
+    def model_input(self, raw: Raw) -> Tensor | Mapping[str, Tensor]:
+        """The model input of a raw sample of any kind; `DataError` if the preprocessing cannot take it."""
+        return self._preprocess.model_input(raw)
+
+    def nothing(self, *, explain: int = 0) -> pd.DataFrame:
+        """The result of no sample: columns without a row."""
+        return self._scored(self._example[:0], [], explain=explain)
+
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
         kinds = ["probability", "score", "p_value", *(["because", "drivers"] if explain else [])]
         of_detectors = [f"{kind}_{name}" for name in self.bundle.detectors for kind in kinds]
-        return ["sample_id", "prediction", *of_detectors, "decision", "reason", "error"]
+        named = [] if self.bundle.class_names is None else ["prediction_name"]
+        return ["sample_id", "prediction", *named, *of_detectors, "decision", "reason", "error"]
 
-    def _batch(self, images: Images) -> Tensor:
-        found = images.detach() if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
-        if found.ndim != 4:
-            raise DataError(f"images: wanted shape (N, C, H, W), got {tuple(found.shape)}")
-        if found.dtype == torch.uint8:
+    def _batch(self, images: Images) -> ModelInputs:
+        if isinstance(images, Mapping):
+            return self._named(images)
+        found = _tensor(images)
+        if isinstance(self._example, NamedInputs):
+            raise DataError(f"images: wanted keyword inputs {', '.join(self._example)}, got one array")
+        wanted = len(self.input_shape) + 1
+        if found.ndim != wanted:
+            shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.input_shape))})"
+            raise DataError(f"images: wanted shape {shape}, got {tuple(found.shape)}")
+        if found.dtype == torch.uint8 and wanted == 4:
             pixels = found.cpu().numpy().transpose(0, 2, 3, 1)
             prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
-            return torch.stack(prepared) if prepared else torch.empty(0, *self.input_shape)
+            return torch.stack(prepared) if prepared else self._example[:0]
+        if not self._example.is_floating_point():
+            return found.to(self._example.dtype)
         if not found.is_floating_point():
             raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
         return found.float()
 
-    def _values(self, batch: Tensor) -> NDArray[np.float64]:
+    def _named(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> NamedInputs:
+        example = self._example
+        if not isinstance(example, NamedInputs) or set(inputs) != set(example):
+            wanted = ", ".join(example) if isinstance(example, NamedInputs) else "one array"
+            raise DataError(f"images: wanted {wanted}, got keyword inputs {', '.join(map(str, inputs))}")
+        return NamedInputs({name: _tensor(inputs[name]).to(example[name].dtype) for name in example})
+
+    def _values(self, batch: ModelInputs) -> NDArray[np.float64]:
         # A single image takes another way through the engine, whose rounding differs; so it comes twice.
-        pair = batch.repeat(2, 1, 1, 1) if len(batch) == 1 else batch
+        twice = torch.zeros(2, dtype=torch.int64)
+        pair = batch if len(batch) != 1 else batch[twice] if isinstance(batch, Tensor) else batch.rows(twice)
         with self._lock, torch.inference_mode(mode=False), torch.enable_grad():
             # A clone made outside inference mode can take part in a graph.
             return self._extractor.values(pair.clone())[: len(batch)]
 
     def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
         logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
-        table: dict[str, Any] = {"prediction": pd.array(logits.argmax(axis=1), dtype="Int64")}
+        predictions = logits.argmax(axis=1)
+        table: dict[str, Any] = {"prediction": pd.array(predictions, dtype="Int64")}
+        if self.bundle.class_names is not None:
+            table["prediction_name"] = [self.bundle.class_names[place] for place in predictions.tolist()]
         fires: dict[str, NDArray[np.bool_]] = {}
         inputs = self.bundle.inputs
         scaled = inputs.scaled(features)
@@ -249,6 +282,10 @@ class Scorer:
             _check_close(f"score '{name}'", before, now, allowed)
 
 
+def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
+    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+
+
 def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
     """A table of results, and below it rows for samples that could not be scored."""
     nothing = [""] * len(sample_ids)
@@ -256,7 +293,7 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
     text = [
         str(name)
         for name in table.columns
-        if name in (*known, "reason") or str(name).startswith(("because_", "drivers_"))
+        if name in (*known, "reason", "prediction_name") or str(name).startswith(("because_", "drivers_"))
     ]
     joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(sample_ids)))
     return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})

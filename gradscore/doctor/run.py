@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..config import Config
@@ -34,16 +36,16 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     renamed: list[str] = []
     model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=renamed)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    dataset = open_datasets(config, only=[TEST])[TEST]
+    dataset = open_datasets(config, only=[TEST], trust_code=trust_code)[TEST]
     chosen = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
     batch = collate([dataset[int(place)] for place in chosen])
     found = check_model(
         model.to(device),
-        batch.images.to(device),
+        batch.tensor.to(device),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
-        label_map=config.data.in_dist.test.label_map,
+        label_map=_of_numbers(config.data.in_dist.test.label_map),
     )
     more: list[Finding] = [warning("checkpoint", line) for line in renamed]
     if config.model.checkpoint is None:
@@ -58,3 +60,9 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
             )
         )
     return Diagnosis.of([*found.findings, *more], found.coverage)
+
+
+def _of_numbers(label_map: Mapping[int | str, int | str] | None) -> dict[int, int] | None:
+    """A label map without names; None where there are some, so that advice is about classes of the model."""
+    pairs = {key: value for key, value in (label_map or {}).items() if isinstance(key, int) and isinstance(value, int)}
+    return pairs if label_map is not None and len(pairs) == len(label_map) else None

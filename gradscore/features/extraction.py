@@ -151,6 +151,8 @@ def extract(
         if not was_complete:
             _warm_up(plan.extractor, plan.datasets[FIT], config=config)
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
+            names = plan.datasets[FIT].class_names
+            writer.note(class_names=None if names is None else list(names))
             counter = _Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(config, plan.extractor, writer, counter)
             if not was_complete:
@@ -230,7 +232,7 @@ def _planned(config: Config, *, trust_code: bool) -> _Plan:
     notices: list[str] = []
     model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
     groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    datasets = open_datasets(config)
+    datasets = open_datasets(config, trust_code=trust_code)
     fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
     layer = find_last_layer(model, config.features.penultimate)
     inputs = describe_inputs(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import FeaturesConfig
-from ..data import Batch, View
+from ..data import Batch, ModelInputs, View
 from ..errors import ModelError
 from ..gradients import Engine, prepare
 from ..losses import LOSSES
@@ -118,7 +118,7 @@ class Extractor:
         )
         self._columns.means = means.to(self.device)
 
-    def prepare(self, images: Tensor) -> None:
+    def prepare(self, images: ModelInputs) -> None:
         """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
 
         Raises:
@@ -129,9 +129,9 @@ class Extractor:
         with full_precision():
             self._forward(images)
             self._pass.view_values(images)
-            prepare(self.engine, self.model, images.to(self.device), lambda logits: loss(logits).direction)
+            prepare(self.engine, self._pass.run, images.to(self.device), lambda logits: loss(logits).direction)
 
-    def try_out(self, images: Tensor) -> None:
+    def try_out(self, images: ModelInputs) -> None:
         """Makes sure that the model and its views do what they must for a few images (n, C, H, W).
 
         Raises:
@@ -145,7 +145,7 @@ class Extractor:
         """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
         return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
 
-    def values(self, images: Tensor, *, copies: Tensor | None = None) -> npt.NDArray[np.float64]:
+    def values(self, images: ModelInputs, *, copies: Tensor | None = None) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
 
         Args:
@@ -166,7 +166,7 @@ class Extractor:
         self._in_parts(images, lambda part: parts.append(self._values_at_once(images[part], copies=known[part])))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
-    def forward_values(self, images: Tensor) -> npt.NDArray[np.float64]:
+    def forward_values(self, images: ModelInputs) -> npt.NDArray[np.float64]:
         """The logits and penultimate features of a batch, without gradients and without views.
 
         Args:
@@ -191,11 +191,11 @@ class Extractor:
             device=self.device,
         )
 
-    def add_to(self, sums: ClassSums, images: Tensor) -> None:
+    def add_to(self, sums: ClassSums, images: ModelInputs) -> None:
         """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
         self._in_parts(images, lambda part: self._add_at_once(sums, images[part]))
 
-    def _in_parts(self, images: Tensor, compute: Callable[[slice], None]) -> None:
+    def _in_parts(self, images: ModelInputs, compute: Callable[[slice], None]) -> None:
         """Calls `compute` with the places of all images in order, as many at a time as memory allows."""
         start = 0
         with full_precision():
@@ -224,7 +224,7 @@ class Extractor:
             f"(--batch-size {self._fitting} does so from the start)"
         )
 
-    def _values_at_once(self, images: Tensor, *, copies: Tensor) -> npt.NDArray[np.float64]:
+    def _values_at_once(self, images: ModelInputs, *, copies: Tensor) -> npt.NDArray[np.float64]:
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
@@ -252,7 +252,7 @@ class Extractor:
             found += torch.stack(list(columns.values()), dim=1) * gradient.scale.unsqueeze(1) ** self._degrees
         return found
 
-    def _add_at_once(self, sums: ClassSums, images: Tensor) -> None:
+    def _add_at_once(self, sums: ClassSums, images: ModelInputs) -> None:
         sums.drop()
         outputs = self._pass.outputs(images)
         logits = outputs.detach().double()
@@ -264,7 +264,7 @@ class Extractor:
                 self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
         sums.commit(predictions)
 
-    def _forward(self, images: Tensor) -> tuple[Tensor, list[Call], list[Tensor]]:
+    def _forward(self, images: ModelInputs) -> tuple[Tensor, list[Call], list[Tensor]]:
         """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
         calls: list[Call] = []
 

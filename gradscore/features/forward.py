@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..columns import LOGIT, view_column
-from ..data import View
-from ..errors import ModelError
+from ..data import ModelInputs, NamedInputs, View
+from ..errors import DataError, ModelError
 from ..models import LastLayer
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -58,7 +58,12 @@ class ForwardPass:
         """The names of the same of all views."""
         return [view_column(view.name, name) for view in self._views for name in self.names]
 
-    def outputs(self, images: Tensor) -> Tensor:
+    def run(self, images: ModelInputs) -> Tensor:
+        """What the model returns for a batch on its device: one tensor, or keyword inputs."""
+        found: Tensor = self._model(**images) if isinstance(images, NamedInputs) else self._model(images)
+        return found
+
+    def outputs(self, images: ModelInputs) -> Tensor:
         """The logits (N, K) of images (N, C, H, W).
 
         Raises:
@@ -66,7 +71,7 @@ class ForwardPass:
         """
         try:
             with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
-                outputs = self._model(images.to(self._device, non_blocking=True))
+                outputs = self.run(images.to(self._device, non_blocking=True))
         except torch.OutOfMemoryError:
             raise
         except SystemExit as error:
@@ -75,10 +80,7 @@ class ForwardPass:
             ) from error
         except (RuntimeError, ValueError, TypeError) as error:
             reason = str(error).partition("\n")[0]
-            raise ModelError(
-                f"the model cannot take images of shape {tuple(images.shape[1:])}: {reason}; "
-                "check preprocessing (resize, crop, channels)"
-            ) from None
+            raise ModelError(f"the model cannot take {_described(images)}: {reason}; {_advice(images)}") from None
         wanted = (len(images), self._num_classes)
         if not isinstance(outputs, Tensor) or outputs.shape != wanted:
             got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -89,7 +91,7 @@ class ForwardPass:
         return outputs
 
     @torch.no_grad()
-    def try_out(self, images: Tensor) -> None:
+    def try_out(self, images: ModelInputs) -> None:
         """Makes sure that a few images (n, C, H, W) get something finite, and that views take each by itself.
 
         Raises:
@@ -97,7 +99,7 @@ class ForwardPass:
                 samples or uses random numbers.
             DataError: there is no such view of these images.
         """
-        usable = images[_are_finite(images)].to(self._device)
+        usable = _rows(images, _are_finite(images)).to(self._device)
         if not len(usable):
             return
         plain = bool(_are_finite(self.outputs(usable)).any())
@@ -109,8 +111,8 @@ class ForwardPass:
                 "check model.checkpoint"
             )
         for view in self._views:
-            _check_alone(view, usable)
-            if plain and not _are_finite(self.outputs(view(usable))).any():
+            _check_alone(view, _one_tensor(usable))
+            if plain and not _are_finite(self.outputs(view(_one_tensor(usable)))).any():
                 raise ModelError(
                     f"features.views: '{view.name}' leads to no finite logits for any of the first {len(usable)} "
                     "samples, which have finite ones without it; correct or remove it"
@@ -124,13 +126,13 @@ class ForwardPass:
         return outputs, [features.double()]
 
     @torch.no_grad()
-    def values(self, images: Tensor) -> Tensor:
+    def values(self, images: ModelInputs) -> Tensor:
         """(N, len(names)) float64; raises the same as `outputs`."""
         outputs, penultimate = self.caught(lambda: self.outputs(images))
         return torch.cat([outputs.double(), *penultimate], dim=1)
 
     @torch.no_grad()
-    def view_values(self, images: Tensor) -> list[Tensor]:
+    def view_values(self, images: ModelInputs) -> list[Tensor]:
         """For every view (N, len(names)) float64.
 
         Raises:
@@ -139,13 +141,39 @@ class ForwardPass:
         """
         if not self._views:
             return []
-        images = images.to(self._device)
-        return [self.values(view(images)) for view in self._views]
+        moved = _one_tensor(images).to(self._device)
+        return [self.values(view(moved)) for view in self._views]
 
 
-def _are_finite(values: Tensor) -> Tensor:
+def _are_finite(values: ModelInputs) -> Tensor:
     """Which rows (N,) of values (N, ...) hold finite numbers alone."""
     return values.isfinite().flatten(1).all(1)
+
+
+def _rows(images: ModelInputs, which: Tensor) -> ModelInputs:
+    return images[which] if isinstance(images, Tensor) else images.rows(which)
+
+
+def _one_tensor(images: ModelInputs) -> Tensor:
+    if isinstance(images, NamedInputs):
+        raise DataError(
+            f"features.views: there are none of keyword inputs ({', '.join(images)}); remove features.views"
+        )
+    return images
+
+
+def _described(images: ModelInputs) -> str:
+    """What a sample is, for messages."""
+    if isinstance(images, NamedInputs):
+        return f"keyword inputs {', '.join(map(str, images.shape[1:]))}"
+    what = "images" if images.dim() == 4 else f"samples ({str(images.dtype).removeprefix('torch.')})"
+    return f"{what} of shape {tuple(images.shape[1:])}"
+
+
+def _advice(images: ModelInputs) -> str:
+    if isinstance(images, Tensor) and images.dim() == 4:
+        return "check preprocessing (resize, crop, channels)"
+    return "check which arrays or columns of the data the model takes (arguments: inputs of the source)"
 
 
 def _check_alone(view: View, images: Tensor) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
 from .engine import Engine
@@ -18,12 +19,24 @@ batch norm in training mode, for batches of 2 to 64.
 """
 
 
-def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Callable[[Tensor], Tensor]) -> None:
+class Inputs(Protocol):
+    """A batch of samples: a tensor, or what is cut as one is."""
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    def __getitem__(self, part: slice, /) -> Any:
+        """Some of the samples."""
+
+
+def prepare(
+    engine: Engine, model: Callable[[Any], Any], images: Inputs, gradient_at: Callable[[Tensor], Tensor]
+) -> None:
     """Probes and self-checks on a few images what a later batch would otherwise probe at its full size.
 
     Args:
         engine: knows the parameters of the model.
-        model: in eval mode.
+        model: from a batch to its logits; in eval mode.
         images: (n, ...) a few inputs; three or four are enough.
         gradient_at: from logits (n, K) to the gradient of the losses there, of their shape.
 
@@ -64,7 +77,7 @@ def prepare(engine: Engine, model: nn.Module, images: Tensor, gradient_at: Calla
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
 
 
-def _is_rounding(model: nn.Module, images: Tensor, together: Tensor) -> bool:
+def _is_rounding(model: Callable[[Any], Any], images: Inputs, together: Tensor) -> bool:
     """Whether the output for the first image stays the same, bit for bit, whatever the others of its batch are.
 
     Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from torch import nn
 
 from ..config import Config, FeaturesConfig
-from ..data import DatasetConfig, planned_splits, view_name
+from ..data import SOURCES, DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
@@ -105,6 +105,7 @@ class _Manifest(_Open):
     splits: dict[str, Annotated[_FinishedSplit | _UnfinishedSplit, Field(discriminator="finished")]]
     feature_count: _Count | None = None
     notices: list[str] | None = None
+    class_names: list[str] | None = None
 
     @field_validator("splits")
     @classmethod
@@ -222,7 +223,9 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
-    return {**settings_of(entry, Influence.FEATURES), "fingerprint": fingerprint}
+    kind = entry.source.partition(":")[0]
+    code = {"code_sha256": code_sha256(entry.source)} if kind in SOURCES and SOURCES[kind].is_code else {}
+    return {**settings_of(entry, Influence.FEATURES), **code, "fingerprint": fingerprint}
 
 
 def _other_packages(features: FeaturesConfig) -> dict[str, str]:

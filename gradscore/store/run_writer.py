@@ -87,7 +87,7 @@ class RunWriter:
         """Writes shard `number` of a split."""
         return write_shard(shard_path(split_folder(self.path, split_name), number), rows)
 
-    def note(self, **entries: str) -> None:
+    def note(self, **entries: str | list[str] | None) -> None:
         """Enters plain values into the manifest."""
         self.manifest |= entries
         write_manifest(self.path, self.manifest)

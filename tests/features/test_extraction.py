@@ -393,8 +393,8 @@ class Faulty:
 
 
 def with_faults(monkeypatch: pytest.MonkeyPatch, faulty: set[int]) -> None:
-    def opened(config: Config) -> dict:
-        datasets = open_datasets(config)
+    def opened(config: Config, **options: bool) -> dict:
+        datasets = open_datasets(config, **options)
         return {**datasets, "in_dist.test": Faulty(datasets["in_dist.test"], faulty)}
 
     monkeypatch.setattr("gradscore.features.extraction.open_datasets", opened)

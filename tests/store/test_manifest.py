@@ -110,6 +110,7 @@ OTHER: dict[str, Any] = {
 HARMLESS: dict[str, Any] = {
     "model.checkpoint": "elsewhere.pt",
     "model.declared_accuracy": 0.5,
+    "data.class_names": ["a", "b", "c"],
     "data.ood.group": "far",
     "data.ood.auxiliary": True,
     "extract.workers": 3,

@@ -62,8 +62,14 @@ def write_files(run: RunFolder, evaluation: EvaluationReport) -> ReportFiles:
     }
     html, markdown = folder / HTML, folder / MARKDOWN
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
-    nearest = NearestOfBank(run, inputs)
-    content["galleries"] = make_galleries(evaluation.scores, figures, run.config, nearest=nearest)
+    content["galleries"] = make_galleries(
+        evaluation.scores,
+        figures,
+        run.config,
+        nearest=NearestOfBank(run, inputs),
+        class_names=run.class_names,
+        code=run.named_data_code(),
+    )
     write_page(html, TEMPLATES / "report.html.jinja", content, plots)
     return ReportFiles(html=html, markdown=markdown, plots=drawn)
 
