@@ -156,9 +156,9 @@ class Scorer:
 
         Returns:
             One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
-            each detector `probability_*` (missing for a one-class model), `score_*` (higher = more likely wrong or OOD), `p_value_*` and, if asked for,
-            `because_*` (the group of inputs that speaks loudest) and `drivers_*`; then `decision` (`accept`, `reject`
-            or `error`), `reason` and `error`.
+            each detector `probability_*` (missing for a one-class model), `score_*` (higher = more likely wrong or
+            OOD), `p_value_*` and, if asked for, `because_*` (the group of inputs that speaks loudest) and `drivers_*`;
+            then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
 
         Raises:
             DataError: images of another form.

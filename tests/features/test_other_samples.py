@@ -15,6 +15,7 @@ from gradscore.data import open_user_images
 from gradscore.deployment import Scorer, make_bundle, score_stream, write_bundle
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation.near_duplicates import search
 from gradscore.features import extract, open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
@@ -258,6 +259,43 @@ def test_columns_are_standardised_by_mean_and_std(tmp_path: Path) -> None:
     sample = open_datasets(config)["in_dist.test"][3]
     raw = pd.read_csv(tmp_path / "test.csv")[list("abcd")].to_numpy()[3]
     np.testing.assert_allclose(sample.image, (raw - mean) / std, rtol=1e-6)
+
+
+def test_samples_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    tokens = [list(range(length)) for length in (3, 4, 5, 3)]
+    frame = pd.DataFrame({"input_ids": tokens, "attention_mask": tokens, "label": [0, 1, 2, 0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    source = {"source": f"parquet:{tmp_path}/t.parquet"}
+    data = {"in_dist": {"fit": source, "test": source}}
+    with pytest.raises(DataError, match=r"has shape .*input_ids \(4,\).*pad or cut them"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+
+
+def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    extract(config, trust_code=True)
+    found = search(RunFolder(config.run))
+    assert found.pairs == []
+    (said,) = found.notices
+    assert "near-duplicates were not looked for" in said
+    assert "it is a search of images, and the samples are float32 of shape (4,)" in said
+
+
+def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "a function")
+    extract(config, trust_code=True)
+    run = RunFolder(config.run)
+    named = run.named_data_code()
+    assert len(open_datasets(config, trust_code=True, named=named)) == 4
+    (tmp_path / "data.py").write_text("raise SystemExit(0)\n" + DATA)
+    with pytest.raises(ModelError, match="nothing of it was run"):
+        open_datasets(config, trust_code=True, named=named)
+
+
+def test_data_that_are_code_want_trust(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "a function")
+    with pytest.raises(ModelError, match=r"data source 'python:.*' runs the code in .*--trust-code"):
+        open_datasets(config)
 
 
 def test_text_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
