@@ -92,11 +92,11 @@ def test_many_print_a_line_each(small_bundle, samples) -> None:
 
 
 @pytest.fixture
-def named_bundle(small_bundle: Path, tmp_path: Path) -> Path:
-    """A bundle whose classes have names."""
-    bundle = read_bundle(small_bundle)
-    write_bundle(tmp_path / "b", replace(bundle, class_names=[f"digit {place}" for place in range(10)]))
-    return tmp_path / "b"
+def named_bundle(small_bundle: Path) -> Path:
+    """A bundle whose classes have names, beside the code of its model."""
+    path = small_bundle.with_name("named.gradscore")
+    write_bundle(path, replace(read_bundle(small_bundle), class_names=[f"digit {place}" for place in range(10)]))
+    return path
 
 
 @pytest.mark.parametrize("suffix", READERS)
