@@ -1,6 +1,7 @@
 """`gradscore bundle` and `gradscore score` against the library twin."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_predictions_are_shown_by_name(named_bundle: Path, samples: Path, tmp_pa
     scored = table[table["error"] == ""]
     assert scored["prediction_name"].tolist() == [f"digit {int(place)}" for place in scored["prediction"]]
     first = scored["prediction_name"].iloc[0]
-    assert f"  {first}\n" in score(named_bundle, samples / "images" / "0.png").stdout
+    assert re.search(rf"prediction +{first} *\n", score(named_bundle, samples / "images" / "0.png").stdout)
     assert f"0.png  {first}  P(wrong)" in score(named_bundle, samples / "images").stdout
 
 
