@@ -96,6 +96,9 @@ def evaluate(
 def _print_verdict(console: Console, report: EvaluationReport) -> None:
     from gradscore.evaluation import verdicts
 
+    if report.warnings:
+        say(console, "no verdict: what is warned of above must be repaired first")
+        return
     found = verdicts(report.records)
     table = figures_table([""], ["AUROC", "95 %", "gain", "95 %", "false\nalarms"])
     for each in found:

@@ -16,6 +16,7 @@ from pathlib import Path
 from gradscore.data import SOURCES, VIEWS
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
+from gradscore.models import MODEL_SOURCES
 from gradscore.scores import SCORES
 from gradscore.statistics import STATISTICS, Statistic
 from gradscore.system import first_line
@@ -67,6 +68,15 @@ def sources() -> str:
         for kind in found
     )
     return table(("source", "what it is", "arguments"), rows)
+
+
+def model_sources() -> str:
+    """The model sources as they are written."""
+    found = [MODEL_SOURCES[name] for name in MODEL_SOURCES.built_in]
+    rows = (
+        (f"`{kind.form}`", kind.summary, "its own" if kind.brings_weights else "`model.checkpoint`") for kind in found
+    )
+    return table(("`model.source`", "what it is", "weights"), rows)
 
 
 def views() -> str:
@@ -129,6 +139,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "losses": losses,
     "statistics": statistics,
     "sources": sources,
+    "model-sources": model_sources,
     "views": views,
     "scores": scores,
     "quantities": quantities,

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig
 from ..errors import ConfigError
-from ..models import CodeSource, ModelConfig
+from ..models import TRANSFORMERS, CodeSource, ModelConfig, processor_files
 from ..system import (
     AnchoredPath,
     Device,
@@ -27,6 +27,7 @@ from ..system import (
     NotNegative,
     Positive,
     Section,
+    anchored,
     closest,
     without_repeats,
 )
@@ -145,6 +146,19 @@ class Config(Section):
             return settings
         features = settings.get("features", {})
         return {**settings, "features": {"penultimate": True, **features}} if isinstance(features, dict) else settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_processor(cls, settings: Any, info: ValidationInfo) -> Any:
+        """What becomes of samples, a model of transformers says itself."""
+        model = settings.get("model") if isinstance(settings, dict) else None
+        kind, _, folder = str(model.get("source", "") if isinstance(model, dict) else "").partition(":")
+        if kind != TRANSFORMERS or not processor_files(anchored(Path(folder), info)):
+            return settings
+        given = settings.get("preprocessing") or {}
+        if not isinstance(given, dict) or set(given) - {"max_length"}:
+            return settings
+        return {**settings, "preprocessing": {**given, "processor": folder}}
 
     @model_validator(mode="after")
     def _bank_has_features(self) -> Self:

@@ -2,8 +2,8 @@
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of
-others, `class_names` decides which class a label is, `named_inputs` are batches for keyword arguments, `user_images`
-reads what is named on a command line, `views` look at a batch in other ways.
+others, `class_names` decides which class a label is, `user_images` reads what is named on a command line, `views` look
+at a batch in other ways.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
 from .class_names import ClassNames, decide
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
-from .named_inputs import ModelInputs, NamedInputs, form, stacked
 from .preprocessing import Preprocessing
-from .samples import BadSample, Batch, Sample, collate
+from .samples import BadSample, Batch, Sample, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import (
     SOURCES,
@@ -46,8 +45,6 @@ __all__ = [
     "DataConfig",
     "DatasetConfig",
     "ImageSource",
-    "ModelInputs",
-    "NamedInputs",
     "Pixels",
     "PlannedBatch",
     "Preprocessing",

@@ -86,14 +86,15 @@ class ClassNames:
         return found
 
     def _class_of(self, label: int, spec: DatasetConfig, names: Sequence[str] | None) -> int | None:
-        name = None if names is None or label >= len(names) else names[label]
+        known = names or self.of_model or ()
+        name = known[label] if 0 <= label < len(known) else None
         if spec.label_map is not None:
             keys = [key for key in (name, label, str(label)) if key is not None and key in spec.label_map]
             if not keys:
                 return None
             value = spec.label_map[keys[0]]
             return value if isinstance(value, int) else _place(value, self.of_model, f"{spec.source}: label_map")
-        if name is None or self.of_model is None:
+        if names is None or name is None or self.of_model is None:
             return label
         return _place(name, self.of_model, spec.source)
 

@@ -11,19 +11,21 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError, DataError
+from ..models import FolderProcessor
 from ..system import import_torchvision
 from .settings import PreprocessingConfig
 from .sources import Pixels, Raw, Values, describe_raw, is_image
 
 
 class Preprocessing:
-    """Resize, centre crop, channels and normalisation, or the transforms that come with torchvision weights.
+    """Resize, centre crop, channels and normalisation, or what comes with weights or a model.
 
     Args:
         config: the settings.
 
     Raises:
         ConfigError: unknown weights.
+        ModelError: a folder without a processor.
     """
 
     def __init__(self, config: PreprocessingConfig) -> None:
@@ -33,6 +35,9 @@ class Preprocessing:
         self._weights: Callable[[Tensor], Tensor] | None = None
         if config.weights is not None:
             self._weights = _weights_transforms(config.weights)
+        self._processor: FolderProcessor | None = None
+        if config.processor is not None:
+            self._processor = FolderProcessor(config.processor, max_length=config.max_length)
 
     def __reduce__(self) -> tuple[type[Preprocessing], tuple[PreprocessingConfig]]:
         """Worker processes build their own."""
@@ -50,6 +55,11 @@ class Preprocessing:
         Raises:
             DataError: the image has another number of channels than mean and std.
         """
+        if self._processor is not None:
+            made = self._processor(pixels)
+            if isinstance(made, Tensor):
+                return made
+            raise DataError(f"preprocessing.processor: it makes {', '.join(made)} of an image, wanted pixels alone")
         image = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
         config, functional = self.config, self._functional
         if self._weights is not None:
@@ -90,6 +100,8 @@ class Preprocessing:
         """
         if is_image(raw):
             return self(raw)
+        if self._processor is not None and not isinstance(raw, Mapping):
+            return self._processor(raw)
         self._check_values(raw)
         if isinstance(raw, Mapping):
             return {name: self._of_values(values) for name, values in raw.items()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .named_inputs import ModelInputs, form, stacked
+from ..system import Inputs, each_input
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Batch:
     """
 
     sample_ids: list[str]
-    images: ModelInputs
+    images: Inputs
     labels: Tensor
     content_hashes: list[str]
     bad: list[BadSample]
@@ -70,7 +70,23 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """The same batch with its images where an accelerator can copy them from by itself."""
-        return replace(self, images=self.images.pin_memory())
+        return replace(self, images=each_input(self.images, Tensor.pin_memory))
+
+
+def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
+    """One batch of samples of the same names and shapes; there is one at least."""
+    first = samples[0]
+    if isinstance(first, Tensor):
+        return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
+    named = [sample for sample in samples if not isinstance(sample, Tensor)]
+    return {name: torch.stack([sample[name] for sample in named]) for name in first}
+
+
+def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:
+    """What samples of one batch have in common: the shape, or names and shapes."""
+    if isinstance(sample, Tensor):
+        return tuple(sample.shape)
+    return tuple(f"{name} {tuple(tensor.shape)}" for name, tensor in sample.items())
 
 
 def collate(samples: Sequence[Sample | BadSample]) -> Batch:

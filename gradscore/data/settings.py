@@ -16,7 +16,17 @@ from pydantic import (
     model_validator,
 )
 
-from ..system import Elsewhere, InFeatures, NotNegative, Positive, Section, Slug, anchored, without_repeats
+from ..system import (
+    AnchoredPath,
+    Elsewhere,
+    InFeatures,
+    NotNegative,
+    Positive,
+    Section,
+    Slug,
+    anchored,
+    without_repeats,
+)
 from .sources import SOURCES
 
 
@@ -51,6 +61,8 @@ class PreprocessingConfig(Section):
     """What happens to an image before the model: resize, centre crop, channels, normalisation.
 
     `weights` names torchvision weights (`ResNet18_Weights.IMAGENET1K_V1`) whose own transforms are used instead.
+    `processor` names a folder of transformers whose processor or tokenizer is used instead; a model of such a folder
+    brings its own unless anything else is set. `max_length` cuts and fills its texts (in tokens) and waves.
     """
 
     resize: InFeatures[Size] = None
@@ -59,6 +71,8 @@ class PreprocessingConfig(Section):
     mean: InFeatures[list[float] | None] = None
     std: InFeatures[list[Annotated[float, Field(gt=0)]] | None] = None
     weights: InFeatures[str | None] = None
+    processor: Elsewhere[AnchoredPath | None] = None
+    max_length: InFeatures[Positive | None] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -69,6 +83,11 @@ class PreprocessingConfig(Section):
         others = [key for key in ("resize", "crop", "channels", "mean") if getattr(self, key) is not None]
         if self.weights is not None and others:
             raise ValueError(f"weights brings its own transforms: remove {', '.join(others)}, or weights")
+        others += [] if self.weights is None else ["weights"]
+        if self.processor is not None and others:
+            raise ValueError(f"processor says what becomes of samples: remove {', '.join(others)}, or processor")
+        if self.max_length is not None and self.processor is None:
+            raise ValueError("max_length is for the processor of a model of transformers: set processor, or remove it")
         return self
 
 

@@ -28,7 +28,7 @@ from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, EvaluationError, StoreError
 from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
-from ..models import is_file_source
+from ..models import at_path, source_path
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256
 from .archive import is_archive, read_archive, write_archive
@@ -212,7 +212,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "weights_sha256": bundle.weights_sha256,
         "code_sha256": bundle.code_sha256,
         "view_code_sha256": dict(bundle.view_code_sha256),
-        "preprocessing": bundle.preprocessing.model_dump(mode="json"),
+        "preprocessing": _relative_preprocessing(bundle.preprocessing, path.absolute().parent).model_dump(mode="json"),
         "features": _relative_views(bundle.features, path.absolute().parent).model_dump(mode="json"),
         "columns": bundle.columns,
         "alpha": bundle.alpha,
@@ -346,12 +346,17 @@ def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
     return model.model_copy(update=changes)
 
 
+def _relative_preprocessing(preprocessing: PreprocessingConfig, folder: Path) -> PreprocessingConfig:
+    found = preprocessing.processor
+    return preprocessing.model_copy(
+        update={"processor": None if found is None else Path(os.path.relpath(found, folder))}
+    )
+
+
 def _relative_views(features: FeaturesConfig, folder: Path) -> FeaturesConfig:
     return features.model_copy(update={"views": [_relative_source(view, folder) for view in features.views]})
 
 
 def _relative_source(source: str, folder: Path) -> str:
-    if not is_file_source(source):
-        return source
-    file, _, name = source.removeprefix("python:").rpartition(":")
-    return f"python:{Path(os.path.relpath(file, folder)).as_posix()}:{name}"
+    path = source_path(source)
+    return source if path is None else at_path(source, Path(os.path.relpath(path, folder)))

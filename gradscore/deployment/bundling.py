@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..columns import META_COLUMNS
 from ..config import Config, FeaturesConfig
-from ..data import TEST, BadSample, ModelInputs, NamedInputs, SampleDataset, open_views, view_name
+from ..data import TEST, BadSample, SampleDataset, open_views, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, open_datasets, run_means
@@ -24,7 +24,7 @@ from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
 from ..models import NamedCode, TellCode, build_model, find_last_layer, group_parameters, weights_sha256
 from ..store import RunFolder, package_versions
-from ..system import FloatArray
+from ..system import FloatArray, rows_of, sample_count
 from .bundle import Bundle, Detector, SelfTest
 from .calibration import calibrated, calibration_frame
 from .choice import deployed_protocol, judged, ood_place
@@ -55,7 +55,7 @@ def make_bundle(
         run: a finished run folder; its data and its checkpoint must be there.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
             over calibrations; the detectors share it equally.
-        with_weights: put the weights into the bundle.
+        with_weights: put the weights into the bundle; they are where no checkpoint is named.
         trust_code: allow a `python:` model and views, whose code is run.
         model_source: where the model's code is, if not in a file beside the run or in the working directory.
         tell: called before the code of a `python:` model or view runs.
@@ -64,7 +64,7 @@ def make_bundle(
         The bundle.
 
     Raises:
-        BundleError: no meta models, a checkpoint that is not that of the run, or no weights to refer to.
+        BundleError: no meta models, or a checkpoint that is not that of the run.
         EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
             or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
@@ -73,8 +73,7 @@ def make_bundle(
     config = run.config
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
-    if config.model.checkpoint is None and not with_weights:
-        raise BundleError("model.checkpoint is null, so there is no file of weights to refer to; give --with-weights")
+    with_weights = with_weights or config.model.checkpoint is None  # there is no file to refer to
     named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
     named = named if model_source is None else replace(named, folders=None)
     model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
@@ -181,10 +180,10 @@ def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], mode
     return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
-def self_test_images(images: NDArray[Any] | Mapping[str, NDArray[Any]]) -> ModelInputs:
+def self_test_images(images: NDArray[Any] | Mapping[str, NDArray[Any]]) -> Tensor | Mapping[str, Tensor]:
     """The model inputs of the images of a self-test: bytes as float32 in -1 to 1, others as they are."""
     if isinstance(images, Mapping):
-        return NamedInputs({name: _as_input(array) for name, array in images.items()})
+        return {name: _as_input(array) for name, array in images.items()}
     return _as_input(images)
 
 
@@ -249,7 +248,8 @@ def _self_test(dataset: SampleDataset, extractor: Extractor, columns: list[str])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it
         answers = extractor.values(inputs)
-        in_pairs = np.concatenate([extractor.values(inputs[place : place + 2]) for place in range(0, len(inputs), 2)])
+        pairs = [rows_of(inputs, slice(place, place + 2)) for place in range(0, sample_count(inputs), 2)]
+        in_pairs = np.concatenate([extractor.values(pair) for pair in pairs])
     if extractor.names != columns:
         raise BundleError("the feature table has other columns than the model now gives; extract again")
     return SelfTest(images=images, answers=answers), in_pairs

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from ..columns import logit_columns, views_of
 from ..config import ModelConfig
-from ..data import ModelInputs, NamedInputs, Preprocessing, Raw
+from ..data import Preprocessing, Raw, form
 from ..errors import BundleError, DataError
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import NamedCode, TellCode, build_model, weights_sha256
-from ..system import Device, resolve_device
+from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
@@ -77,7 +77,7 @@ class Scorer:
         _check_weights(bundle, model)
         self.bundle = bundle
         self._example = self_test_images(bundle.self_test.images)
-        self.input_shape: tuple[object, ...] = tuple(self._example.shape[1:])
+        self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._extractor = feature_extractor(
@@ -165,12 +165,13 @@ class Scorer:
             ModelError: the model cannot take the images.
         """
         batch = self._batch(images)
-        names = [str(place) for place in range(len(batch))] if sample_ids is None else list(sample_ids)
-        if len(names) != len(batch):
-            raise DataError(f"sample_ids: wanted {len(batch)} names, one for each image, got {len(names)}")
+        count = sample_count(batch)
+        names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
+        if len(names) != count:
+            raise DataError(f"sample_ids: wanted {count} names, one for each image, got {len(names)}")
         return self._scored(batch, names, explain=explain)
 
-    def _scored(self, batch: ModelInputs, names: Sequence[str], *, explain: int) -> pd.DataFrame:
+    def _scored(self, batch: Inputs, names: Sequence[str], *, explain: int) -> pd.DataFrame:
         values = self._values(batch)
         usable = _usable(values)
         table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
@@ -191,7 +192,7 @@ class Scorer:
 
     def nothing(self, *, explain: int = 0) -> pd.DataFrame:
         """The result of no sample: columns without a row."""
-        return self._scored(self._example[:0], [], explain=explain)
+        return self._scored(rows_of(self._example, slice(0)), [], explain=explain)
 
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
@@ -200,11 +201,11 @@ class Scorer:
         named = [] if self.bundle.class_names is None else ["prediction_name"]
         return ["sample_id", "prediction", *named, *of_detectors, "decision", "reason", "error"]
 
-    def _batch(self, images: Images) -> ModelInputs:
+    def _batch(self, images: Images) -> Inputs:
         if isinstance(images, Mapping):
             return self._named(images)
         found = _tensor(images)
-        if isinstance(self._example, NamedInputs):
+        if not isinstance(self._example, Tensor):
             raise DataError(f"images: wanted keyword inputs {', '.join(self._example)}, got one array")
         wanted = len(self.input_shape) + 1
         if found.ndim != wanted:
@@ -220,20 +221,20 @@ class Scorer:
             raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
         return found.float()
 
-    def _named(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> NamedInputs:
+    def _named(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> Inputs:
         example = self._example
-        if not isinstance(example, NamedInputs) or set(inputs) != set(example):
-            wanted = ", ".join(example) if isinstance(example, NamedInputs) else "one array"
+        if isinstance(example, Tensor) or set(inputs) != set(example):
+            wanted = "one array" if isinstance(example, Tensor) else ", ".join(example)
             raise DataError(f"images: wanted {wanted}, got keyword inputs {', '.join(map(str, inputs))}")
-        return NamedInputs({name: _tensor(inputs[name]).to(example[name].dtype) for name in example})
+        return {name: _tensor(inputs[name]).to(example[name].dtype) for name in example}
 
-    def _values(self, batch: ModelInputs) -> NDArray[np.float64]:
+    def _values(self, batch: Inputs) -> NDArray[np.float64]:
         # A single image takes another way through the engine, whose rounding differs; so it comes twice.
-        twice = torch.zeros(2, dtype=torch.int64)
-        pair = batch if len(batch) != 1 else batch[twice] if isinstance(batch, Tensor) else batch.rows(twice)
+        count = sample_count(batch)
+        pair = batch if count != 1 else rows_of(batch, torch.zeros(2, dtype=torch.int64))
         with self._lock, torch.inference_mode(mode=False), torch.enable_grad():
             # A clone made outside inference mode can take part in a graph.
-            return self._extractor.values(pair.clone())[: len(batch)]
+            return self._extractor.values(each_input(pair, Tensor.clone))[:count]
 
     def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
         logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, CoupledSamplesError, EngineError
+from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
+from ..features import FAILURES, refusal
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
-from ..system import full_precision
+from ..models import Interface, refuse_foreign, refuse_probabilities
+from ..system import Inputs, full_precision, rows_of, sample_count
 from .accuracy import check_accuracy
 from .findings import Diagnosis, Finding, note, problem, some, warning
 from .gradients import Magnitudes, check_magnitudes
@@ -27,6 +30,9 @@ DIFFERENTIATED = 16
 FORWARD = 64
 """Inputs that go through the model at a time, as many as `extract.batch_size` has by default."""
 
+MANY = 64
+"""Outputs from which on it is no accident that all lie between 0 and 1."""
+
 REPEAT_TOLERANCE = 1e-3
 """Largest accepted change of logits from call to call, relative to themselves or the largest logit.
 
@@ -37,12 +43,14 @@ layer moves the logits of the digits model by 9e-2.
 
 def check_model(
     model: nn.Module,
-    batch: Tensor,
+    batch: Inputs,
     *,
     labels: Tensor | None = None,
     declared_accuracy: float | None = None,
     loss: str = "pseudo_label",
-    label_map: Mapping[int, int] | None = None,
+    label_map: Mapping[int | str, int] | None = None,
+    num_classes: int | None = None,
+    output: str | int | None = None,
 ) -> Diagnosis:
     """Looks for what would make gradient scores of a classifier wrong, useless or slow.
 
@@ -50,13 +58,15 @@ def check_model(
     eval mode. Nothing about the model is changed.
 
     Args:
-        model: the classifier, with its weights; a compiled one is unwrapped.
-        batch: (N, ...) inputs, preprocessed as for scoring; about 16 of them are enough, a few hundred if labels are
-            given.
+        model: the classifier, with its weights.
+        batch: (N, ...) inputs, preprocessed as for scoring, or a mapping of keyword arguments with such tensors; about
+            16 of them are enough, a few hundred if labels are given.
         labels: (N,) int64 classes of the inputs, -1 for none.
         declared_accuracy: what the accuracy should be, between 0 and 1.
         loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`.
         label_map: from the labels of the data to `labels`, where these differ; advice is about the former.
+        num_classes: how many outputs there should be, 1 for one logit for two classes; None for any number.
+        output: name or position of the logits among what the model returns.
 
     Returns:
         Findings and how each parameter is covered.
@@ -73,49 +83,69 @@ def check_model(
         'rule'
     """
     head = LOSSES.find(loss, where="check_model")
-    if labels is not None and labels.shape != batch.shape[:1]:
-        raise ConfigError(f"labels have shape {tuple(labels.shape)} for {len(batch)} inputs; wanted ({len(batch)},)")
-    findings: list[Finding] = []
-    inner = getattr(model, "_orig_mod", model)
-    if inner is not model:
-        findings.append(note("compiled model", "torch.compile hides the parameters; score compiled._orig_mod instead"))
-    findings += check_modules(inner)
-    engine = Engine(dict(inner.named_parameters()))
-    with evaluating(inner), full_precision(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # the findings say it
-        if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
-            findings += _check_outputs(inner, batch, engine, head, labels, declared_accuracy, label_map)
+    count = sample_count(batch)
+    if labels is not None and labels.shape != (count,):
+        raise ConfigError(f"labels have shape {tuple(labels.shape)} for {count} inputs; wanted ({count},)")
+    try:
+        refuse_foreign(model, source="the model")
+    except ModelError as error:
+        return Diagnosis.of([problem("hidden parameters", str(error))], {})
+    findings = check_modules(model)
+    engine = Engine(dict(model.named_parameters()))
+    detach = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1).attach(model)
+    try:
+        with evaluating(model), full_precision(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", GradientWarning)  # the findings say it
+            if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
+                asked = _Asked(head, labels, declared_accuracy, label_map, num_classes)
+                findings += _check_outputs(model, batch, engine, asked)
+    finally:
+        detach()
     return Diagnosis.of(findings, engine.coverage)
 
 
-def _check_outputs(
-    model: nn.Module,
-    batch: Tensor,
-    engine: Engine,
-    head: LossHead,
-    labels: Tensor | None,
-    declared_accuracy: float | None,
-    label_map: Mapping[int, int] | None,
-) -> Iterator[Finding]:
-    if not len(batch):
+@dataclass(frozen=True)
+class _Asked:
+    """What is known of the classifier."""
+
+    head: LossHead
+    labels: Tensor | None
+    declared_accuracy: float | None
+    label_map: Mapping[int | str, int] | None
+    num_classes: int | None
+
+
+def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, asked: _Asked) -> Iterator[Finding]:
+    if not sample_count(batch):
         yield problem("empty batch", "there is nothing to check the model with; pass at least two inputs")
         return
     try:
         logits = _logits(model, batch)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        yield problem("inputs", f"the model cannot take inputs of shape {tuple(batch.shape)}: {reason}")
+        with torch.enable_grad():
+            refuse_probabilities(model(rows_of(batch, slice(SHOWN_TO_ENGINE))))
+    except ModelError as error:
+        yield problem("outputs", str(error).removeprefix("model outputs: "))
+        return
+    except (*FAILURES, SystemExit) as error:
+        yield problem("inputs", refusal(error, batch))
         return
     except _NoLogitsError as reason:
         yield problem("outputs", f"{reason}; wrap the model to return its logits")
         return
+    wanted = {1: 2}.get(asked.num_classes or 0, asked.num_classes)
+    if wanted is not None and logits.shape[1] != wanted:
+        yield problem(
+            "num_classes",
+            f"the model returns {logits.shape[1]} logits, num_classes says {wanted}; correct model.num_classes or "
+            "model.arguments",
+        )
+        return
     yield from _check_logits(model, batch, logits)
     if not bool(torch.isfinite(logits).all()):
         return
-    if labels is not None:
-        classes = logits.shape[1]
-        yield from check_accuracy(logits.argmax(1), labels, batch, classes, declared_accuracy, label_map=label_map)
-    yield from _check_gradients(model, batch[:DIFFERENTIATED], engine, head)
+    if asked.labels is not None:
+        yield from check_accuracy(logits, asked.labels, batch, asked.declared_accuracy, label_map=asked.label_map)
+    yield from _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, asked.head)
 
 
 class _NoLogitsError(Exception):
@@ -123,19 +153,21 @@ class _NoLogitsError(Exception):
 
 
 @torch.no_grad()
-def _logits(model: nn.Module, batch: Tensor) -> Tensor:
+def _logits(model: nn.Module, batch: Inputs) -> Tensor:
     found = []
-    for start in range(0, len(batch), FORWARD):
-        part = batch[start : start + FORWARD]
+    for start in range(0, sample_count(batch), FORWARD):
+        part = rows_of(batch, slice(start, start + FORWARD))
+        count = sample_count(part)
         logits = model(part)
-        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(part) or logits.shape[1] < 2:
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count or logits.shape[1] < 2:
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise _NoLogitsError(f"wanted logits of shape ({len(part)}, classes), got {got}")
+            raise _NoLogitsError(f"wanted logits of shape ({count}, classes), got {got}")
+        refuse_probabilities(logits)
         found.append(logits)
     return torch.cat(found)
 
 
-def _check_logits(model: nn.Module, batch: Tensor, logits: Tensor) -> Iterator[Finding]:
+def _check_logits(model: nn.Module, batch: Inputs, logits: Tensor) -> Iterator[Finding]:
     finite = torch.isfinite(logits).all(1)
     if not bool(finite.all()):
         yield problem(
@@ -151,17 +183,24 @@ def _check_logits(model: nn.Module, batch: Tensor, logits: Tensor) -> Iterator[F
             "outputs at random",
             "two calls with the same inputs differ in eval mode; remove what draws random numbers in forward",
         )
+    if logits.numel() >= MANY and bool(((logits >= 0) & (logits <= 1)).all()):
+        yield warning(
+            "outputs",
+            "all lie between 0 and 1, as probabilities do that are made for each class by itself; if they are, make "
+            "forward return the logits, and do not score a model of several labels for one sample",
+        )
     if len(logits) > 1 and bool((logits == logits[0]).all()):
         yield warning("outputs", "equal for all inputs; the inputs are equal, or the model does not look at them")
 
 
-def _check_gradients(model: nn.Module, batch: Tensor, engine: Engine, head: LossHead) -> Iterator[Finding]:
-    if len(batch) == 1:
+def _check_gradients(model: nn.Module, batch: Inputs, engine: Engine, head: LossHead) -> Iterator[Finding]:
+    count = sample_count(batch)
+    if count == 1:
         yield note("a single input", "coupling and coverage need at least two; pass a larger batch")
     try:
-        prepare(engine, model, batch[:SHOWN_TO_ENGINE], lambda found: head(found).direction)
+        prepare(engine, model, rows_of(batch, slice(SHOWN_TO_ENGINE)), lambda found: head(found).direction)
         logits = model(batch)
-        magnitudes = Magnitudes(list(engine.parameters), len(batch))
+        magnitudes = Magnitudes(list(engine.parameters), count)
         engine.stream(logits, head(logits.detach()).direction.to(logits.dtype), magnitudes)
     except CoupledSamplesError as error:
         yield problem("coupled samples", str(error))

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from ..models import to_eval
 from .findings import Finding, note, problem, some, warning
 
 
@@ -94,7 +95,7 @@ def _parameters(model: nn.Module) -> Iterator[Finding]:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Puts a model in eval mode, and every module back in its own mode afterwards."""
     modes = {module: module.training for module in model.modules()}
-    model.eval()
+    to_eval(model)
     try:
         yield
     finally:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import numpy as np
+import torch
+from torch import nn
 
 from ..config import Config
-from ..data import TEST, collate
-from ..features import check_names, open_datasets
-from ..models import build_model, group_parameters
-from ..system import resolve_device
-from .findings import Diagnosis, Finding, some, warning
+from ..data import TEST, BadSample, Batch, Sample, SampleDataset, collate
+from ..errors import DataError, ModelError
+from ..features import FAILURES, check_names, open_datasets, refusal
+from ..models import BuiltModel, build_classifier, group_parameters, refuse_probabilities, weight_notices
+from ..store import raw_labels
+from ..system import each_input, resolve_device
+from .findings import Diagnosis, Finding, note, problem, some, warning
 from .model import check_model
+
+READ = 2048
+"""Samples of a split up to which all of them are read; of larger ones, so many at random."""
+
+TRIED = 16
+"""Samples of every other split that go through the model."""
 
 
 def check_config(config: Config, *, samples: int = 256, trust_code: bool = False) -> Diagnosis:
     """Builds the classifier of a configuration and checks it with inputs of the split `in_dist.test`.
+
+    Samples of all splits are read, and some of each go through the model.
 
     Args:
         config: the settings.
@@ -33,36 +45,91 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     """
     device = resolve_device(config.extract.device)
     check_names(config.features)
-    renamed: list[str] = []
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=renamed)
+    built = build_classifier(config.model, seed=config.extract.seed, trust_code=trust_code)
+    model = built.model.to(device)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    dataset = open_datasets(config, only=[TEST], trust_code=trust_code)[TEST]
-    chosen = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
-    batch = collate([dataset[int(place)] for place in chosen])
+    datasets = open_datasets(config, trust_code=trust_code)
+    chosen = _chosen(datasets[TEST], samples, config.extract.seed)
+    batch = _collated([datasets[TEST][place] for place in chosen], split=TEST)
     found = check_model(
-        model.to(device),
-        batch.tensor.to(device),
+        model,
+        each_input(batch.images, lambda each: each.to(device)),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
-        label_map=_of_numbers(config.data.in_dist.test.label_map),
+        label_map=raw_labels(config.data.in_dist.test.label_map, datasets[TEST].class_names),
+        num_classes=config.model.num_classes,
     )
-    more: list[Finding] = [warning("checkpoint", line) for line in renamed]
-    if config.model.checkpoint is None:
-        more.append(warning("random weights", "model.checkpoint is null; name the file of the trained weights"))
-    if batch.bad:
-        more.append(
-            warning(
-                "samples",
-                f"{len(batch.bad)} of {len(chosen)} cannot be used: "
-                f"{some([f'{bad.sample_id} ({bad.error})' for bad in batch.bad])}; repair or remove them, or set "
-                "extract.on_error=skip",
-            )
-        )
+    more = [*_weights(built, config)]
+    for name, dataset in datasets.items():
+        more += _check_split(model, dataset, name=name, config=config)
     return Diagnosis.of([*found.findings, *more], found.coverage)
 
 
-def _of_numbers(label_map: Mapping[int | str, int | str] | None) -> dict[int, int] | None:
-    """A label map without names; None where there are some, so that advice is about classes of the model."""
-    pairs = {key: value for key, value in (label_map or {}).items() if isinstance(key, int) and isinstance(value, int)}
-    return pairs if label_map is not None and len(pairs) == len(label_map) else None
+def _weights(built: BuiltModel, config: Config) -> Iterator[Finding]:
+    sentences = weight_notices(built, config.model, seed=config.extract.seed)
+    if not built.random:
+        make = note if built.is_own else warning
+        yield from (make("checkpoint", sentence) for sentence in sentences)
+        return
+    everything = len(built.random) == len([*built.model.named_parameters()])
+    make = problem if everything else warning
+    for sentence in sentences:
+        yield make("random weights", f"{sentence}; name the file of the trained weights by model.checkpoint")
+
+
+def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config: Config) -> Iterator[Finding]:
+    """Reads the samples of a split, and shows some to the model."""
+    places = _chosen(dataset, READ, config.extract.seed)
+    bad: list[BadSample] = []
+    good: list[Sample] = []
+    for place in places:
+        sample = dataset[place]
+        if isinstance(sample, BadSample):
+            bad.append(sample)
+        elif len(good) < TRIED:
+            good.append(sample)
+    if bad:
+        make = warning if config.extract.on_error == "skip" else problem
+        named = some([f"{each.sample_id} ({each.error})" for each in bad])
+        yield make(
+            f"samples of {name}",
+            f"{len(bad)} of {len(places)} cannot be used: {named}; repair or remove them, or set extract.on_error=skip",
+        )
+    if len(places) < len(dataset):
+        yield note(f"samples of {name}", f"{len(places)} of {len(dataset)} were read")
+    if not good:
+        yield problem(f"samples of {name}", "none of those that were read can be used")
+    elif name != TEST:
+        yield from _tried(model, good, name=name)
+
+
+@torch.no_grad()
+def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Finding]:
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        return
+    images = each_input(_collated([*samples], split=name).images, lambda each: each.to(parameter.device))
+    try:
+        logits = model(images)
+        refuse_probabilities(logits)
+    except ModelError:
+        return  # in_dist.test tells
+    except (*FAILURES, SystemExit) as error:
+        yield problem(f"samples of {name}", refusal(error, images))
+        return
+    finite = torch.isfinite(logits).flatten(1).all(1)
+    if not bool(finite.any()):
+        yield problem(f"samples of {name}", f"none of {len(finite)} has finite logits; look at what is in them")
+
+
+def _chosen(dataset: SampleDataset, count: int, seed: int) -> list[int]:
+    places = np.random.default_rng(seed).permutation(len(dataset))[:count]
+    return [int(place) for place in places]
+
+
+def _collated(samples: list[Sample | BadSample], *, split: str) -> Batch:
+    try:
+        return collate(samples)
+    except DataError as error:
+        raise DataError(f"split {split}: {error}") from None

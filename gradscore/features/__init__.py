@@ -12,8 +12,10 @@ from .class_gradients import MeanGradients, run_means
 from .datasets import open_datasets
 from .extraction import ExtractSummary, SplitSummary, check_names, extract
 from .extractor import Extractor
+from .forward import FAILURES, refusal
 
 __all__ = [
+    "FAILURES",
     "ExtractSummary",
     "Extractor",
     "MeanGradients",
@@ -21,5 +23,6 @@ __all__ = [
     "check_names",
     "extract",
     "open_datasets",
+    "refusal",
     "run_means",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from ..config import Config
 from ..data import SampleDataset, open_splits
-from ..models import NamedCode
+from ..models import NamedCode, class_names
 
 
 def open_datasets(
@@ -35,6 +35,7 @@ def open_datasets(
         num_classes=config.model.num_classes,
         seed=config.extract.seed,
         only=only,
+        model_names=class_names(config.model),
         trust_code=trust_code,
         named=named,
     )

@@ -338,8 +338,6 @@ def _shards(
 
 def _notices(config: Config, extractor: Extractor) -> list[str]:
     notices = list(extractor.notices)
-    if config.model.checkpoint is None:
-        notices.append(f"model.checkpoint is null: random weights, made with seed {config.extract.seed}")
     if config.features.autocast is not None:
         notices.append(f"features.autocast: the network ran in {config.features.autocast}, which all features show")
     return notices

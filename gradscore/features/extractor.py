@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from ..config import FeaturesConfig
-from ..data import Batch, ModelInputs, View
+from ..data import Batch, View
 from ..errors import ModelError
 from ..gradients import Engine, prepare
 from ..losses import LOSSES
 from ..models import Call, LastLayer
 from ..statistics import find_statistic, reduce_gradients
 from ..store import ShardRows, Skipped
-from ..system import full_precision
+from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
 from .forward import ForwardPass
@@ -118,7 +118,7 @@ class Extractor:
         )
         self._columns.means = means.to(self.device)
 
-    def prepare(self, images: ModelInputs) -> None:
+    def prepare(self, images: Inputs) -> None:
         """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
 
         Raises:
@@ -129,9 +129,10 @@ class Extractor:
         with full_precision():
             self._forward(images)
             self._pass.view_values(images)
-            prepare(self.engine, self._pass.run, images.to(self.device), lambda logits: loss(logits).direction)
+            here = each_input(images, lambda each: each.to(self.device))
+            prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
 
-    def try_out(self, images: ModelInputs) -> None:
+    def try_out(self, images: Inputs) -> None:
         """Makes sure that the model and its views do what they must for a few images (n, C, H, W).
 
         Raises:
@@ -145,7 +146,7 @@ class Extractor:
         """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
         return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
 
-    def values(self, images: ModelInputs, *, copies: Tensor | None = None) -> npt.NDArray[np.float64]:
+    def values(self, images: Inputs, *, copies: Tensor | None = None) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
 
         Args:
@@ -162,11 +163,15 @@ class Extractor:
             EngineError: gradients that cannot be computed.
         """
         parts: list[npt.NDArray[np.float64]] = []
-        known = torch.zeros(len(images), dtype=torch.int64) if copies is None else copies
-        self._in_parts(images, lambda part: parts.append(self._values_at_once(images[part], copies=known[part])))
+        known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
+
+        def compute(part: slice) -> None:
+            parts.append(self._values_at_once(rows_of(images, part), copies=known[part]))
+
+        self._in_parts(images, compute)
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
-    def forward_values(self, images: ModelInputs) -> npt.NDArray[np.float64]:
+    def forward_values(self, images: Inputs) -> npt.NDArray[np.float64]:
         """The logits and penultimate features of a batch, without gradients and without views.
 
         Args:
@@ -179,7 +184,7 @@ class Extractor:
             ModelError: as `values`.
         """
         parts: list[npt.NDArray[np.float64]] = []
-        self._in_parts(images, lambda part: parts.append(self._pass.values(images[part]).cpu().numpy()))
+        self._in_parts(images, lambda part: parts.append(self._pass.values(rows_of(images, part)).cpu().numpy()))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:
@@ -191,16 +196,16 @@ class Extractor:
             device=self.device,
         )
 
-    def add_to(self, sums: ClassSums, images: ModelInputs) -> None:
+    def add_to(self, sums: ClassSums, images: Inputs) -> None:
         """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
-        self._in_parts(images, lambda part: self._add_at_once(sums, images[part]))
+        self._in_parts(images, lambda part: self._add_at_once(sums, rows_of(images, part)))
 
-    def _in_parts(self, images: ModelInputs, compute: Callable[[slice], None]) -> None:
+    def _in_parts(self, images: Inputs, compute: Callable[[slice], None]) -> None:
         """Calls `compute` with the places of all images in order, as many at a time as memory allows."""
-        start = 0
+        start, count = 0, sample_count(images)
         with full_precision():
-            while start < len(images):
-                part = slice(start, min(start + (self._fitting or len(images)), len(images)))
+            while start < count:
+                part = slice(start, min(start + (self._fitting or count), count))
                 if self._if_memory_allows(part, compute):
                     start = part.stop
                 else:
@@ -224,7 +229,7 @@ class Extractor:
             f"(--batch-size {self._fitting} does so from the start)"
         )
 
-    def _values_at_once(self, images: ModelInputs, *, copies: Tensor) -> npt.NDArray[np.float64]:
+    def _values_at_once(self, images: Inputs, *, copies: Tensor) -> npt.NDArray[np.float64]:
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
@@ -252,7 +257,7 @@ class Extractor:
             found += torch.stack(list(columns.values()), dim=1) * gradient.scale.unsqueeze(1) ** self._degrees
         return found
 
-    def _add_at_once(self, sums: ClassSums, images: ModelInputs) -> None:
+    def _add_at_once(self, sums: ClassSums, images: Inputs) -> None:
         sums.drop()
         outputs = self._pass.outputs(images)
         logits = outputs.detach().double()
@@ -264,7 +269,7 @@ class Extractor:
                 self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
         sums.commit(predictions)
 
-    def _forward(self, images: ModelInputs) -> tuple[Tensor, list[Call], list[Tensor]]:
+    def _forward(self, images: Inputs) -> tuple[Tensor, list[Call], list[Tensor]]:
         """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
         calls: list[Call] = []
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ..columns import LOGIT, view_column
-from ..data import ModelInputs, NamedInputs, View
-from ..errors import DataError, ModelError
-from ..models import LastLayer
+from ..data import View
+from ..errors import ModelError
+from ..models import LastLayer, refuse_probabilities
+from ..system import Inputs, described, each_input, finite_rows, rows_of, sample_count
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision of the network by its name in the settings; gradients and statistics keep float32 and float64."""
@@ -58,63 +59,60 @@ class ForwardPass:
         """The names of the same of all views."""
         return [view_column(view.name, name) for view in self._views for name in self.names]
 
-    def run(self, images: ModelInputs) -> Tensor:
-        """What the model returns for a batch on its device: one tensor, or keyword inputs."""
-        found: Tensor = self._model(**images) if isinstance(images, NamedInputs) else self._model(images)
-        return found
-
-    def outputs(self, images: ModelInputs) -> Tensor:
-        """The logits (N, K) of images (N, C, H, W).
+    def outputs(self, images: Inputs) -> Tensor:
+        """The logits (N, K) of images (N, C, H, W), or of other inputs.
 
         Raises:
-            ModelError: the model cannot take the images, or returns something else.
+            ModelError: the model cannot take the images, or returns something else than logits.
         """
         try:
             with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
-                outputs = self.run(images.to(self._device, non_blocking=True))
+                outputs = self._model(self._here(images))
         except torch.OutOfMemoryError:
             raise
         except SystemExit as error:
             raise ModelError(
                 f"the code of the model ends the program in forward (SystemExit: {error}); take that out of it"
             ) from error
-        except (RuntimeError, ValueError, TypeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ModelError(f"the model cannot take {_described(images)}: {reason}; {_advice(images)}") from None
-        wanted = (len(images), self._num_classes)
+        except FAILURES as error:
+            raise ModelError(refusal(error, images)) from None
+        wanted = (sample_count(images), self._num_classes)
         if not isinstance(outputs, Tensor) or outputs.shape != wanted:
             got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ModelError(
                 f"model outputs: wanted logits of shape {wanted} (samples, model.num_classes), got {got}; "
-                "correct model.num_classes or the arguments of the model"
+                f"{_advice(outputs)}"
             )
+        refuse_probabilities(outputs)
         return outputs
 
     @torch.no_grad()
-    def try_out(self, images: ModelInputs) -> None:
-        """Makes sure that a few images (n, C, H, W) get something finite, and that views take each by itself.
+    def try_out(self, images: Inputs) -> None:
+        """Makes sure that a few inputs (n, ...) get something finite, and that views take each by itself.
 
         Raises:
             ModelError: no image has finite outputs because of weights or a view that are not finite, or a view couples
                 samples or uses random numbers.
             DataError: there is no such view of these images.
         """
-        usable = _rows(images, _are_finite(images)).to(self._device)
-        if not len(usable):
+        usable = self._here(rows_of(images, finite_rows(images)))
+        count = sample_count(usable)
+        if not count:
             return
-        plain = bool(_are_finite(self.outputs(usable)).any())
+        plain = bool(finite_rows(self.outputs(usable)).any())
         named = chain(self._model.named_parameters(), self._model.named_buffers())
         bad = [] if plain else [name for name, values in named if not values.isfinite().all()]
         if bad:
             raise ModelError(
-                f"the model gives no finite logits for any of the first {len(usable)} samples: {bad[0]} is not finite; "
+                f"the model gives no finite logits for any of the first {count} samples: {bad[0]} is not finite; "
                 "check model.checkpoint"
             )
         for view in self._views:
-            _check_alone(view, _one_tensor(usable))
-            if plain and not _are_finite(self.outputs(view(_one_tensor(usable)))).any():
+            usable = _one_tensor(usable)
+            _check_alone(view, usable)
+            if plain and not finite_rows(self.outputs(view(usable))).any():
                 raise ModelError(
-                    f"features.views: '{view.name}' leads to no finite logits for any of the first {len(usable)} "
+                    f"features.views: '{view.name}' leads to no finite logits for any of the first {count} "
                     "samples, which have finite ones without it; correct or remove it"
                 )
 
@@ -126,13 +124,13 @@ class ForwardPass:
         return outputs, [features.double()]
 
     @torch.no_grad()
-    def values(self, images: ModelInputs) -> Tensor:
+    def values(self, images: Inputs) -> Tensor:
         """(N, len(names)) float64; raises the same as `outputs`."""
         outputs, penultimate = self.caught(lambda: self.outputs(images))
         return torch.cat([outputs.double(), *penultimate], dim=1)
 
     @torch.no_grad()
-    def view_values(self, images: ModelInputs) -> list[Tensor]:
+    def view_values(self, images: Inputs) -> list[Tensor]:
         """For every view (N, len(names)) float64.
 
         Raises:
@@ -141,39 +139,61 @@ class ForwardPass:
         """
         if not self._views:
             return []
-        moved = _one_tensor(images).to(self._device)
-        return [self.values(view(moved)) for view in self._views]
+        tensor = _one_tensor(self._here(images))
+        return [self.values(view(tensor)) for view in self._views]
+
+    def _here(self, images: Inputs) -> Inputs:
+        return each_input(images, lambda each: each.to(self._device, non_blocking=True))
 
 
-def _are_finite(values: ModelInputs) -> Tensor:
-    """Which rows (N,) of values (N, ...) hold finite numbers alone."""
-    return values.isfinite().flatten(1).all(1)
+FAILURES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AssertionError, ImportError, NotImplementedError)
+"""What models raise that cannot take their inputs."""
 
 
-def _rows(images: ModelInputs, which: Tensor) -> ModelInputs:
-    return images[which] if isinstance(images, Tensor) else images.rows(which)
+def refusal(error: BaseException, inputs: Inputs) -> str:
+    """Why a model could not take some inputs, and what may help.
+
+    Args:
+        error: one of `FAILURES`.
+        inputs: what it was given.
+    """
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    kind = "images" if isinstance(inputs, Tensor) and inputs.dim() == 4 else "inputs"
+    return f"the model cannot take {kind} of shape {described(inputs)}: {reason}; {_help(reason, inputs)}"
 
 
-def _one_tensor(images: ModelInputs) -> Tensor:
-    if isinstance(images, NamedInputs):
-        raise DataError(
-            f"features.views: there are none of keyword inputs ({', '.join(images)}); remove features.views"
+def _help(reason: str, inputs: Inputs) -> str:
+    if "Guard failed" in reason or "constraint" in reason.lower():
+        return (
+            "a program of torch.export takes the shapes it was exported for: export it with dynamic_shapes whose first "
+            "axis, the samples, is free (torch.export.Dim.AUTO), and let preprocessing give the others"
         )
-    return images
+    if "dtype" in reason or "scalar type" in reason or "not implemented for" in reason:
+        return (
+            "inputs are brought to the type of the first weights: give all weights of the model one type "
+            "(model.float(), model.half()), and let forward make no tensors of another"
+        )
+    if not isinstance(inputs, Tensor) or "argument" in reason:
+        return "check that forward has arguments of these names, and needs no others"
+    return "check preprocessing (resize, crop, channels)"
 
 
-def _described(images: ModelInputs) -> str:
-    """What a sample is, for messages."""
-    if isinstance(images, NamedInputs):
-        return f"keyword inputs {', '.join(map(str, images.shape[1:]))}"
-    what = "images" if images.dim() == 4 else f"samples ({str(images.dtype).removeprefix('torch.')})"
-    return f"{what} of shape {tuple(images.shape[1:])}"
+def _advice(outputs: object) -> str:
+    one = isinstance(outputs, Tensor) and (outputs.dim() == 1 or outputs.shape[1:] == (1,))
+    if one:
+        return (
+            "if that is the logit of two classes, set model.num_classes to 1; a regression is no classifier and cannot "
+            "be scored"
+        )
+    return "correct model.num_classes or the arguments of the model"
 
 
-def _advice(images: ModelInputs) -> str:
-    if isinstance(images, Tensor) and images.dim() == 4:
-        return "check preprocessing (resize, crop, channels)"
-    return "check which arrays or columns of the data the model takes (arguments: inputs of the source)"
+def _one_tensor(inputs: Inputs) -> Tensor:
+    if isinstance(inputs, Tensor):
+        return inputs
+    raise ModelError(
+        f"features.views: views look at one tensor, and these inputs are {described(inputs)}; remove features.views"
+    )
 
 
 def _check_alone(view: View, images: Tensor) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
+from ..system import Inputs, each_input, rows_of, sample_count
 from .engine import Engine
 
 INDEPENDENCE_TOLERANCE = 1e-2
@@ -19,25 +19,13 @@ batch norm in training mode, for batches of 2 to 64.
 """
 
 
-class Inputs(Protocol):
-    """A batch of samples: a tensor, or what is cut as one is."""
-
-    def __len__(self) -> int:
-        """The number of samples."""
-
-    def __getitem__(self, part: slice, /) -> Any:
-        """Some of the samples."""
-
-
-def prepare(
-    engine: Engine, model: Callable[[Any], Any], images: Inputs, gradient_at: Callable[[Tensor], Tensor]
-) -> None:
+def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Callable[[Tensor], Tensor]) -> None:
     """Probes and self-checks on a few images what a later batch would otherwise probe at its full size.
 
     Args:
         engine: knows the parameters of the model.
-        model: from a batch to its logits; in eval mode.
-        images: (n, ...) a few inputs; three or four are enough.
+        model: in eval mode.
+        images: (n, ...) a few inputs, or a mapping of such; three or four are enough.
         gradient_at: from logits (n, K) to the gradient of the losses there, of their shape.
 
     Raises:
@@ -45,20 +33,19 @@ def prepare(
         AmplifiedRoundingError: it only depends on how many there are; nothing was learned.
         EngineError: the model returns something else than logits (n, K).
     """
+    count = sample_count(images)
     logits = model(images)
-    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(images):
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise EngineError(
-            f"the model must return logits of shape ({len(images)}, classes) for {len(images)} images, got {got}"
-        )
-    if len(images) > 1:
+        raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} images, got {got}")
+    if count > 1:
         try:
             with torch.no_grad():
-                alone = model(images[:1])[0]
+                alone = model(rows_of(images, slice(1)))[0]
         except (RuntimeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise CoupledSamplesError(
-                f"the model takes {len(images)} images but not the first of them alone ({reason}); per-sample "
+                f"the model takes {count} images but not the first of them alone ({reason}); per-sample "
                 "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
             ) from error
         together = logits.detach()[0]
@@ -77,11 +64,11 @@ def prepare(
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
 
 
-def _is_rounding(model: Callable[[Any], Any], images: Inputs, together: Tensor) -> bool:
+def _is_rounding(model: nn.Module, images: Inputs, together: Tensor) -> bool:
     """Whether the output for the first image stays the same, bit for bit, whatever the others of its batch are.
 
     Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
     """
     with torch.no_grad():
-        others: Tensor = model(images[:1].expand_as(images).contiguous())
+        others: Tensor = model(each_input(images, lambda each: each[:1].expand_as(each).contiguous()))
     return torch.equal(others[0], together)

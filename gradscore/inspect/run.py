@@ -123,12 +123,14 @@ def inspect_config(
         raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}")
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
+    origin: list[str] = []
+    model = build_model(
+        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=origin
+    )
     model = model.to(device)
     datasets = open_datasets(config, trust_code=trust_code, named=data_code)
     chosen, notices = choose(config, model, datasets, samples=samples, batch_size=batch_size)
-    if config.model.checkpoint is None:
-        notices.append("model.checkpoint is null: these are the gradients of random weights")
+    notices += origin
     found = inspect_groups(model, grouped(chosen, by), templates, loss=head, batch_size=batch_size, progress=progress)
     return Inspection(found.groups, found.samples, found.layers, found.findings, [*notices, *found.notices])
 

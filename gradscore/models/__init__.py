@@ -1,37 +1,52 @@
 """Classifiers: building them, and looking into them.
 
 In come a model source and a checkpoint; out comes a module in eval mode with its weights (`build`, `checkpoint`), told
-apart by hashes (`identity`); `code` says which code of others may run. `parameter_groups` says which parameters make a
+apart by hashes (`identity`); `code` says which code of others may run and
+`interface` what models take and return. `parameter_groups` says which parameters make a
 group of features, `last_layer` catches what enters the last layer, `layer_watch` what layers put out. `settings` is the
 section `model` of a configuration.
 """
 
 from __future__ import annotations
 
-from .build import build_model
+from .build import BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import load_checkpoint, read_weights
+from .class_names import class_names
 from .code import ModelCode, NamedCode, TellCode, load_function
-from .identity import code_sha256, code_syntax_sha256, is_file_source, weights_sha256
+from .identity import at_path, code_sha256, code_syntax_sha256, is_file_source, source_path, weights_sha256
+from .interface import Interface, refuse_foreign, refuse_probabilities
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
 from .parameter_groups import LAST_LAYER, ROOT, WHOLE_MODEL, Granularity, group_parameters
+from .processor import TRANSFORMERS, FolderProcessor, processor_files, processor_sha256
 from .settings import CodeSource, ModelConfig
+from .sources import MODEL_SOURCES, ModelRequest, ModelSource
 
 __all__ = [
     "LAST_LAYER",
+    "MODEL_SOURCES",
     "ROOT",
+    "TRANSFORMERS",
     "WHOLE_MODEL",
+    "BuiltModel",
     "Call",
     "CodeSource",
+    "FolderProcessor",
     "Granularity",
     "Head",
+    "Interface",
     "LastLayer",
     "LayerWatch",
     "ModelCode",
     "ModelConfig",
+    "ModelRequest",
+    "ModelSource",
     "NamedCode",
     "TellCode",
+    "at_path",
+    "build_classifier",
     "build_model",
+    "class_names",
     "code_sha256",
     "code_syntax_sha256",
     "find_last_layer",
@@ -40,6 +55,13 @@ __all__ = [
     "load_checkpoint",
     "load_function",
     "owners",
+    "processor_files",
+    "processor_sha256",
     "read_weights",
+    "refuse_foreign",
+    "refuse_probabilities",
+    "source_path",
+    "to_eval",
+    "weight_notices",
     "weights_sha256",
 ]

@@ -1,20 +1,37 @@
-"""Classifiers: where their code comes from."""
+"""Classifiers, ready to be scored: built, with their weights, in eval mode."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ModelError
-from ..system import import_torchvision
+from ..system import closest, some
 from .checkpoint import load_checkpoint
-from .code import NamedCode, TellCode, load_function
+from .code import NamedCode, TellCode
+from .interface import Interface, refuse_foreign
 from .settings import ModelConfig
+from .sources import MODEL_SOURCES, ModelRequest, ModelSource
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A classifier and what is known of its weights.
+
+    Attributes:
+        model: on the CPU, in eval mode, with gradients enabled for all parameters; takes a tensor or a mapping of
+            keyword arguments, and returns logits (N, K).
+        prefix: what was taken off the names in the checkpoint to fit those of the model.
+        random: names of the parameters that are random numbers, since no file gave them.
+        is_own: no checkpoint was named, and the model came with weights that do not depend on random numbers.
+    """
+
+    model: nn.Module
+    prefix: str = ""
+    random: tuple[str, ...] = ()
+    is_own: bool = False
 
 
 def build_model(
@@ -31,60 +48,120 @@ def build_model(
     Args:
         config: source, arguments and checkpoint.
         seed: of the random weights that no checkpoint replaces; the state of the random numbers outside stays as it is.
-        trust_code: allow a `python:` source, whose code is run.
+        trust_code: allow a `python:` source or a program, whose code is run.
         named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
-        tell: called before the code of a `python:` source runs.
-        notices: takes a sentence where the checkpoint fits only once its names are changed.
+        tell: called before such code runs.
+        notices: takes what a reader of the figures should know of the weights.
 
     Returns:
-        The model on the CPU, in eval mode, with gradients enabled for all parameters.
+        The model on the CPU, in eval mode, with gradients enabled for all parameters. It takes a tensor or a mapping of
+        keyword arguments, and returns logits (N, K).
 
     Raises:
         ModelError: the source or the checkpoint cannot be used.
+        MissingExtraError: the source needs a package that is not installed.
+    """
+    told = notices is not None
+    built = build_classifier(config, seed=seed, trust_code=trust_code, named=named, tell=tell, look_for_random=told)
+    if notices is not None:
+        notices += weight_notices(built, config, seed=seed)
+    return built.model
+
+
+def build_classifier(
+    config: ModelConfig,
+    *,
+    seed: int = 0,
+    trust_code: bool = False,
+    named: NamedCode | None = None,
+    tell: TellCode | None = None,
+    look_for_random: bool = True,
+) -> BuiltModel:
+    """As `build_model`, with what is known of the weights.
+
+    Args:
+        config: source, arguments and checkpoint.
+        seed: of random weights.
+        trust_code: allow code of others.
+        named: what the bundle or run folder that names the code says of it.
+        tell: called before such code runs.
+        look_for_random: find out which weights are random, for which the model is made twice.
+
+    Raises:
+        ModelError: as `build_model`; so does MissingExtraError.
     """
     kind, _, name = config.source.partition(":")
+    if kind not in MODEL_SOURCES:
+        forms = ", ".join(MODEL_SOURCES[each].form for each in MODEL_SOURCES)
+        raise ModelError(f"model.source {config.source!r}: wanted {forms}; {closest(kind, MODEL_SOURCES)}")
+    source = MODEL_SOURCES[kind]
+    request = ModelRequest(
+        name=name,
+        arguments=config.arguments,
+        outputs=1 if config.one_logit else config.num_classes,
+        with_weights=config.checkpoint is None,
+        trust_code=trust_code,
+        named=named,
+        tell=tell,
+    )
+    model = _seeded(source, request, seed)
+    refuse_foreign(model, source=f"model.source {config.source}")
+    prefix, random, is_own = "", [], False
+    if config.checkpoint is not None:
+        prefix = load_checkpoint(model, config.checkpoint, prefix=config.prefix)
+    elif look_for_random and not source.brings_weights:
+        random = _random_weights(source, request, model, seed)
+        is_own = not random
+    _finish(model)
+    Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit).attach(model)
+    return BuiltModel(model, prefix, tuple(random), is_own)
+
+
+def weight_notices(built: BuiltModel, config: ModelConfig, *, seed: int) -> list[str]:
+    """What a reader of the figures should know of the weights of a model, in sentences."""
+    if built.prefix:
+        return [
+            f"all names in checkpoint {config.checkpoint} begin with {built.prefix!r}, which was taken off to fit "
+            "the model"
+        ]
+    if built.is_own:
+        return ["model.checkpoint is null: the model came with weights of its own, which do not depend on the seed"]
+    parameters = [name for name, _ in built.model.named_parameters()]
+    if not built.random:
+        return []
+    which = "" if len(built.random) == len(parameters) else f" in {some(built.random)}"
+    return [f"model.checkpoint is null: random weights{which}, made with seed {seed}"]
+
+
+def _seeded(source: ModelSource, request: ModelRequest, seed: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        if kind == "torchvision":
-            model = _from_torchvision(name, config.arguments)
-        elif kind == "python":
-            make = load_function(name, config.arguments, trust_code=trust_code, named=named, tell=tell)
-            model = _made(lambda: make(**config.arguments), f"python:{name}", config.arguments)
-        else:
-            raise ModelError(
-                f"model.source {config.source!r}: wanted torchvision:<name> or python:<file or module>:<factory>"
-            )
-    if config.checkpoint is not None:
-        prefix = load_checkpoint(model, config.checkpoint)
-        if prefix and notices is not None:
-            notices.append(
-                f"all names in checkpoint {config.checkpoint} begin with {prefix!r}, which was taken off to fit "
-                "the model"
-            )
-    return model.cpu().eval().requires_grad_(True)
+        return source.build(request)
 
 
-def _from_torchvision(name: str, arguments: Mapping[str, Any]) -> nn.Module:
-    if "weights" in arguments:
-        raise ModelError("model.arguments.weights is not taken: put the file of the weights into model.checkpoint")
-    import_torchvision()
-    models = importlib.import_module("torchvision.models")
-    names: list[str] = models.list_models(module=models)
-    if name not in names:
-        close = difflib.get_close_matches(name, names, 3)
-        raise ModelError(
-            f"torchvision has no classifier {name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
-        )
-    return _made(lambda: models.get_model(name, **{"weights": None, **arguments}), f"torchvision:{name}", arguments)
+def _random_weights(source: ModelSource, request: ModelRequest, model: nn.Module, seed: int) -> list[str]:
+    """The parameters that come out otherwise with another seed; what a model is filled with from a file does not."""
+    other = dict(_seeded(source, request, seed + 1).named_parameters())
+    return [name for name, each in model.named_parameters() if name not in other or _differ(each, other[name])]
 
 
-def _made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) -> nn.Module:
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def to_eval(model: nn.Module) -> None:
+    """Puts a model in eval mode; a program of torch.export stays in the mode it was exported in."""
     try:
-        model = make()
-    except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
-        raise ModelError(
-            f"{source} with arguments {dict(arguments)} failed: {type(error).__name__}: {error}; check model.arguments"
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise ModelError(f"{source} returned {type(model).__name__}, wanted a torch.nn.Module")
-    return model
+        model.eval()
+    except NotImplementedError:  # what such a program says
+        for module in model.modules():
+            module.training = False
+
+
+def _finish(model: nn.Module) -> None:
+    """Puts a model in eval mode on the CPU, with gradients for all parameters."""
+    model.cpu()
+    to_eval(model)
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.requires_grad_(True)

@@ -6,6 +6,7 @@ what its maker chose: `NamedCode` says where such code may lie and which hash it
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -14,14 +15,15 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import ModelError
-from ..system import sha256
+from .siblings import Sibling, importing, joint_sha256, siblings_of
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
 """Environment variable that allows `python:` models when set to 1."""
@@ -70,8 +72,12 @@ class NamedCode:
     folders: tuple[Path, ...] | None
     advice: str
 
-    def check_place(self, where: str) -> None:
+    def check_place(self, where: str, *, suffix: str = ".py") -> None:
         """Refuses a module, and a file outside the folders or among installed packages, that the user did not name.
+
+        Args:
+            where: the file or module.
+            suffix: of such files.
 
         Raises:
             ModelError: the code lies elsewhere.
@@ -79,7 +85,7 @@ class NamedCode:
         if self.folders is None:
             return
         path = Path(where).resolve()
-        near = where.endswith(".py") and any(path.is_relative_to(folder.resolve()) for folder in self.folders)
+        near = where.endswith(suffix) and any(path.is_relative_to(folder.resolve()) for folder in self.folders)
         if not near or _is_installed(path):
             allowed = " or ".join(dict.fromkeys(str(folder.resolve()) for folder in self.folders))
             raise ModelError(
@@ -125,32 +131,85 @@ def load_function(
     where, _, function = name.rpartition(":")
     if not where or not function:
         raise ModelError(f"{setting} 'python:{name}': wanted python:<file.py or module>:<function>")
-    if named is not None:
-        named.check_place(where)
-    if not (trust_code or os.environ.get(TRUST_VARIABLE) == "1"):
-        raise ModelError(
-            f"{setting} 'python:{name}' runs the code in {where}; if you trust it, say so with --trust-code or "
-            f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
-        )
+    check_trust(f"python:{name}", where, trust_code=trust_code, named=named, setting=setting)
     file = _file_of(where)
     content = None if file is None else _content(file)
-    found = None if content is None else sha256(content)
+    beside = {} if file is None or content is None else _siblings(file, content, where)
+    found = None if content is None else joint_sha256(content, beside)
     if named is not None:
         named.check_hash(where, found)
     if tell is not None:
         tell(ModelCode(source=f"python:{name}", arguments=arguments, sha256=found))
-    module = _run(where, content)
+    module = _run(where, content, beside)
     named_function = getattr(module, function, None)
     if not callable(named_function):
         raise ModelError(f"{where} has no function {function!r}")
-    found_function: Callable[..., object] = named_function
-    return found_function
+    return _with_imports(named_function, beside, _package(where)) if beside else named_function
 
 
-def code_file(source: str) -> Path | None:
-    """The file of the code of a `python:` model source, found without running any; None for others."""
-    kind, _, rest = source.partition(":")
-    return _file_of(rest.rpartition(":")[0]) if kind == "python" else None
+def check_trust(
+    source: str,
+    where: str,
+    *,
+    trust_code: bool,
+    named: NamedCode | None,
+    suffix: str = ".py",
+    setting: str = "model.source",
+) -> None:
+    """Makes sure that the code of a source may run.
+
+    Args:
+        source: what is asked for.
+        where: its file or module.
+        trust_code: allow it.
+        named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
+        suffix: of files of such code.
+        setting: what names the code, for messages.
+
+    Raises:
+        ModelError: it may not.
+    """
+    if named is not None:
+        named.check_place(where, suffix=suffix)
+    if not (trust_code or os.environ.get(TRUST_VARIABLE) == "1"):
+        raise ModelError(
+            f"{setting} '{source}' runs the code in {where}; if you trust it, say so with --trust-code or "
+            f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
+        )
+
+
+def code_hash(where: str) -> str | None:
+    """The hash of the code of a Python file or module, with the files beside it that it imports; None without a file.
+
+    Nothing of it is run.
+
+    Args:
+        where: the file or module.
+    """
+    file = _file_of(where)
+    if file is None or not file.is_file():
+        return None
+    content = _content(file)
+    return joint_sha256(content, _siblings(file, content, where))
+
+
+def code_syntax_hash(where: str) -> str | None:
+    """As `code_hash`, of the syntax trees of the files; None where one is no Python."""
+    file = _file_of(where)
+    if file is None or not file.is_file():
+        return None
+    content = _content(file)
+    try:
+        beside = {
+            name: replace(each, content=_syntax(each.content)) for name, each in _siblings(file, content, where).items()
+        }
+        return joint_sha256(_syntax(content), beside)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _syntax(content: bytes) -> bytes:
+    return ast.dump(ast.parse(content)).encode()
 
 
 def _file_of(where: str) -> Path | None:
@@ -178,23 +237,60 @@ def _content(file: Path) -> bytes:
         raise ModelError(f"model source file {file} cannot be read: {error.strerror}; check its permissions") from None
 
 
-def _run(where: str, content: bytes | None) -> ModuleType:
+def _siblings(file: Path, content: bytes, where: str) -> dict[str, Sibling]:
+    """The files beside a file that it imports; none for a module, which has a package of its own."""
+    if not where.endswith(".py"):
+        return {}
+    try:
+        return siblings_of(file, content)
+    except OSError as error:
+        raise ModelError(f"{error.filename}, which {where} imports, cannot be read: {error.strerror}") from None
+
+
+def _package(where: str) -> str:
+    return f"gradscore_model_{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+
+def _run(where: str, content: bytes | None, beside: dict[str, Sibling]) -> ModuleType:
     try:
         if not where.endswith(".py") or content is None:
             return importlib.import_module(where)
-        name = f"gradscore_model_{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+        package = _package(where)
+        name = f"{package}.{Path(where).stem}"
         spec = importlib.util.spec_from_file_location(name, where)
         if spec is None:
             raise ModelError(f"model source file {where} cannot be imported")
         module = importlib.util.module_from_spec(spec)
+        _forget(package)
+        around = ModuleType(package)
+        around.__path__ = []
+        sys.modules[package] = around  # for relative imports
         sys.modules[name] = module  # classes defined there can be pickled for worker processes
-        # What was hashed is what runs: the loader of the module would read the file again, or compiled code beside it.
-        exec(compile(content, where, "exec", dont_inherit=True), module.__dict__)
+        with importing(beside, package):
+            # What was hashed is what runs: the loader of the module would read the file again, or compiled code beside.
+            exec(compile(content, where, "exec", dont_inherit=True), module.__dict__)
     except ModelError:
         raise
     except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
         raise ModelError(f"importing the model source {where} failed: {type(error).__name__}: {error}") from error
     return module
+
+
+def _forget(package: str) -> None:
+    """What an earlier run of the same file imported, which may have changed since."""
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[name]
+
+
+def _with_imports(function: Callable[..., Any], beside: dict[str, Sibling], package: str) -> Callable[..., object]:
+    """A function that may import files beside its own while it runs."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> object:
+        with importing(beside, package):
+            return function(*args, **kwargs)
+
+    return run
 
 
 def _is_installed(path: Path) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from ..system import file_sha256, sha256
-from .code import code_file
+from ..system import file_sha256
+from .code import code_hash, code_syntax_hash
+from .sources import MODEL_SOURCES
+
+PYTHON = "python"
 
 
 def weights_sha256(model: nn.Module) -> str:
@@ -23,22 +26,44 @@ def weights_sha256(model: nn.Module) -> str:
 
 def is_file_source(source: str) -> bool:
     """Whether the code of a model source is a Python file, not a module."""
-    return source.startswith("python:") and source.rpartition(":")[0].endswith(".py")
+    return source.startswith(f"{PYTHON}:") and source.rpartition(":")[0].endswith(".py")
+
+
+def source_path(source: str) -> Path | None:
+    """The file or folder in the source of a model or view; None for those that have none."""
+    kind, _, rest = source.partition(":")
+    if is_file_source(source):
+        return Path(rest.rpartition(":")[0])
+    return Path(rest) if kind in MODEL_SOURCES and MODEL_SOURCES[kind].is_path else None
+
+
+def at_path(source: str, path: Path) -> str:
+    """The same source with another file or folder in it."""
+    kind = source.partition(":")[0]
+    function = f":{source.rpartition(':')[2]}" if kind == PYTHON else ""
+    return f"{kind}:{path.as_posix()}{function}"
 
 
 def code_sha256(source: str) -> str | None:
-    """The hash of the file a `python:` model comes from; null for other models."""
-    file = code_file(source)
-    return file_sha256(file) if file is not None and file.is_file() else None
+    """The hash of the files that say what a model or view computes, weights aside; None where there are none.
+
+    For `python:` they are the file and those beside it that it imports.
+    """
+    kind, _, rest = source.partition(":")
+    if kind == PYTHON:
+        return code_hash(rest.rpartition(":")[0])
+    entry = MODEL_SOURCES.get(kind)
+    files = [each for each in (entry.files(rest) if entry and entry.files else ()) if each.is_file()]
+    if len(files) == 1:
+        return file_sha256(files[0])
+    lines = [f"{each.name} {file_sha256(each)}\n" for each in files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
 
 
 def code_syntax_sha256(source: str) -> str | None:
-    """The hash of what the file of a `python:` model says to Python: comments and layout do not count.
+    """The hash of what the files of a `python:` model say to Python: comments and layout do not count.
 
-    Null for other models, and for a file that is no Python.
+    None for other models, and for files that are no Python.
     """
-    file = code_file(source)
-    try:
-        return None if file is None else sha256(ast.dump(ast.parse(file.read_bytes())).encode())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
+    kind, _, rest = source.partition(":")
+    return code_syntax_hash(rest.rpartition(":")[0]) if kind == PYTHON else None

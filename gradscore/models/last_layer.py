@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ class Head:
     """The last layer as arrays: `features @ weight.T + bias` are the logits.
 
     Attributes:
-        weight: (K, D) float64.
+        weight: (K, D) float64; of one logit for two classes, the first row is zero.
         bias: (K,) float64, zeros for a layer without.
     """
 
@@ -49,8 +50,11 @@ class LastLayer:
     def head(self) -> Head:
         """Its weights."""
         weight = self.module.weight.detach().cpu().double().numpy()
-        bias = torch.zeros(len(weight)) if self.module.bias is None else self.module.bias
-        return Head(weight=weight, bias=bias.detach().cpu().double().numpy())
+        found = torch.zeros(len(weight)) if self.module.bias is None else self.module.bias
+        bias = found.detach().cpu().double().numpy()
+        if len(weight) == 1:
+            weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)
+        return Head(weight=weight, bias=bias)
 
     def catch(self, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         """Runs the model once and looks at what enters the layer; no hook stays on the model.
@@ -109,4 +113,6 @@ def find_last_layer(model: nn.Module, setting: bool | str) -> LastLayer | None:
 
 
 def _same(result: Tensor, outputs: Tensor) -> bool:
+    if result.shape[-1:] == (1,):  # one logit for two classes
+        outputs = outputs[:, 1:]
     return result is outputs or torch.equal(result.nan_to_num(), outputs.nan_to_num())

@@ -13,6 +13,7 @@ from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, describe_inputs, differences, package_versions
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
+from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
 from .shards import ShardRows, Skipped
@@ -20,6 +21,7 @@ from .shards import ShardRows, Skipped
 __all__ = [
     "CHECKSUMS",
     "CONFIG",
+    "EVERYWHERE",
     "MEAN_GRADIENTS",
     "RunContents",
     "RunFolder",
@@ -38,7 +40,9 @@ __all__ = [
     "is_intact",
     "label_warnings",
     "package_versions",
+    "raw_labels",
     "read_head",
+    "renaming_advice",
     "summarise_run",
     "verify_run",
     "write_head",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import erfc, sqrt
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ..columns import LOGIT
 from ..data import FIT, TEST
+from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder
 
 GAP = 0.1
@@ -23,6 +25,9 @@ OVERCONFIDENT = 0.3
 ENOUGH = 50
 """Labelled samples from which on the accuracy of a split is judged by itself."""
 
+RANDOM = "random weights"
+"""What a run notes of a network whose weights come from no file."""
+
 DEVIATIONS = 4.0
 """Standard errors by which an accuracy at chance may lie above chance."""
 
@@ -35,6 +40,7 @@ class _Labelled:
     count: int
     accuracy: float
     confidence: float
+    advice: str = ""
 
 
 def label_warnings(run: RunFolder) -> list[str]:
@@ -47,7 +53,7 @@ def label_warnings(run: RunFolder) -> list[str]:
         run: a finished run folder.
 
     Returns:
-        One sentence, or none.
+        One sentence, or none; it names the map of labels that would repair it, where there is one.
 
     Raises:
         StoreError: a damaged file.
@@ -57,10 +63,25 @@ def label_warnings(run: RunFolder) -> list[str]:
     doubts = [*_gap(*found), *(doubt for each in found for doubt in _alone(each, classes))]
     if not doubts:
         return []
-    return [
-        f"{'; '.join(doubts)}: labels are probably in another order than the network's classes, and figures that "
-        "depend on labels mean nothing then; run gradscore doctor"
-    ]
+    return [f"{'; '.join(doubts)}: {_reason(run, found)}"]
+
+
+def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
+    """What is probably the matter, and what to do."""
+    advices = {each.split: each.advice for each in found if each.advice}
+    if any(RANDOM in notice for notice in run.manifest["notices"]):
+        why = f"the network was not trained (model.checkpoint is null: {RANDOM}), and figures about it mean nothing"
+    elif len(set(advices.values())) == 1 and len(advices) == len(found):
+        why = f"{found[0].advice}{EVERYWHERE}; figures that depend on labels mean nothing until then"
+    elif advices:
+        named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
+        why = f"{named}; figures that depend on labels mean nothing until then"
+    else:
+        why = (
+            "labels are probably in another order than the network's classes, and figures that depend on labels mean "
+            "nothing then"
+        )
+    return f"{why}; run gradscore doctor"
 
 
 def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
@@ -72,8 +93,12 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
         return _Labelled(split, 0, 0.0, 0.0)
     values = values[usable]
     largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
-    right = (frame["label"] == frame["prediction"]).to_numpy()[usable]
-    return _Labelled(split, len(values), float(right.mean()), float(largest.mean()))
+    labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
+    specs = {FIT: run.config.data.in_dist.fit, TEST: run.config.data.in_dist.test}
+    advice = renaming_advice(
+        labels, predictions, classes=classes, label_map=raw_labels(specs[split].label_map, run.class_names)
+    )
+    return _Labelled(split, len(values), float((labels == predictions).mean()), float(largest.mean()), advice)
 
 
 def _gap(first: _Labelled, second: _Labelled) -> list[str]:

@@ -17,7 +17,7 @@ from ..data import SOURCES, DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
-from ..models import code_sha256, code_syntax_sha256, is_file_source, weights_sha256
+from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_path, weights_sha256
 from ..statistics import STATISTICS
 from ..system import Influence, parse_json, settings_of, write_text
 
@@ -148,12 +148,15 @@ def describe_inputs(
     return {
         "model": {
             **settings_of(config.model, Influence.FEATURES),
-            "source": Path(config.model.source).name if is_file_source(config.model.source) else config.model.source,
+            "source": _without_folder(config.model.source),
             "code_sha256": code_sha256(config.model.source),
             "code_syntax_sha256": code_syntax_sha256(config.model.source),
             "weights_sha256": weights_sha256(model),
         },
-        "preprocessing": settings_of(config.preprocessing, Influence.FEATURES),
+        "preprocessing": {
+            **settings_of(config.preprocessing, Influence.FEATURES),
+            "processor_sha256": processor_sha256(config.preprocessing.processor),
+        },
         "data": {
             name: _describe_data(spec, fingerprints[name]) for name, (_, spec) in planned_splits(config.data).items()
         },
@@ -166,6 +169,10 @@ def describe_inputs(
         "extract": {**settings_of(config.extract, Influence.FEATURES), "device": device},
         "packages": _other_packages(config.features),
     }
+
+
+def _without_folder(source: str) -> str:
+    return source if source_path(source) is None else Path(source).name
 
 
 def package_versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, a
 from .files import is_temporary, only_writer, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
+from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
 from .json_text import are_texts, parse_json
 from .names import closest, some
 from .numerics import SQUARABLE, full_precision, repeatable_kernels
@@ -27,6 +28,7 @@ __all__ = [
     "InFeatures",
     "InModels",
     "Influence",
+    "Inputs",
     "IntArray",
     "Names",
     "NotNegative",
@@ -37,7 +39,10 @@ __all__ = [
     "anchored",
     "are_texts",
     "closest",
+    "described",
+    "each_input",
     "file_sha256",
+    "finite_rows",
     "first_line",
     "full_precision",
     "import_torchvision",
@@ -48,6 +53,8 @@ __all__ = [
     "repeatable_kernels",
     "replacing",
     "resolve_device",
+    "rows_of",
+    "sample_count",
     "settings_of",
     "sha256",
     "some",

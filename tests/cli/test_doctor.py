@@ -14,6 +14,17 @@ import torch
 from torch import nn
 
 def linear():
+    # the digit whose mean image is nearest
+    from sklearn.datasets import load_digits
+    digits = load_digits()
+    means = torch.stack([torch.tensor(digits.images[digits.target == k]).flatten(1).mean(0) for k in range(10)]) / 255
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with torch.no_grad():
+        net[1].weight.copy_(500 * means)
+        net[1].bias.copy_(-250 * means.square().sum(1))
+    return net
+
+def random():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
 def coupled():
@@ -45,7 +56,7 @@ def doctor(config: Path, *options: str):
 def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
     result = doctor(config_file)
     assert result.exit_code == 0, result.stderr
-    assert "warning: random weights: model.checkpoint is null" in result.stdout
+    assert "note: checkpoint: model.checkpoint is null: the model came with weights of its own" in result.stdout
     assert "on 70 inputs" in result.stdout
     assert "note: coverage: 2 by rule" in result.stdout
     assert result.stdout.endswith("fit to be scored\n")
@@ -61,7 +72,11 @@ def test_fewer_samples(config_file: Path) -> None:
 
 
 MEANINGLESS = {
-    "accuracy": ("model.declared_accuracy=0.97", "problem: accuracy: 0."),
+    "accuracy": ("model.declared_accuracy=1.0", "problem: accuracy: 0."),
+    "random weights": (
+        "model.source=python:net.py:random",
+        "problem: random weights: model.checkpoint is null: random weights, made with seed 0; name the file",
+    ),
     "coupled samples": ("model.source=python:net.py:coupled", "problem: coupled samples: "),
 }
 
@@ -98,7 +113,11 @@ def test_unreadable_samples(config_file: Path, tmp_path: Path) -> None:
             Image.new("L", (8, 8), number * 60).save(tmp_path / "images" / name / f"{number}.png")
     (tmp_path / "images" / "a" / "1.png").write_bytes(b"no image")
     result = doctor(config_file, "--set", "data.in_dist.test={source: 'folder:images'}")
-    assert "warning: samples: 1 of 6 cannot be used: a/1.png" in result.stdout, result.stdout + result.stderr
+    assert "problem: samples of in_dist.test: 1 of 6 cannot be used: a/1.png" in result.stdout
+    skipped = doctor(
+        config_file, "--set", "data.in_dist.test={source: 'folder:images'}", "--set", "extract.on_error=skip"
+    )
+    assert "warning: samples of in_dist.test: 1 of 6 cannot be used: a/1.png" in skipped.stdout
 
 
 PLACES = """
@@ -149,7 +168,8 @@ def test_the_advised_label_map_works_as_it_is_printed(tmp_path: Path, names: lis
 def test_classes_that_are_named_right_need_no_other_names() -> None:
     predictions, labels = torch.arange(100) % 4, torch.arange(100) % 4
     predictions[::10] = (predictions[::10] + 1) % 4
-    (found,) = check_accuracy(predictions, labels, torch.zeros(100, 3), 4, 1.0)
+    logits = 5.0 * torch.nn.functional.one_hot(predictions, 4)
+    (found,) = check_accuracy(logits, labels, torch.zeros(100, 3), 1.0)
     assert "0.900 on 100 inputs" in found.message
     assert "set label_map" not in found.message
 

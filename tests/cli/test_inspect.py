@@ -89,7 +89,7 @@ def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> 
     assert (
         "nothing stands out (looked for inputs, weights, outputs and gradients that are not finite, " in result.stdout
     )
-    assert "note: model.checkpoint is null: these are the gradients of random weights" in result.stdout
+    assert "note: model.checkpoint is null: random weights, made with seed 0" in result.stdout
     folder = tmp_path / "runs" / "inspect"
     figures = pd.read_parquet(folder / "figures.parquet")
     assert figures.columns.tolist() == ["group", "quantity", "measure", "layer", "statistic", "value"]

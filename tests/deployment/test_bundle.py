@@ -217,7 +217,7 @@ BAD_RUNS = {
                 for line in (run / "config.yaml").read_text().splitlines()
             )
         ),
-        "give --with-weights",
+        "was made with weights of hash",
     ),
     "other features": (replace_in_config("granularity: parameter", "granularity: model"), "has other columns"),
 }

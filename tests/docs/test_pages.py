@@ -9,6 +9,7 @@ from gradscore.data import SOURCES, VIEWS
 from gradscore.gradients import RULES
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
+from gradscore.models import MODEL_SOURCES
 from gradscore.scores import SCORES
 from gradscore.statistics import STATISTICS
 
@@ -16,9 +17,12 @@ ROOT = Path(__file__).parent.parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 FOLDERS = "benchmarks|cli|configs|data_scripts|docs|gradscore|tests"
 PAGES = {page.name: page for page in (ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))}
-REGISTRIES = {registry.group: registry for registry in (RULES, LOSSES, STATISTICS, SOURCES, VIEWS, SCORES, QUANTITIES)}
+REGISTRIES = {
+    registry.group: registry
+    for registry in (RULES, LOSSES, STATISTICS, SOURCES, MODEL_SOURCES, VIEWS, SCORES, QUANTITIES)
+}
 RECIPES = re.findall(
-    r"^\| .* \| `([A-Z]+)` (?:there|in `.*?`) \| .* \| `(gradscore\.\w+)` \|$", CONTRIBUTING, re.MULTILINE
+    r"^\| .* \| `([A-Z_]+)` (?:there|in `.*?`) \| .* \| `(gradscore\.\w+)` \|$", CONTRIBUTING, re.MULTILINE
 )
 
 

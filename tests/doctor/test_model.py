@@ -132,14 +132,20 @@ FINDINGS = {
     ),
     "equal outputs": (lambda: Forward(lambda layer, x: layer(x * 0)), "warning: outputs: equal for all inputs"),
     "no logits": (
-        lambda: Forward(lambda layer, x: {"logits": layer(x)}),
-        "problem: outputs: wanted logits of shape .16, classes., got dict; wrap",
+        lambda: Forward(lambda layer, x: {"first": layer(x), "second": layer(x)}),
+        r"problem: outputs: wanted logits of shape .samples, classes., got dict of first .*by model.output",
+    ),
+    "softmax": (lambda: Forward(lambda layer, x: layer(x).softmax(1)), "problem: outputs: every row is a probability"),
+    "sigmoid": (lambda: Forward(lambda layer, x: layer(x).sigmoid()), "problem: outputs: they went through a sigmoid"),
+    "sigmoid by hand": (
+        lambda: Forward(lambda layer, x: 1 / (1 + torch.exp(-layer(x)).repeat(1, 2))),
+        "warning: outputs: all lie between 0 and 1",
     ),
     "no logits, other shape": (
         lambda: Forward(lambda layer, x: layer(x).sum(1)),
         "problem: outputs: wanted logits of shape .16, classes., got shape .16,.; wrap",
     ),
-    "other inputs": (lambda: linear(5), "problem: inputs: the model cannot take inputs of shape .16, 4.: mat1"),
+    "other inputs": (lambda: linear(5), "problem: inputs: the model cannot take inputs of shape .4,.: mat1"),
     "no rule": (
         lambda: Forward(lambda layer, x: torch.atan2(layer.weight[:, 0], layer(x))),
         "warning: slow gradients: layer.weight: exact twin.*features.parameters",
@@ -147,7 +153,7 @@ FINDINGS = {
     "coverage": (lambda: network(nn.ReLU()), "note: coverage: 4 by rule"),
     "compiled": (
         lambda: torch.compile(network(nn.ReLU()), backend="eager"),
-        "note: compiled model: .*compiled._orig_mod",
+        "problem: hidden parameters: the model is compiled .*compiled._orig_mod",
     ),
 }
 
@@ -205,7 +211,7 @@ def test_small_batches(samples, expected):
 
 
 def one_hot(labels):
-    return nn.functional.one_hot(labels, CLASSES).float()
+    return 5 * nn.functional.one_hot(labels, CLASSES).float()
 
 
 class Known(nn.Module):
@@ -239,7 +245,7 @@ ACCURACIES = {
     "chance": (
         torch.randint(0, CLASSES, (120,), generator=torch.Generator().manual_seed(0)),
         None,
-        "^warning: accuracy: .*which is chance; check weights",
+        "^(warning|problem): accuracy: .*which is chance; check weights",
     ),
     "far too high": (LABELS, 0.4, "^warning: accuracy: .*are these inputs the training data"),
     "within the error of few samples": (LABELS[:8], 0.6, "^note: accuracy: 1.000 on 8 inputs, declared is 0.600$"),

@@ -84,7 +84,7 @@ def test_untrusted_code_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 BAD_SOURCES = {
-    "unknown kind": ("keras:vgg", {}, "wanted torchvision:<name> or python:"),
+    "unknown kind": ("keras:vgg", {}, "wanted torchvision:<name>, timm:<name>, .*; valid: torchvision, timm"),
     "unknown torchvision model": ("torchvision:resnet81", {}, "did you mean resnet18"),
     "torchvision model of another task": ("torchvision:fcn_resnet50", {}, "has no classifier"),
     "unknown torchvision argument": ("torchvision:resnet18", {"depth": 3}, "unexpected keyword argument 'depth'"),

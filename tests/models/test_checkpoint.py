@@ -4,6 +4,7 @@ import argparse
 import os
 import pickle
 import warnings
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,7 @@ UNREADABLE = {
         "no file of weights, by its first",
     ),
     "a zip archive": ("model.pt", save_arrays, "a zip archive of something else than weights"),
-    "a folder": ("model.pt", lambda _, path: path.mkdir(), "is a folder; name the file of the weights in it"),
+    "a folder": ("model.pt", lambda _, path: path.mkdir(), "is a folder that holds no file of weights; name the file"),
     "safetensors under another name": (
         "model.pt",
         save_file,
@@ -202,9 +203,142 @@ def test_names_of_which_some_have_a_prefix_are_refused(tmp_path: Path) -> None:
         load_checkpoint(make_net(), tmp_path / "model.pt")
 
 
-def test_weights_beside_other_objects_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    content = {"state_dict": make_net().state_dict(), "arguments": argparse.Namespace(rate=0.1)}
-    torch.save(content, tmp_path / "last.ckpt")
+class Settings(argparse.Namespace):
+    """An object that is unpickled with a state."""
+
+
+BESIDE = {
+    "objects": {"state_dict": None, "arguments": Settings(rate=0.1), "path": Path("runs")},
+    "numbers of NumPy": {"model": None, "best": np.float64(0.9), "history": [np.float32(0.5)]},
+    "an optimizer": {"weights": None, "optimizer": torch.optim.SGD(make_net().parameters(), momentum=0.9).state_dict()},
+    "another key": {"ema_model": None, "step": 3},
+    "two keys": {"checkpoint": {"epoch": 1}, "model": {"state_dict": None}},
+}
+
+
+def filled(content: object, state: dict) -> object:
+    """The same with the state in place of None."""
+    if isinstance(content, dict):
+        return {name: filled(value, state) for name, value in content.items()}
+    return state if content is None else content
+
+
+@pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
+def test_weights_are_taken_out_of_other_things(tmp_path: Path, content: dict) -> None:
+    state = make_net().state_dict()
+    torch.save(filled(content, state), tmp_path / "last.ckpt")
+    model = make_net()
+    load_checkpoint(model, tmp_path / "last.ckpt")
+    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
+
+
+def test_nothing_of_the_objects_beside_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"state_dict": make_net().state_dict(), "arguments": Settings(rate=0.1)}, tmp_path / "last.ckpt")
+    monkeypatch.setattr(Settings, "__setattr__", lambda *_: pytest.fail("it was made"))
+    load_checkpoint(make_net(), tmp_path / "last.ckpt")
+
+
+OBJECTS = {
+    "in the format before zip archives": ({"state_dict": STATE, "arguments": Settings()}, False),
+    "a list of another class": ({"state_dict": STATE, "history": deque([1, 2])}, True),
+}
+
+
+@pytest.mark.parametrize(("content", "zipped"), OBJECTS.values(), ids=OBJECTS)
+def test_objects_that_cannot_be_left_out_are_refused_with_the_way_out(
+    tmp_path: Path, content: dict, zipped: bool
+) -> None:
+    torch.save(content, tmp_path / "last.ckpt", _use_new_zipfile_serialization=zipped)
     with pytest.raises(ModelError) as caught:
-        load_checkpoint(make_net(), tmp_path / "last.ckpt")
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "last.ckpt")
     assert "torch.save(torch.load('last.ckpt', weights_only=False)['state_dict'], 'weights.pt')" in str(caught.value)
+
+
+def test_several_state_dicts_are_asked_about(tmp_path: Path) -> None:
+    torch.save({"student": STATE, "teacher": STATE}, tmp_path / "model.pt")
+    with pytest.raises(ModelError, match="several state dicts: 'student', 'teacher'; save the one that is meant"):
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
+
+
+def test_damaged_content_is_called_damaged(tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    content = bytearray((tmp_path / "model.pt").read_bytes())
+    content[20:60] = bytes(range(200, 240))
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(ModelError, match=r"cannot be read: .*is it damaged"):
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
+
+
+class Wrapped(nn.Module):
+    """A module whose own names begin with `module.`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(3, 2)
+
+
+def test_names_that_begin_with_module_in_the_model_too_stay(tmp_path: Path) -> None:
+    state = Wrapped().state_dict()
+    torch.save(state, tmp_path / "model.pt")
+    model = Wrapped()
+    assert load_checkpoint(model, tmp_path / "model.pt") == ""
+    assert torch.equal(model.module.weight, state["module.weight"])
+
+
+PREFIXES = ("model.", "net.", "_orig_mod.", "module.", "module.model.", "_orig_mod.module.net.")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_any_common_prefix_is_taken_off_and_said(tmp_path: Path, prefix: str) -> None:
+    state = make_net().state_dict()
+    torch.save({f"{prefix}{name}": value for name, value in state.items()}, tmp_path / "model.pt")
+    model = make_net()
+    assert load_checkpoint(model, tmp_path / "model.pt") == prefix
+    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
+
+
+def student_and_teacher(tmp_path: Path) -> Path:
+    both = {f"{name}.{key}": value for name in ("student", "teacher") for key, value in make_net().state_dict().items()}
+    torch.save(both, tmp_path / "model.ckpt")
+    return tmp_path / "model.ckpt"
+
+
+def test_a_prefix_leaves_out_the_others(tmp_path: Path) -> None:
+    path, model = student_and_teacher(tmp_path), make_net()
+    load_checkpoint(model, path, prefix="teacher.")
+    assert torch.equal(model[0].weight, torch.load(path)["teacher.0.weight"])
+
+
+def test_the_prefix_that_would_fit_is_advised(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"begin with 'student\.' would fit: set model.prefix to it"):
+        load_checkpoint(make_net(), student_and_teacher(tmp_path))
+
+
+def test_a_prefix_that_no_name_has(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"model\.prefix 'ema\.': no name in checkpoint .* begins so; its names"):
+        load_checkpoint(make_net(), student_and_teacher(tmp_path), prefix="ema.")
+
+
+FOLDERS = {
+    "one file of safetensors": ({"model.safetensors": ("0", "2")}, save_file),
+    "one file of torch.save": ({"pytorch_model.bin": ("0", "2")}, torch.save),
+    "parts": ({"model-00001-of-00002.safetensors": ("0",), "model-00002-of-00002.safetensors": ("2",)}, save_file),
+}
+
+
+@pytest.mark.parametrize(("files", "save"), FOLDERS.values(), ids=FOLDERS)
+def test_folders_of_weights(tmp_path: Path, files: dict, save) -> None:
+    state = make_net().state_dict()
+    (tmp_path / "config.json").write_text("{}")
+    for name, layers in files.items():
+        save({key: value for key, value in state.items() if key.startswith(layers)}, tmp_path / name)
+    model = make_net()
+    load_checkpoint(model, tmp_path)
+    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
+
+
+def test_a_folder_with_several_models_is_asked_about(tmp_path: Path) -> None:
+    save_file(STATE, tmp_path / "best.safetensors")
+    save_file(STATE, tmp_path / "last.safetensors")
+    with pytest.raises(ModelError, match=r"holds best\.safetensors, last\.safetensors; name the file of the weights"):
+        load_checkpoint(nn.Linear(3, 2), tmp_path)

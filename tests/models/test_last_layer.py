@@ -14,6 +14,7 @@ from gradscore.columns import feature_columns, penultimate_columns
 from gradscore.errors import ConfigError, ModelError
 from gradscore.evaluation.run import EvaluationReport, evaluate_run
 from gradscore.meta import group_of
+from gradscore.models import Interface
 from gradscore.models.last_layer import find_last_layer
 from gradscore.scores import SCORES
 from gradscore.store.head import read_head
@@ -91,6 +92,14 @@ BAD = {
 def test_unusable_names(model, setting, message):
     with pytest.raises(ConfigError, match=message):
         find_last_layer(model, setting)
+
+
+def test_the_head_of_one_logit_makes_two():
+    model = nn.Sequential(BODY, nn.Linear(3, 1))
+    Interface(num_classes=2, one_logit=True).attach(model)
+    outputs, features = caught(model, True, X)
+    head = find_last_layer(model, True).head
+    np.testing.assert_allclose(features.numpy() @ head.weight.T + head.bias, outputs.detach(), rtol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Labels in another order than the network's classes are noticed."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ from gradscore_cli.main import app
 CLASSES = 5
 
 
-def write_run(folder: Path, right: dict[str, float], *, confidence: float = 0.9, size: int = 200) -> RunFolder:
+def write_run(
+    folder: Path, right: dict[str, float], *, confidence: float = 0.9, size: int = 200, notices: Sequence[str] = ()
+) -> RunFolder:
     """A run whose network is right on a share of the samples of each split, with one mean confidence."""
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": CLASSES},
@@ -46,7 +50,7 @@ def write_run(folder: Path, right: dict[str, float], *, confidence: float = 0.9,
                 skipped=[],
             )
             writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
-        writer.finish(feature_count=1, notices=[])
+        writer.finish(feature_count=1, notices=list(notices))
     return RunFolder(folder)
 
 
@@ -77,6 +81,32 @@ def test_doubtful_labels_are_warned_of(tmp_path: Path, right: dict, confidence: 
     assert line.endswith("run gradscore doctor")
 
 
+REPAIRED = {
+    "both alike": (
+        {"in_dist.fit": 0.0, "in_dist.test": 0.0},
+        r"set label_map to \{0: 4, 1: 0, 2: 1, 3: 2, 4: 3\} in data\.in_dist\.fit, data\.in_dist\.test and every other",
+    ),
+    "one alone": (
+        {"in_dist.fit": 1.0, "in_dist.test": 0.0},
+        r"set label_map to \{0: 4, 1: 0, 2: 1, 3: 2, 4: 3\} in data\.in_dist\.test; figures",
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "expected"), REPAIRED.values(), ids=REPAIRED)
+def test_the_map_that_repairs_it_is_named(tmp_path: Path, right: dict, expected: str) -> None:
+    """A label is the class after the predicted one."""
+    (line,) = label_warnings(write_run(tmp_path / "run", right))
+    assert re.search(expected, line), line
+
+
+def test_a_network_of_random_weights_is_called_so(tmp_path: Path) -> None:
+    notice = "model.checkpoint is null: random weights, made with seed 0"
+    run = write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, notices=[notice])
+    (line,) = label_warnings(run)
+    assert "the network was not trained (model.checkpoint is null: random weights)" in line
+
+
 # With 200 samples each, 0.80 and 0.95 have z = 4.54 (p = 6e-6), 0.80 and 0.97 have z = 5.33 (p = 1e-7).
 TRUSTED = {
     "right": ({"in_dist.fit": 1.0, "in_dist.test": 0.95}, 0.9, 200),
@@ -102,4 +132,10 @@ def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [command, str(tmp_path / "run")])
         assert result.exit_code == 0, result.output
         assert result.stdout.startswith("warning: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
-    assert "accuracy is 0.20 on in_dist.fit" in (tmp_path / "run" / "evaluation" / "report.md").read_text()
+    assert "no verdict: what is warned of above must be repaired first" in result.stdout
+    first, rest = (tmp_path / "run" / "evaluation" / "report.md").read_text().split("So there is no verdict")
+    assert "## Not to be trusted\n\n- **accuracy is 0.20 on in" in first.replace("\\", "")
+    assert "In short" not in first + rest
+    page = (tmp_path / "run" / "evaluation" / "report.html").read_text()
+    assert 'id="warnings"' in page
+    assert 'id="headline"' not in page

@@ -79,11 +79,14 @@ OTHER: dict[str, Any] = {
     "model.source": "torchvision:resnet34",
     "model.arguments": {"width": 2},
     "model.num_classes": 4,
+    "model.one_logit": {"one_logit": True, "num_classes": 2},
+    "model.output": "logits",
     "preprocessing.resize": 9,
     "preprocessing.crop": 8,
     "preprocessing.channels": 1,
     "preprocessing.mean": {"mean": [0.5], "std": [1.0]},
     "preprocessing.std": {"mean": [0.0], "std": [0.5]},
+    "preprocessing.max_length": {"processor": "elsewhere", "max_length": 9},
     "preprocessing.weights": "ResNet18_Weights.IMAGENET1K_V1",
     **{f"data.in_dist.fit.{name}": value for name, value in SET.items()},
     **{f"data.in_dist.test.{name}": value for name, value in SET.items()},
@@ -109,6 +112,8 @@ OTHER: dict[str, Any] = {
 
 HARMLESS: dict[str, Any] = {
     "model.checkpoint": "elsewhere.pt",
+    "model.prefix": "net.",
+    "preprocessing.processor": "elsewhere",
     "model.declared_accuracy": 0.5,
     "data.class_names": ["a", "b", "c"],
     "data.ood.group": "far",

@@ -1,0 +1,240 @@
+"""Between what models take and return and what all rooms rely on: one batch in, logits (N, K) out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ModelError
+from ..system import some
+
+LOGITS = "logits"
+"""The entry of an output with several that is taken before any other."""
+
+ROUNDING = 1e-5
+"""By how much rows of probabilities may miss one, in float32 and wider types; sixteen roundings of narrower ones."""
+
+_PASSED_ON = {
+    *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "Alias"),
+    *("Transpose", "T", "Permute", "Expand", "ToCopy", "Clone", "Cat", "Stack", "Split", "Unbind"),
+}
+"""Beginnings of the names of nodes that move values and leave them as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """How to talk to a classifier.
+
+    Attributes:
+        num_classes: K.
+        output: name or position of the logits among what the model returns; None where it is obvious.
+        one_logit: the model returns one logit z for two classes, which are scored as `[0, z]`.
+    """
+
+    num_classes: int
+    output: str | int | None = None
+    one_logit: bool = False
+
+    def attach(self, model: nn.Module) -> Callable[[], None]:
+        """Makes a model take batches and return logits as gradscore has them; its parameters keep their names.
+
+        From then on the model takes a tensor, or a mapping whose entries are the keyword arguments of its `forward`;
+        floats are brought to the type of its weights. It returns logits (N, K).
+
+        Args:
+            model: any module; hooks are registered on it.
+
+        Returns:
+            What takes the hooks off again.
+        """
+        inputs = model.register_forward_pre_hook(_with_inputs, with_kwargs=True)
+        outputs = model.register_forward_hook(self._with_logits)
+
+        def detach() -> None:
+            inputs.remove()
+            outputs.remove()
+
+        return detach
+
+    def logits(self, returned: object) -> Tensor:
+        """The logits among what a model returns.
+
+        Args:
+            returned: a tensor, mapping, tuple, list, or an object with `.logits`.
+
+        Returns:
+            (N, K) where the model is what `num_classes` says, of another shape where it is not.
+
+        Raises:
+            ModelError: none of the entries is called so, or it is not clear which one is meant; or there is not one
+                logit where there should be.
+        """
+        found = self._entry(returned)
+        if not self.one_logit:
+            return found
+        if found.dim() not in (1, 2) or (found.dim() == 2 and found.shape[1] != 1):
+            raise ModelError(
+                f"model outputs: model.num_classes is 1, which means one logit for two classes, of shape (samples, 1), "
+                f"got shape {tuple(found.shape)}; set model.num_classes to the number of classes"
+            )
+        logit = found.reshape(-1, 1)
+        return torch.cat([torch.zeros_like(logit), logit], dim=1)
+
+    def _with_logits(self, _model: nn.Module, _inputs: object, returned: object) -> Tensor:
+        return self.logits(returned)
+
+    def _entry(self, returned: object) -> Tensor:
+        if isinstance(returned, Tensor) and self.output is None:
+            return returned
+        entries = _entries(returned)
+        if self.output is not None:
+            return _named(entries, self.output)
+        tensors: dict[str, Tensor] = {
+            name: each for name, each in entries.items() if isinstance(each, Tensor) and each.is_floating_point()
+        }
+        if LOGITS in tensors:
+            return tensors[LOGITS]
+        shaped = {
+            name: each for name, each in tensors.items() if each.dim() == 2 or (self.one_logit and each.dim() == 1)
+        }
+        width = 1 if self.one_logit else self.num_classes
+        fitting = {name: each for name, each in shaped.items() if each.dim() == 1 or each.shape[1] == width}
+        for candidates in (shaped, fitting):
+            if len(candidates) == 1:
+                return next(iter(candidates.values()))
+        raise ModelError(
+            f"model outputs: wanted logits of shape (samples, classes), got {type(returned).__name__}"
+            f"{_described(entries)}; " + ("name the logits by model.output" if entries else "make forward return them")
+        )
+
+
+def refuse_probabilities(logits: Tensor) -> None:
+    """Refuses outputs that went through a softmax or a sigmoid: scores are made of what entered it.
+
+    Logarithms of probabilities are logits as well.
+
+    Args:
+        logits: (N, K); with a graph, a softmax or sigmoid at its end is found as well.
+
+    Raises:
+        ModelError: every row is a distribution, or the last operation is a softmax or sigmoid.
+    """
+    last = _last_operations(logits)
+    if "Sigmoid" in last:
+        raise ModelError(
+            "model outputs: they went through a sigmoid. If every class is judged by itself (several labels for one "
+            "sample), gradscore cannot score the model: it is for one class out of several; with one output for two "
+            "classes, make forward return what enters the sigmoid"
+        )
+    if "Softmax" in last or are_distributions(logits):
+        raise ModelError(
+            "model outputs: every row is a probability distribution (nothing below zero, sums of one), so they went "
+            "through a softmax; wanted logits, which are what enters it: take the softmax out of forward (its last "
+            "layer, or a function), since rounded probabilities tie at one"
+        )
+
+
+def are_distributions(outputs: Tensor) -> bool:
+    """Whether no value (N, K) is below zero and every row sums to one, up to rounding."""
+    values = outputs.detach()
+    if values.dim() != 2 or not values.numel() or not bool((values >= 0).all()):
+        return False
+    allowed = max(ROUNDING, 16 * torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
+    return bool(((values.double().sum(1) - 1).abs() <= allowed).all())
+
+
+def refuse_foreign(model: nn.Module, *, source: str) -> None:
+    """Refuses modules whose parameters autograd does not see: TorchScript, and what `torch.compile` made.
+
+    Args:
+        model: a module.
+        source: what made it, for messages.
+
+    Raises:
+        ModelError: it is one of these, or has one inside.
+    """
+    for name, module in model.named_modules():
+        where = f" in '{name}'" if name else ""
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{source} is a TorchScript module{where}, whose graph hides where parameters are used; wanted the "
+                "module it was made of: build that in Python and load its weights, model.state_dict()"
+            )
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            raise ModelError(
+                f"{source} is compiled{where} (torch.compile), which hides where parameters are used; wanted the "
+                "module itself: leave torch.compile out, or pass compiled._orig_mod"
+            )
+
+
+def _with_inputs(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    batch = args[0] if len(args) == 1 and not kwargs else None
+    if isinstance(batch, Mapping) and _takes(model, batch):
+        args, kwargs = (), dict(batch)
+    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+    return tuple(_cast(each, dtype) for each in args), {name: _cast(each, dtype) for name, each in kwargs.items()}
+
+
+def _cast(value: Any, dtype: torch.dtype | None) -> Any:
+    known = dtype is not None and isinstance(value, Tensor) and value.is_floating_point()
+    return value.to(dtype) if known else value
+
+
+def _takes(model: nn.Module, batch: Mapping[str, Any]) -> bool:
+    """Whether the entries of a batch are arguments of `forward`, rather than the mapping being one."""
+    parameters = inspect.signature(model.forward).parameters
+    kinds = {each.kind for each in parameters.values()}
+    return inspect.Parameter.VAR_KEYWORD in kinds or len(parameters) > 1 or set(batch) <= set(parameters)
+
+
+def _entries(returned: object) -> dict[str, Any]:
+    if isinstance(returned, Mapping):
+        return {str(name): value for name, value in returned.items()}
+    if isinstance(getattr(returned, LOGITS, None), Tensor):
+        return {LOGITS: getattr(returned, LOGITS)}
+    if isinstance(returned, tuple) and hasattr(returned, "_asdict"):
+        fields: dict[str, Any] = returned._asdict()
+        return fields
+    parts: list[Any] = list(returned) if isinstance(returned, tuple | list) else []
+    return {str(place): each for place, each in enumerate(parts)}
+
+
+def _named(entries: Mapping[str, Any], output: str | int) -> Tensor:
+    names = list(entries)
+    name = names[output] if isinstance(output, int) and -len(names) <= output < len(names) else str(output)
+    if not isinstance(entries.get(name), Tensor):
+        raise ModelError(
+            f"model.output: no tensor {output!r} among what the model returns{_described(entries)}; name one of these, "
+            "or leave model.output out if the model returns the logits alone"
+        )
+    found: Tensor = entries[name]
+    return found
+
+
+def _described(entries: Mapping[str, Any]) -> str:
+    shown = [
+        f"{name} {tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__}"
+        for name, each in entries.items()
+    ]
+    return f" of {some(shown)}" if shown else ""
+
+
+def _last_operations(logits: Tensor) -> set[str]:
+    """The operations that gave the values of a tensor, as the autograd graph names them; moves of values left out."""
+    found: set[str] = set()
+    nodes = [logits.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        name = "" if node is None else node.name().partition("Backward")[0]
+        if node is not None and name in _PASSED_ON:
+            nodes += [each for each, _ in node.next_functions]
+        else:
+            found.add(name.removeprefix("Safe"))
+    return found

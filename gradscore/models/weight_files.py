@@ -1,0 +1,231 @@
+"""Files of weights, read without running any code in them.
+
+What a file is, its content says, before anything parses it: `torch.load` hands a TorchScript archive to another loader,
+`weights_only` or not.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import struct
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..errors import ModelError
+from ..system import some
+
+NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
+"""Keys under which training scripts put the weights among other things."""
+
+READING_ERRORS = (
+    *(OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+    *(AssertionError, struct.error, SafetensorError, zipfile.BadZipFile, NotImplementedError, RecursionError),
+)
+"""What reading a damaged file raises."""
+
+Format = Literal["safetensors", "torch", "TorchScript", "program", "pickle", "zip", "unknown"]
+
+_SUFFIXES: Mapping[str, Format] = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch"}
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+"""How files of weights are called."""
+
+_PART = re.compile(r"^(.*)-\d{5}-of-(\d{5})")
+"""A file of weights that were saved in parts."""
+
+_LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
+"""What files of `torch.save` began with before they were zip archives."""
+
+_SAVE = "torch.save(model.state_dict(), 'weights.pt')"
+
+_REFUSED: Mapping[Format, str] = {
+    "TorchScript": "is a TorchScript archive, which is code; load the original module where its code is and save its "
+    f"weights: {_SAVE}",
+    "program": "is a program of torch.export, not a file of weights; save those of the original module: " + _SAVE,
+    "pickle": "is a pickle that torch.save did not write, and is refused, since reading it could run code; load it "
+    f"where you trust it and save the weights alone: {_SAVE}",
+    "zip": "is a zip archive of something else than weights; wanted a file of torch.save or safetensors",
+    "unknown": "is no file of weights, by its first bytes; is it damaged, or a download that failed?",
+}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights in a folder: the only one, or those of one model that was saved in parts.
+
+    Raises:
+        ModelError: there is none, or it is not clear which one is meant.
+    """
+    files = sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    for suffix in (".safetensors", *SUFFIXES):  # folders of transformers may hold both
+        found = [each for each in files if each.suffix == suffix]
+        parts = [match.groups() for each in found if (match := _PART.search(each.name))]
+        is_whole = len(parts) == len(found) and len(set(parts)) == 1 and len(found) == int(parts[0][1])
+        if is_whole or (len(found) == 1 and not parts):
+            return found
+        if found:
+            break
+    shown = f"holds {some([each.name for each in files])}" if files else "holds no file of weights"
+    raise ModelError(f"checkpoint {folder} is a folder that {shown}; name the file of the weights in it")
+
+
+def refuse_unsafe(path: Path) -> None:
+    """Refuses a file of weights that could run code while others read it.
+
+    Raises:
+        ModelError: it is none of `torch.save` or safetensors, or holds more than weights.
+    """
+    if path.suffix != ".safetensors":
+        read_state_dict(path)
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file of weights by name, on the CPU.
+
+    Args:
+        path: a file of `torch.save` or safetensors.
+
+    Raises:
+        ModelError: it cannot be read, holds something else than a state dict, or several.
+    """
+    state = _state_dict(_read(path), path)
+    if not isinstance(state, Mapping) or not state:
+        raise ModelError(f"checkpoint {path} holds {type(state).__name__}, wanted a state dict")
+    wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
+    if wrong:
+        raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}")
+    return {str(name): value for name, value in state.items()}
+
+
+def format_of(path: Path) -> Format:
+    """What a file is by its content.
+
+    Raises:
+        OSError: it cannot be read.
+        BadZipFile: it begins as a zip archive and is damaged.
+    """
+    with path.open("rb") as stream:
+        head = stream.read(16)
+    if head.startswith(b"PK"):
+        return _format_of_archive(path)
+    if head.startswith(_LEGACY):
+        return "torch"
+    if len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size - 8:
+        return "safetensors"
+    return "pickle" if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") else "unknown"
+
+
+def _format_of_archive(path: Path) -> Format:
+    with zipfile.ZipFile(path) as archive:
+        parts = [name.split("/") for name in archive.namelist()]
+    inside = {part for name in parts for part in name[1:]}
+    if "code" in inside or "constants.pkl" in inside:
+        return "TorchScript"
+    if "models" in inside or "archive_format" in inside:
+        return "program"
+    return "torch" if any(name[1:] == ["data.pkl"] for name in parts) else "zip"
+
+
+def _read(path: Path) -> object:
+    if not path.exists():
+        raise ModelError(f"checkpoint {path} does not exist")
+    try:
+        found = format_of(path)
+        # Other suffixes (.ckpt, .bin) promise nothing, so the content decides.
+        if found != _SUFFIXES.get(path.suffix, found) or found not in _SUFFIXES.values():
+            raise ModelError(f"checkpoint {path} {_REFUSED.get(found) or _misnamed(path, found)}")
+        if found == "safetensors":
+            return load_file(path)
+        return _load(path)
+    except pickle.UnpicklingError as error:
+        raise ModelError(f"checkpoint {path} {_why_not(error, path)}") from error
+    except READING_ERRORS as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"checkpoint {path} cannot be read: {reason}; is it damaged?") from error
+
+
+def _misnamed(path: Path, found: Format) -> str:
+    suffix = next(name for name, kind in _SUFFIXES.items() if kind == found)
+    return f"is a file of {found} by its content, not what {path.suffix} says; rename it to {path.stem}{suffix}"
+
+
+class StandIn:
+    """Takes the place of an object beside the weights, of a class that is not loaded; it does nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __setstate__(self, _state: object) -> None:
+        """Takes no state."""
+
+
+def _load(path: Path) -> object:
+    """What `torch.save` wrote; objects beside plain values become stand-ins, so that nothing of theirs runs.
+
+    The unpickler of `weights_only` reads it, which refuses modules that touch files, processes and the like whatever it
+    is told to take.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            others = _other_classes(path)
+            if not others:
+                raise
+            try:
+                with torch.serialization.safe_globals([(StandIn, name) for name in others]):
+                    found: object = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception:  # noqa: BLE001 - what counts is why it could not be read as it is
+                raise error from None
+            if isinstance(found, StandIn):
+                raise
+            return found
+
+
+def _other_classes(path: Path) -> list[str]:
+    """Names of the classes in a file that are none of PyTorch's weights; none for the format before zip archives."""
+    try:
+        return torch.serialization.get_unsafe_globals_in_checkpoint(str(path))
+    except (*READING_ERRORS, pickle.UnpicklingError):
+        return []
+
+
+def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
+    """What a file of `torch.save` holds beside plain weights."""
+    if re.search("operand|load key|magic|truncated|ran out", str(error), re.IGNORECASE):
+        return f"cannot be read: {str(error).splitlines()[0]}; is it damaged?"
+    match = re.search(r"GLOBAL (\S+)", str(error))
+    what = f"objects of {match.group(1)}" if match else "more than plain weights"
+    return (
+        f"holds {what} and is refused, since reading it could run code; load it where you trust it and save the "
+        f"weights alone: {_SAVE}; weights beside other things by torch.save(torch.load('{path.name}', "
+        "weights_only=False)['state_dict'], 'weights.pt'), with the key that the file has"
+    )
+
+
+def _state_dict(content: object, path: Path) -> object:
+    """What is there itself, what a usual key names, or the only entry that is a mapping of tensors."""
+    if not isinstance(content, Mapping):
+        return content
+    for key in NESTED_KEYS:
+        if isinstance(content.get(key), Mapping):
+            return _state_dict(content[key], path)
+    inside = [key for key, value in content.items() if _are_tensors(value)]
+    if len(inside) > 1 and not any(isinstance(value, Tensor) for value in content.values()):
+        raise ModelError(
+            f"checkpoint {path} holds several state dicts: {some([repr(key) for key in inside])}; save the one that is "
+            f"meant: torch.save(torch.load('{path.name}')[{inside[0]!r}], 'weights.pt')"
+        )
+    return content[inside[0]] if len(inside) == 1 else content
+
+
+def _are_tensors(value: object) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())

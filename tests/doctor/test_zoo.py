@@ -1,0 +1,304 @@
+"""What doctor passes, the later commands get through; what they would refuse or misread, it does not pass."""
+
+import importlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from gradscore.config import Config
+from gradscore.data import TEST, DatasetConfig, open_images
+from gradscore.deployment import Scorer, make_bundle, write_bundle
+from gradscore.doctor import Diagnosis, check_config
+from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.features import extract
+from gradscore.store import RunFolder, label_warnings
+from gradscore.system import import_torchvision
+from gradscore_cli.main import app
+
+import_torchvision()
+transformers = importlib.import_module("transformers")
+
+CODE = """
+from blocks import Net, loaded
+import torch
+from torch import nn
+
+
+def plain():
+    return loaded(Net())
+
+def half():
+    return plain().bfloat16()
+
+def double():
+    return plain().double()
+
+class Wrapped(nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.net, self.change = plain(), change
+
+    def forward(self, x):
+        return self.change(self.net(x), x)
+
+def dictionary():
+    return Wrapped(lambda z, x: {"scores": z, "features": x.flatten(1)})
+
+def pair():
+    return Wrapped(lambda z, x: (z, z + 1))
+
+def one_logit():
+    return Wrapped(lambda z, x: z[:, 1:2] - z[:, :1])
+
+def softmax():
+    return Wrapped(lambda z, x: z.softmax(1))
+
+def sigmoid():
+    return Wrapped(lambda z, x: z.sigmoid())
+
+def regression():
+    return Wrapped(lambda z, x: z.mean(1, keepdim=True))
+
+def compiled():
+    return torch.compile(plain(), backend="eager")
+
+def renamed():
+    return Wrapped(lambda z, x: z.roll(1, 1))
+
+def untrained():
+    return Net()
+"""
+BLOCKS = """
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+
+
+def loaded(model):
+    model.load_state_dict(torch.load(Path(__file__).parent / "net.pt", weights_only=True))
+    return model
+"""
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    found = load_digits()
+    return torch.tensor(found.images, dtype=torch.float32).unsqueeze(1) / 8 - 1, torch.tensor(found.target)
+
+
+def trained(model: nn.Module, inputs: Tensor, labels: Tensor, *, steps: int = 120) -> nn.Module:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        found = model(inputs)
+        nn.functional.cross_entropy(found if isinstance(found, Tensor) else found.logits, labels).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one model in every form."""
+    folder = tmp_path_factory.mktemp("zoo")
+    torch.manual_seed(0)
+    images, labels = digits()
+    images, labels = images[600:], labels[600:]
+    model = trained(net(), images, labels)
+    (folder / "net.py").write_text(CODE)
+    (folder / "blocks.py").write_text(BLOCKS)
+    state = model.state_dict()
+    torch.save(state, folder / "net.pt")
+    torch.save({"state_dict": {f"model.{name}": each for name, each in state.items()}}, folder / "net.ckpt")
+    torch.save({f"_orig_mod.module.{name}": each for name, each in state.items()}, folder / "net.bin")
+    program = torch.export.export(model, (images[:3],), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    torch.export.save(program, folder / "net.pt2")
+    settings = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=8, patch_size=4,
+        num_channels=1, num_labels=10,
+    )  # fmt: skip
+    vit = trained(transformers.ViTForImageClassification(settings), images, labels)
+    vit.save_pretrained(folder / "vit")
+    raw = load_digits()
+    np.savez(folder / "binary.npz", images=raw.images[:300].astype(np.uint8) * 15, labels=raw.target[:300] % 2)
+    return folder
+
+
+def zoo_config(home: Path, out: Path, model: dict, **sections: dict) -> Config:
+    source = {"source": "sklearn:digits"}
+    settings = {
+        "model": {"checkpoint": None, "num_classes": 10, **model},
+        "preprocessing": {"mean": [0.5], "std": [0.5]},
+        "data": {
+            "in_dist": {
+                "fit": {**source, "select": {"stop": 100}},
+                "test": {**source, "select": {"start": 150, "stop": 250}},
+                "calibration": {**source, "select": {"start": 300, "stop": 400}},
+            },
+            "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 60}}],
+        },
+        "features": {"statistics": ["l1", "l2"], "losses": ["uniform"]},
+        "extract": {"device": "cpu"},
+        "meta": {"strengths": [0.01], "cv_folds": 2},
+        "evaluate": {"protocols": ["known"], "near_duplicates": "ignore"},
+        "run": out / "run",
+        **sections,
+    }
+    return Config.model_validate(settings, context={"base": home})
+
+
+def at(source: str, **settings: object) -> dict:
+    return {"source": source, **settings}
+
+
+def two_classes(name: str) -> dict:
+    """Odd and even digits, of which the network tells 0 and 1: what it returns counts here, not how good it is."""
+    source = {"source": "npz:binary.npz"}
+    return {
+        "model": at(f"python:net.py:{name}", num_classes=1),
+        "data": {
+            "in_dist": {"fit": {**source, "select": {"stop": 150}}, "test": {**source, "select": {"start": 150}}},
+            "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 60}}],
+        },
+    }
+
+
+SOUND = {
+    "a factory that loads its weights": at("python:net.py:plain"),
+    "half precision": at("python:net.py:half"),
+    "double precision": at("python:net.py:double"),
+    "a dictionary": at("python:net.py:dictionary"),
+    "a tuple with a position": at("python:net.py:pair", output=0),
+    "a checkpoint of Lightning": at("python:net.py:untrained", checkpoint="net.ckpt"),
+    "a checkpoint with two prefixes": at("python:net.py:untrained", checkpoint="net.bin"),
+    "a program": at("program:net.pt2"),
+    "a folder of transformers": at("transformers:vit"),
+}
+
+
+@pytest.mark.parametrize("model", SOUND.values(), ids=SOUND)
+def test_what_doctor_passes_gets_through(home: Path, tmp_path: Path, model: dict) -> None:
+    config = zoo_config(home, tmp_path, model)
+    diagnosis = check_config(config, trust_code=True)
+    assert diagnosis.usable, problems(diagnosis)
+    extract(config, trust_code=True)
+    run = RunFolder(config.run)
+    fit_run(run)
+    assert evaluate_run(run).warnings == []
+    bundle = make_bundle(run, alpha=0.2, trust_code=True, model_source=config.model.source)
+    write_bundle(tmp_path / "b.gradscore", bundle)
+    scorer = Scorer.load(tmp_path / "b.gradscore", trust_code=True, model_source=config.model.source)
+    logits = run.read(TEST)[[f"logit_{place}" for place in range(10)]].to_numpy()
+    raw = (load_digits().images[150:170] * 255 / 16).round().astype(np.uint8)[:, None]
+    assert scorer(torch.from_numpy(raw))["prediction"].tolist() == logits[:20].argmax(1).tolist()
+
+
+def test_one_logit_gets_through(home: Path, tmp_path: Path) -> None:
+    sections = two_classes("one_logit")
+    config = zoo_config(home, tmp_path, **sections)
+    assert "num_classes" not in problems(check_config(config, trust_code=True))
+    extract(config, trust_code=True)
+    logits = RunFolder(config.run).read(TEST)[["logit_0", "logit_1"]]
+    assert (logits["logit_0"] == 0).all()
+    assert logits["logit_1"].nunique() > 50
+
+
+def problems(diagnosis: Diagnosis) -> str:
+    return "\n".join(str(each) for each in diagnosis.findings if each.severity == "problem")
+
+
+UNSOUND = {
+    "a tuple without a position": (at("python:net.py:pair"), r"got tuple of 0 \(64, 10\), 1 .*model\.output"),
+    "softmax": (at("python:net.py:softmax"), "every row is a probability distribution"),
+    "sigmoid": (at("python:net.py:sigmoid"), "several labels for one sample"),
+    "one output": (at("python:net.py:regression"), r"got shape \(64, 1\)"),
+    "another number of classes": (at("python:net.py:plain", num_classes=12), "returns 10 logits, num_classes says 12"),
+    "random weights": (at("python:net.py:untrained"), "random weights: .*name the file of the trained weights"),
+    "classes in another order": (at("python:net.py:renamed"), r"set label_map to \{0: 1, 1: 2, .*9: 0\}"),
+}
+
+
+@pytest.mark.parametrize(("model", "message"), UNSOUND.values(), ids=UNSOUND)
+def test_what_makes_scores_meaningless_does_not_pass(home: Path, tmp_path: Path, model: dict, message: str) -> None:
+    found = problems(check_config(zoo_config(home, tmp_path, model), trust_code=True))
+    assert re.search(message, found), found
+
+
+REFUSED = ("pair", "softmax", "sigmoid", "regression", "compiled")
+
+
+@pytest.mark.parametrize("factory", REFUSED)
+def test_extract_refuses_what_it_cannot_read_and_leaves_nothing(home: Path, tmp_path: Path, factory: str) -> None:
+    (tmp_path / "c.yaml").write_text(
+        f"model: {{source: 'python:{home}/net.py:{factory}', checkpoint: null, num_classes: 10}}\n"
+        "data: {in_dist: {fit: {source: 'sklearn:digits'}, test: {source: 'sklearn:digits'}}}\nrun: run\n"
+    )
+    result = CliRunner().invoke(app, ["extract", str(tmp_path / "c.yaml"), "--trust-code"])
+    assert result.exit_code == 2, result.output
+    assert not (tmp_path / "run").exists()
+
+
+def broken_png(folder: Path) -> None:
+    (folder / "5.png").write_bytes(b"no image")
+
+
+def other_size(folder: Path) -> None:
+    for path in folder.iterdir():
+        Image.new("L", (20, 20), 9).save(path)
+
+
+BROKEN = {
+    "a truncated image": (broken_png, "samples of ood.far: 1 of 8 cannot be used: 5.png"),
+    "another size": (other_size, r"samples of ood.far: the model cannot take images of shape \(1, 20, 20\)"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_ood_sets_do_not_pass(home: Path, tmp_path: Path, damage, message: str) -> None:
+    (tmp_path / "far").mkdir()
+    for number in range(8):
+        Image.new("L", (8, 8), number * 20).save(tmp_path / "far" / f"{number}.png")
+    damage(tmp_path / "far")
+    config = zoo_config(home, tmp_path, at("python:net.py:plain"))
+    data = config.model_dump(mode="json")["data"]
+    data["ood"].append({"name": "far", "source": f"folder:{tmp_path}/far"})
+    found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:plain"), data=data), trust_code=True))
+    assert re.search(message, found), found
+
+
+def test_a_network_with_other_names_gets_no_verdict_but_the_map(home: Path, tmp_path: Path) -> None:
+    config = zoo_config(home, tmp_path, at("python:net.py:renamed"))
+    extract(config, trust_code=True)
+    run = RunFolder(config.run)
+    fit_run(run)
+    (warned,) = evaluate_run(run).warnings
+    named = re.search(r"set label_map to (\{.*?\})", warned).group(1)
+    label_map = yaml.safe_load(named)
+    images = open_images(
+        DatasetConfig.model_validate({"source": "sklearn:digits", "label_map": label_map}),
+        num_classes=10, made_of=None, seed=0,
+    )  # fmt: skip
+    assert np.array_equal(images.labels, (load_digits().target + 1) % 10)
+
+
+def test_a_random_network_is_called_one(home: Path, tmp_path: Path) -> None:
+    config = zoo_config(home, tmp_path, at("python:net.py:untrained"))
+    extract(config, trust_code=True)
+    (warned,) = label_warnings(RunFolder(config.run))
+    assert "the network was not trained (model.checkpoint is null: random weights)" in warned

@@ -1,0 +1,169 @@
+"""What models take and return, made by PyTorch and transformers themselves."""
+
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+from transformers.modeling_outputs import ImageClassifierOutput
+
+from gradscore.errors import ModelError
+from gradscore.models import Interface, refuse_probabilities
+
+Pair = namedtuple("Pair", "features scores")
+X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Net(nn.Module):
+    """A linear layer, and what is made of its outputs."""
+
+    def __init__(self, returned=lambda z, x: z, outputs=3):
+        super().__init__()
+        self.layer = nn.Linear(4, outputs)
+        self.returned = returned
+
+    def forward(self, x):
+        return self.returned(self.layer(x), x)
+
+
+def attached(model, **settings):
+    Interface(**{"num_classes": 3, **settings}).attach(model)
+    return model
+
+
+OUTPUTS = {
+    "a tensor": (lambda z, x: z, None),
+    ".logits of transformers": (lambda z, x: ImageClassifierOutput(loss=z.sum(), logits=z, hidden_states=(x,)), None),
+    "a dict with logits": (lambda z, x: {"logits": z, "features": x}, None),
+    "a dict with one matrix": (lambda z, x: {"out": z, "loss": z.sum(), "tokens": x[:, :, None]}, None),
+    "a dict where one entry has as many columns as classes": (lambda z, x: {"scores": z, "features": x}, None),
+    "a dict with a name": (lambda z, x: {"main": z, "auxiliary": z + 1}, "main"),
+    "a tuple of one": (lambda z, x: (z,), None),
+    "a tuple where one entry has as many columns as classes": (lambda z, x: (x, z), None),
+    "a tuple with a position": (lambda z, x: (z + 1, z), 1),
+    "a tuple with a position from the end": (lambda z, x: [z + 1, z], -1),
+    "a named tuple with a name": (lambda z, x: Pair(x[:, :3], z), "scores"),
+}
+
+
+@pytest.mark.parametrize(("returned", "name"), OUTPUTS.values(), ids=OUTPUTS)
+def test_logits_are_found(returned, name):
+    model = Net(returned)
+    wanted = model.layer(X)
+    assert torch.equal(attached(model, output=name)(X), wanted)
+
+
+UNCLEAR = {
+    "two matrices that fit": (lambda z, x: {"main": z, "auxiliary": z}, None, r"of main \(5, 3\), auxiliary \(5, 3\)"),
+    "a tuple of two that fit": (
+        lambda z, x: (z, z),
+        None,
+        r"of 0 \(5, 3\), 1 \(5, 3\); name the logits by model.output",
+    ),
+    "nothing of that name": (lambda z, x: {"out": z}, "logits", r"model.output: no tensor 'logits' among .* of out"),
+    "no such position": (lambda z, x: (z,), 3, "model.output: no tensor 3"),
+    "a name where there is but one tensor": (lambda z, x: z, "logits", "leave model.output out"),
+    "no tensor": (lambda z, x: "cat", None, "got str; make forward return them"),
+    "nothing": (lambda z, x: None, None, "got NoneType"),
+    "one logit is declared and three are there": (lambda z, x: z, None, r"num_classes is 1.*got shape \(5, 3\)"),
+}
+
+
+@pytest.mark.parametrize(("returned", "name", "message"), UNCLEAR.values(), ids=UNCLEAR)
+def test_logits_that_are_not_obvious_are_asked_for(returned, name, message):
+    model = attached(Net(returned), output=name, one_logit="num_classes is 1" in message)
+    with pytest.raises(ModelError, match=message):
+        model(X)
+
+
+ONE = {"a column": lambda z, x: z, "no column": lambda z, x: z[:, 0], "in a dict": lambda z, x: {"z": z, "x": x}}
+
+
+@pytest.mark.parametrize("returned", ONE.values(), ids=ONE)
+def test_one_logit_becomes_two(returned):
+    model = Net(returned, outputs=1)
+    wanted = torch.sigmoid(model.layer(X)[:, 0])
+    found = attached(model, num_classes=2, one_logit=True)(X)
+    torch.testing.assert_close(found.softmax(1)[:, 1], wanted)
+    assert torch.equal(found[:, 0], torch.zeros(5))
+
+
+class Keywords(Net):
+    def forward(self, x, mask=None):
+        return self.layer(x) if mask is None else self.layer(x * mask)
+
+
+class WholeBatch(Net):
+    def forward(self, batch):
+        return self.layer(batch["x"])
+
+
+BATCHES = {
+    "keyword arguments": (Keywords, {"x": X, "mask": torch.ones(4).double()}),
+    "one keyword argument": (Net, {"x": X}),
+    "a forward that takes the mapping": (WholeBatch, {"x": X, "mask": X}),
+}
+
+
+@pytest.mark.parametrize(("make", "batch"), BATCHES.values(), ids=BATCHES)
+def test_mappings(make, batch):
+    model = make()
+    wanted = model.layer(X)
+    assert torch.equal(attached(model)(batch), wanted)
+
+
+TYPES = {str(dtype): dtype for dtype in (torch.float16, torch.bfloat16, torch.float64)}
+
+
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+def test_floats_are_brought_to_the_type_of_the_weights(dtype):
+    model = Net().to(dtype)
+    assert torch.equal(attached(model)(X), model.layer(X.to(dtype)))
+
+
+def test_whole_numbers_stay():
+    model = attached(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3)).half())
+    assert model(torch.tensor([[1, 2]])).dtype == torch.float16
+
+
+def test_parameters_keep_their_names_and_hooks_come_off():
+    model = Net(lambda z, x: {"logits": z})
+    names = [name for name, _ in model.named_parameters()]
+    detach = Interface(num_classes=3).attach(model)
+    assert [name for name, _ in model.named_parameters()] == names
+    detach()
+    assert list(model(X)) == ["logits"]
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+
+
+REFUSED = {
+    "softmax": (lambda z: z.softmax(1), "every row is a probability distribution"),
+    "softmax in half precision": (lambda z: z.bfloat16().softmax(1), "take the softmax out of forward"),
+    "softmax by hand": (lambda z: z.exp() / z.exp().sum(1, keepdim=True), "every row is a probability distribution"),
+    "softmax without a graph": (lambda z: z.softmax(1).detach(), "every row is a probability distribution"),
+    "softmax, then a view": (lambda z: z.softmax(1)[:, None].squeeze(1), "probability distribution"),
+    "tempered softmax": (lambda z: (z / 100).softmax(1), "probability distribution"),
+    "sigmoid": (torch.sigmoid, "several labels for one sample"),
+    "one sigmoid": (lambda z: Interface(num_classes=2, one_logit=True).logits(z[:, 0].sigmoid()), "sigmoid"),
+}
+
+
+@pytest.mark.parametrize(("made", "message"), REFUSED.values(), ids=REFUSED)
+def test_probabilities_are_refused(made, message):
+    with pytest.raises(ModelError, match=message):
+        refuse_probabilities(made(Net().layer(X)))
+
+
+TAKEN = {
+    "logits": lambda z: z,
+    "log-softmax": lambda z: z.log_softmax(1),
+    "logits above zero": torch.relu,
+    "one logit": lambda z: Interface(num_classes=2, one_logit=True).logits(z[:, :1]),
+    "no sample": lambda z: z[:0],
+}
+
+
+@pytest.mark.parametrize("made", TAKEN.values(), ids=TAKEN)
+def test_logits_are_taken(made):
+    assert refuse_probabilities(made(Net().layer(X))) is None
