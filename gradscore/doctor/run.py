@@ -53,7 +53,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     batch = _collated([datasets[TEST][place] for place in chosen], split=TEST)
     found = check_model(
         model,
-        each_input(batch.images, lambda each: each.to(device)),
+        each_input(batch.images, lambda tensor: tensor.to(device)),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
@@ -109,7 +109,8 @@ def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Fi
     parameter = next(model.parameters(), None)
     if parameter is None:
         return
-    images = each_input(_collated([*samples], split=name).images, lambda each: each.to(parameter.device))
+    batch = _collated([*samples], split=name)
+    images = each_input(batch.images, lambda tensor: tensor.to(parameter.device))
     try:
         logits = model(images)
         refuse_probabilities(logits)

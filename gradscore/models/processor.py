@@ -69,17 +69,24 @@ class FolderProcessor:
         """
         if isinstance(raw, str):
             return self._made(lambda: self._tokens(raw), "text")
-        if raw.ndim == 3 and raw.dtype == np.uint8:
+        if not self.takes(raw):
+            raise DataError(
+                f"preprocessing.processor: {self.folder} takes images (H, W, C) of 8 bits, text, and waves (T,) of "
+                f"floats, got {raw.dtype} of shape {raw.shape}; set preprocessing.processor to null to give numbers as "
+                "they are"
+            )
+        if raw.ndim == 3:
             pixels = raw if raw.shape[2] == 3 else np.repeat(raw[:, :, :1], 3, axis=2)
             return self._made(
                 lambda: self._images(images=pixels, input_data_format="channels_last", return_tensors="pt"), "image"
             )
-        if raw.ndim == 1 and raw.dtype.kind == "f":
-            return self._made(lambda: self._wave(raw), "wave")
-        raise DataError(
-            f"preprocessing.processor: {self.folder} takes images (H, W, C) of 8 bits, text, and waves (T,) of floats, "
-            f"got {raw.dtype} of shape {raw.shape}; set preprocessing.processor to null to give numbers as they are"
-        )
+        return self._made(lambda: self._wave(raw), "wave")
+
+    def takes(self, raw: object) -> bool:
+        """Whether a sample is an image (H, W, C) of 8 bits, a text, or a wave (T,) of floats."""
+        if not isinstance(raw, np.ndarray):
+            return isinstance(raw, str)
+        return (raw.ndim == 3 and raw.dtype == np.uint8) or (raw.ndim == 1 and raw.dtype.kind == "f")
 
     def _made(self, make: Any, what: str) -> Tensor | dict[str, Tensor]:
         try:

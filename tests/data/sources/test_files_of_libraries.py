@@ -362,29 +362,25 @@ PICTURES = {"pictures": NAMES, "stream": None, "arrays": NAMES, "tensors": None}
 
 
 @pytest.mark.parametrize(("function", "names"), PICTURES.items(), ids=PICTURES)
-def test_images_of_a_function(code: Path, monkeypatch, function: str, names: list[str] | None) -> None:
-    monkeypatch.syspath_prepend(str(code.parent))
+def test_images_of_a_function(code: Path, function: str, names: list[str] | None) -> None:
     source = open_source(f"python:{code}:{function}", trust_code=True)
     assert source.labels.tolist() == LABELS
     assert (None if source.class_names is None else list(source.class_names)) == names
     np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
 
 
-def test_a_function_is_given_the_arguments(code: Path, monkeypatch) -> None:
-    monkeypatch.syspath_prepend(str(code.parent))
+def test_a_function_is_given_the_arguments(code: Path) -> None:
     assert len(open_source(f"python:{code}:arrays", {"count": 3}, trust_code=True).ids) == 3
 
 
-def test_dictionaries_of_a_function_are_keyword_inputs(code: Path, monkeypatch) -> None:
-    monkeypatch.syspath_prepend(str(code.parent))
+def test_dictionaries_of_a_function_are_keyword_inputs(code: Path) -> None:
     source = open_source(f"python:{code}:tokens", trust_code=True)
     assert source.labels.tolist() == LABELS
     np.testing.assert_array_equal(source.image(2)["attention_mask"], MASKS[2])
     np.testing.assert_array_equal(source.image(2)["input_ids"], TOKENS[2])
 
 
-def test_a_function_without_labels(code: Path, monkeypatch) -> None:
-    monkeypatch.syspath_prepend(str(code.parent))
+def test_a_function_without_labels(code: Path) -> None:
     assert open_source(f"python:{code}:without_labels", trust_code=True).labels is None
 
 
@@ -398,8 +394,7 @@ BAD_CODE = {
 
 
 @pytest.mark.parametrize(("function", "wanted"), BAD_CODE.items(), ids=BAD_CODE)
-def test_functions_that_give_no_data(code: Path, monkeypatch, function: str, wanted: tuple) -> None:
-    monkeypatch.syspath_prepend(str(code.parent))
+def test_functions_that_give_no_data(code: Path, function: str, wanted: tuple) -> None:
     with pytest.raises(wanted[0], match=wanted[1]):
         open_source(f"python:{code}:{function}", trust_code=True)
 
