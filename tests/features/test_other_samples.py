@@ -1,5 +1,6 @@
 """Samples that are no photographs of one size: vectors, arrays, tokens with masks; from extract to a score."""
 
+import importlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from gradscore.evaluation.near_duplicates import search
 from gradscore.features import extract, open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
+from gradscore.system import import_torchvision
 
 NET = """
 import torch
@@ -150,6 +152,56 @@ def test_a_run_is_scored_as_it_was_extracted(tmp_path: Path, kind: str) -> None:
     assert set(found["decision"]) <= {"accept", "reject"}
     assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
     assert list(found.columns) == scorer.columns()
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "of", "day"]
+
+
+def save_bert(folder: Path) -> str:
+    """A small model of text with its tokenizer, and names of its classes in an order of their own."""
+    import_torchvision()
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    names = {0: "cow", 1: "ant", 2: "bee"}
+    torch.manual_seed(0)
+    places = {word: place for place, word in enumerate(WORDS)}
+    settings = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=12, id2label=names, **sizes)
+    transformers.BertForSequenceClassification(settings).save_pretrained(folder / "bert")
+    transformers.BertTokenizer(vocab=places).save_pretrained(folder / "bert")
+    return f"transformers:{folder}/bert"
+
+
+def save_texts(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    texts = [" ".join(random.choice(WORDS[4:], random.integers(3, 9))) for _ in range(COUNT)]
+    labels = np.array(["ant", "bee", "cow"])[labels_of(seed)]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / f"{name}.csv", index=False)
+    return {"source": f"csv:{folder}/{name}.csv"}
+
+
+def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: Path) -> None:
+    made = [{"name": each, "source": f"synthetic:{each}"} for each in ("shuffled_tokens", "swapped_fields")]
+    data = {
+        "in_dist": {"fit": save_texts(tmp_path, "fit", 1), "test": save_texts(tmp_path, "test", 2)},
+        "ood": [{"name": "other", **save_texts(tmp_path, "other", 3)}, *({**each, "auxiliary": True} for each in made)],
+    }
+    model = {"source": save_bert(tmp_path), "num_classes": 3}
+    config = make_config(tmp_path, "tokens and masks", data=data, model=model)
+    extract(config)
+    run = RunFolder(config.run)
+    assert run.class_names == ["cow", "ant", "bee"]
+    labels = run.read("in_dist.test")["label"].tolist()
+    assert labels == [[1, 2, 0][place] for place in labels_of(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit_run(run)
+        evaluate_run(run)
+    write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
+    samples = open_user_images([str(tmp_path / "test.csv")])[0]
+    found = pd.concat(list(score_stream(Scorer.load(tmp_path / "b"), samples, batch_size=16)))
+    assert (found["error"] == "").all()
+    assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
+    assert set(found["prediction_name"]) <= {"cow", "ant", "bee"}
 
 
 def test_values_of_keyword_inputs_are_those_of_autograd(tmp_path: Path) -> None:
