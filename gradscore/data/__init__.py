@@ -9,7 +9,6 @@ at a batch in other ways.
 from __future__ import annotations
 
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
-from .class_names import ClassNames, decide
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate, form, stacked
@@ -23,7 +22,6 @@ from .sources import (
     Request,
     SourceKind,
     UnreadableImageError,
-    Values,
     describe_raw,
     is_image,
 )
@@ -41,7 +39,6 @@ __all__ = [
     "ArraySource",
     "BadSample",
     "Batch",
-    "ClassNames",
     "DataConfig",
     "DatasetConfig",
     "ImageSource",
@@ -60,7 +57,6 @@ __all__ = [
     "SplitInfo",
     "UnreadableImageError",
     "UserImages",
-    "Values",
     "View",
     "ViewKind",
     "base_split",
@@ -68,7 +64,6 @@ __all__ = [
     "collate",
     "content_hash",
     "count_shards",
-    "decide",
     "describe_raw",
     "form",
     "is_image",
