@@ -82,6 +82,7 @@ OutOption = Annotated[
 
 
 def inspect(
+    context: typer.Context,
     source: SourceArgument = None,
     quantities: QuantitiesOption = None,
     by: ByOption = By.SPLIT,
@@ -105,6 +106,8 @@ def inspect(
     How it trained: gradscore inspect --training run.parquet
     """
     console, sources = Terminal(), source or []
+    if checkpoint is not None or training is not None:
+        _refuse_others(context, "--training" if checkpoint is None else "--checkpoints")
     if checkpoint is not None:
         _inspect_checkpoints(console, sources, checkpoint, out)
         return
@@ -138,6 +141,19 @@ def inspect(
     in_run = out is None and sources[0].is_dir()
     with changing(sources[0], [folder.name]) if in_run else nullcontext():
         _say_files(console, write_inspection(found, out or folder, name=name))
+
+
+def _refuse_others(context: typer.Context, chosen: str) -> None:
+    """Options that say nothing about files that are shown are refused, not ignored."""
+    kept = {"source", chosen.removeprefix("--").removesuffix("s"), "out"}
+    given = [
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.name not in kept
+        and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
+    ]
+    if given:
+        raise ConfigError(f"{chosen} shows files and looks at nothing else: leave out {', '.join(given)}")
 
 
 def _opened(source: Path, settings: list[str]) -> tuple[Config, Path, NamedCode | None]:

@@ -12,12 +12,13 @@ from .class_gradients import MeanGradients, run_means
 from .datasets import open_datasets
 from .extraction import ExtractSummary, SplitSummary, check_names, extract
 from .extractor import Extractor
-from .forward import FAILURES, refusal
+from .forward import FAILURES, ForwardPass, refusal
 
 __all__ = [
     "FAILURES",
     "ExtractSummary",
     "Extractor",
+    "ForwardPass",
     "MeanGradients",
     "SplitSummary",
     "check_names",

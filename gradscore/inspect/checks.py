@@ -26,6 +26,26 @@ def warn_of_nothing(quantities: Sequence[Quantity], why: str) -> None:
     warnings.warn(f"{names}: nothing was seen in this epoch, because {why}", InspectionWarning, stacklevel=4)
 
 
+def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
+    """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")
+    if not isinstance(quantities, Sequence) or not all(isinstance(each, Quantity) for each in quantities):
+        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in _listed(quantities)]
+        raise ConfigError(f"wanted a list of quantities, as in [GradientGeometry()], got {', '.join(got)}")
+    names = [quantity.name for quantity in quantities]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
+    if health is not None and not callable(health):
+        raise ConfigError(f"health is a function of the step, got {health!r}; use every(steps)")
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
+
+
+def _listed(given: object) -> Sequence[object]:
+    return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+
+
 def check_losses(losses: Tensor) -> None:
     """Makes sure that losses are those of single samples; `EngineError` for another shape than (N,)."""
     if losses.dim() != 1 or not len(losses):

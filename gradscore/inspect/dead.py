@@ -52,8 +52,8 @@ def silent_causes(vitals: Vitals) -> list[str]:
     def reaches(site: str) -> bool:
         return site == OUTPUT or layers[site].slope > UNDERFLOW
 
-    causes = [site for site in layers if layers[site].is_silent and any(map(reaches, vitals.behind.get(site, ())))]
-    return causes[::-1]
+    silent = [site for site in layers if layers[site].is_silent and site not in vitals.immaterial]
+    return [site for site in reversed(silent) if any(map(reaches, vitals.behind.get(site, ())))]
 
 
 def _share(layer: LayerVitals) -> float:

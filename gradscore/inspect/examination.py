@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .finding import Finding, said
 from .findings import contradicted, diagnose
 from .hooks import first_tensor, leaf_modules, learning_modules
+from .influence import confirmed, matters, replaced
 from .sample_groups import Group
 from .vitals import Vitals
 
@@ -27,7 +28,8 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
     The gradients have one size at the logits of every sample: whether they get through a network does not depend on the
     loss, and that of a sample the network is certain of may be too small for any number. Where
     gradients end or shrink because parameters begin at zero, or all at one small value, to hold a branch back until it
-    has learned, the network is looked at as it is once they have moved.
+    has learned, the network is looked at as it is once they have moved. A layer that no gradient reaches is dead only
+    if the logits would change with what it returns.
 
     Args:
         model: in eval mode, on the device of the batches, returns logits.
@@ -42,10 +44,12 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
     held = {
         name: moved for name, gradient in gradients.items() if (moved := _moved(parameters[name], gradient)) is not None
     }
-    if held and any(finding.kind in ("dead layer", "vanishing") for finding in found):
-        with _replaced(parameters, held):
-            later, _, _ = _run(model, batches)
-            found = diagnose(later, parameters)
+    if not any(finding.kind in ("dead layer", "vanishing") for finding in found):
+        held = {}
+    with replaced(parameters, held):
+        last = _run(model, batches)[0] if held else vitals
+        images = batches[0].images
+        found = confirmed(last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images))))
     found = found or _cut_off(model, vitals, batches[0])
     return found or contradicted(logits, torch.cat([batch.labels for batch in batches]))
 
@@ -114,21 +118,6 @@ def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     return NUDGE / float(gradient.double().norm()) * gradient
 
 
-@contextmanager
-def _replaced(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor]) -> Iterator[None]:
-    """Parameters with other values, and with their own afterwards."""
-    before = {name: parameters[name].detach().clone() for name in others}
-    try:
-        with torch.no_grad():
-            for name, values in others.items():
-                parameters[name].copy_(values)
-        yield
-    finally:
-        with torch.no_grad():
-            for name, values in before.items():
-                parameters[name].copy_(values)
-
-
 def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
     """Layers whose outputs matter to the logits, but not by way of the graph: something in between is detached."""
     learning = {name for name, each in model.named_parameters() if each.requires_grad}
@@ -139,26 +128,10 @@ def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
         if site in modules and site not in vitals.behind and learning.intersection(layer.parameters)
     ]
     for site in reversed(lost):
-        if _matters(model, modules[site], batch.images):
+        if matters(model, site, lambda: first_tensor(model(batch.images))):
             sentence = (
                 f"{said(vitals, site)} is cut off: the outputs depend on it, but no gradient comes back to it; look "
                 "for detach() or no_grad() behind it"
             )
             return [Finding("cut off", site, sentence, tuple(each for each in lost if each != site))]
     return []
-
-
-def _matters(model: nn.Module, module: nn.Module, images: Tensor) -> bool:
-    """Whether the logits change when the outputs of a layer do."""
-    with torch.no_grad():
-        before = first_tensor(model(images))
-        handle = module.register_forward_hook(lambda *given: _doubled(given[-1]))
-        try:
-            after = first_tensor(model(images))
-        finally:
-            handle.remove()
-    return before is not None and after is not None and not torch.equal(before, after)
-
-
-def _doubled(output: object) -> object:
-    return 2 * output + 1 if isinstance(output, Tensor) else output

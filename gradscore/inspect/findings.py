@@ -119,12 +119,12 @@ def _inputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Find
 
 def _weights(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
     owners = {name: site for site, layer in vitals.layers.items() for name in layer.parameters}
-    bad = [name for name, each in parameters.items() if not bool(each.detach().isfinite().all())]
+    bad = [name for name in vitals.bad_weights or () if name in parameters]
     if not bad:
         return []
     places = {site: place for place, site in enumerate(vitals.layers)}
     first, *others = sorted(bad, key=lambda name: places.get(owners.get(name, ""), len(places)))
-    count = int((~parameters[first].detach().isfinite()).sum())
+    count = (vitals.bad_weights or {})[first]
     where = f"{first} of {said(vitals, owners[first])}" if first in owners else first
     sentence = f"{where} holds {count} of {parameters[first].numel()} values that are NaN or infinite"
     return [Finding("bad weight", first, sentence, tuple(others))]
@@ -235,7 +235,7 @@ def _constant(vitals: Vitals) -> list[Finding]:
 
 def _certain(vitals: Vitals) -> list[Finding]:
     certain = sum(margin > CERTAIN for margin in vitals.margins)
-    if not vitals.margins or certain < MANY_CERTAIN * len(vitals.margins):
+    if not vitals.margins or certain < MANY_CERTAIN * len(vitals.margins) or vitals.is_fresh:
         return []
     sentence = (
         f"the loss is at its floor and its gradient underflows: for {certain} of {len(vitals.margins)} samples the "

@@ -124,9 +124,15 @@ def refuse_compiled(model: nn.Module) -> None:
     """Makes sure that no part of a model is compiled.
 
     Raises:
-        ConfigError: one is: a module that was compiled and called never runs hooks that come later.
+        ConfigError: one is: a module that was compiled and called never runs hooks that come later, and TorchScript
+            takes none.
     """
     for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ConfigError(
+                f"{name or 'the model'} is TorchScript, whose layers take no hooks; nothing would be seen. Watch the "
+                "model that it was made of"
+            )
         if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
             raise ConfigError(
                 f"{name or 'the model'} is compiled, and compiled modules do not run hooks that come later; nothing "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple
@@ -14,9 +15,9 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
+from ..errors import ConfigError, GradscoreError
 from ..gradients import Engine
-from .checks import check_losses, chosen, chosen_layers, warn_of_nothing
+from .checks import InspectionWarning, check_arguments, check_losses, chosen, chosen_layers, warn_of_nothing
 from .finding import Finding
 from .health import Health
 from .hooks import learning_modules
@@ -57,8 +58,8 @@ class Inspector:
     Args:
         model: what is watched.
         quantities: what is fed.
-        layers: shell patterns on the names of layers, which are modules without submodules; and whole names of others,
-            of blocks and of attention for example.
+        layers: shell patterns, or one, on the names of layers, which are modules without submodules; and whole names of
+            others, of blocks and of attention for example.
         depth: take the modules so many levels below the model as its layers, blocks for example; modules without
             submodules above that level stay layers.
         parameters: shell patterns on the names of parameters.
@@ -72,7 +73,7 @@ class Inspector:
         history: the figures of all epochs.
 
     Raises:
-        ConfigError: two quantities of the same name, or a pattern that matches nothing.
+        ConfigError: two quantities of the same name, a pattern that matches nothing, or something of another kind.
 
     Example:
         >>> from gradscore.inspect import GradientGeometry
@@ -97,15 +98,14 @@ class Inspector:
         health: Schedule | None = None,
         name: str = "run",
     ) -> None:
-        names = [quantity.name for quantity in quantities]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
+        check_arguments(model, quantities, optimizer=optimizer, health=health)
+        layers, parameters = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
         self.model, self.quantities, self.on_epoch = model, list(quantities), list(on_epoch)
         self.layers = chosen_layers(model, layers, depth)
         # Attention, say, has parameters of its own and a layer within.
         self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
         self.parameters = chosen(dict(model.named_parameters()), parameters, "parameter")
-        self.epoch, self.name, self.optimizer = 0, name, optimizer
+        self.epoch, self.name, self.optimizer = 0, str(name), optimizer
         self.history: list[Entry] = []
         self._engine: Engine | None = None
         self._loop, self._logbook = TrainingLoop(), Logbook()
@@ -167,9 +167,25 @@ class Inspector:
         for quantity in self._of(TensorQuantity):
             quantity.finish()
 
-    def begin_pass(self) -> None:
-        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too."""
+    def begin_pass(self, inputs: object = None) -> None:
+        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too.
+
+        Args:
+            inputs: of the pass, if `findings` are looked for in it: a tensor of samples, or a tuple, list or dictionary
+                whose first tensor is. The pass then ends with `end_pass`.
+        """
         self._watcher.begin_pass()
+        if self._health is not None:
+            self._health.begin_pass(inputs)
+
+    def end_pass(self, outputs: object) -> None:
+        """Ends a pass that `begin_pass` was given the inputs of.
+
+        Args:
+            outputs: where the backward pass begins: logits (N, K) or a loss, with a graph.
+        """
+        if self._health is not None:
+            self._health.end_pass(outputs)
 
     def observe_losses(self, losses: Tensor) -> None:
         """Feeds the quantities that look at gradients of single samples; to be called before `backward`.
@@ -231,7 +247,7 @@ class Inspector:
                     quantity.observe(name, parameter)
                 quantity.finish()
 
-    def push(self, **figures: float) -> None:
+    def push(self, **figures: Tensor | float) -> None:
         """Keeps figures of this step for `report`, the loss above all: `push(loss=loss.item())`.
 
         `backward` and `observe_losses` push the mean of the losses themselves; underscores in names become spaces.
@@ -252,7 +268,7 @@ class Inspector:
 
     def record(self) -> TrainingRecord:
         """Everything that was seen of the run until now, as tables."""
-        found = [] if self._health is None else self._health.found
+        found = [] if self._health is None else self.findings()
         layers = [*self.layers, *self.parameters]
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 
@@ -268,14 +284,22 @@ class Inspector:
             images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
 
         Raises:
+            ConfigError: the path is that of a Parquet file.
             MissingExtraError: the extra `report` is not installed.
+            OutputError: a file cannot be written.
         """
+        file = Path(path).with_suffix(".parquet")
+        if file == Path(path):
+            raise ConfigError(f"{path}: the figures of the page are written to that file; end its own name with .html")
         record = self.record()
-        record.save(Path(path).with_suffix(".parquet"))
+        record.save(file)
         write_training([record], Path(path), images=images)
 
     def report_every(self, path: Path | str, *, minutes: float) -> None:
-        """Writes the page of `report` anew during training, without images, at the first step after so many minutes."""
+        """Writes the page of `report` anew during training, without images, at the first step after so many minutes.
+
+        Where it cannot be written, an `InspectionWarning` says so and training goes on.
+        """
         if not minutes > 0:
             raise ConfigError(f"minutes between reports must be above 0, got {minutes}")
         self._report = Path(path), 60 * minutes, monotonic()
@@ -292,7 +316,8 @@ class Inspector:
         self.finish_step()
         self.observe_parameters()
         self.observe_modules()
-        merge_ranks(self.quantities)
+        merge_ranks([*self.quantities, self._loop])
+        self._loop.reset()
         place = model_order([*self.layers, *self.parameters])
         found = [
             Entry(self.epoch, quantity.name, row)
@@ -333,7 +358,10 @@ class Inspector:
         if self._report is not None:
             path, seconds, last = self._report
             if monotonic() - last >= seconds:
-                self.report(path, images=False)
+                try:
+                    self.report(path, images=False)
+                except GradscoreError as error:  # days of training are not lost for a page
+                    warnings.warn(f"the report is not up to date: {error}", InspectionWarning, stacklevel=2)
                 self._report = path, seconds, monotonic()
 
     @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import ConfigError, MissingExtraError
 from ..system import import_torchvision
 from .inspector import EpochCallback, Inspector
-from .quantities.quantity import Quantity
+from .quantities.quantity import Quantity, Schedule
 
 import_torchvision()  # which Lightning imports
 try:
@@ -34,6 +34,7 @@ class InspectorCallback(Callback):
         layers: see `Inspector`; names begin with that of the module's attribute ("model.0").
         parameters: see `Inspector`.
         on_epoch: see `Inspector`.
+        health: see `Inspector`; the first tensor of a batch is taken for the samples.
         log: also give every finite figure of an epoch to the loggers of the trainer (Weights & Biases, MLflow, CSV),
             named quantity/measure/layer/statistic.
 
@@ -48,10 +49,11 @@ class InspectorCallback(Callback):
         layers: Sequence[str] = ("*",),
         parameters: Sequence[str] = ("*",),
         on_epoch: Sequence[EpochCallback] = (),
+        health: Schedule | None = None,
         log: bool = False,
     ) -> None:
         self.quantities, self.layers, self.parameters = list(quantities), layers, parameters
-        self.on_epoch, self.log = list(on_epoch), log
+        self.on_epoch, self.health, self.log = list(on_epoch), health, log
         self._saw_losses = False
         self.inspector: Inspector | None = None
 
@@ -85,14 +87,22 @@ class InspectorCallback(Callback):
             parameters=self.parameters,
             on_epoch=self.on_epoch,
             optimizer=trainer.optimizers[0] if trainer.optimizers else None,
+            health=self.health,
         )
         self.inspector.attach(count_steps=False)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Begins a step."""
-        del trainer, pl_module, batch, batch_idx
+        del trainer, pl_module, batch_idx
         if self.inspector is not None:
             self.inspector.start_step()
+            self.inspector.begin_pass(batch)
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """Ends a pass."""
+        del trainer, pl_module
+        if self.inspector is not None:
+            self.inspector.end_pass(loss)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -126,6 +136,12 @@ class InspectorCallback(Callback):
             }
             for logger in trainer.loggers:
                 logger.log_metrics(metrics, step=trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ends the last look at the health of the module."""
+        del trainer, pl_module
+        if self.inspector is not None and self.health is not None:
+            self.inspector.findings()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Detaches."""

@@ -32,10 +32,12 @@ def merge_ranks(quantities: Sequence[Quantity]) -> None:
             first.merge(other)
         own = {name: vars(mine)[name] for name in _OWN if name in vars(mine)}
         vars(mine).update({**vars(first), **own})
+        mine.join()
 
 
-_OWN = ("schedule", "_geometry", "_last", "_versions", "step")
-"""What a process keeps for itself: functions that cannot be sent, and large tensors that are of its own batches."""
+_OWN = ("schedule", "_geometry", "_last", "_versions", "step", "joined")
+"""What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
+all have already."""
 
 
 def _packed(quantities: Sequence[Quantity]) -> bytes:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..config import Config
 from ..data import TEST, SampleDataset, collate, planned_splits
 from ..errors import DataError, ModelError
+from ..features import ForwardPass
 
 Grouping = Literal["split", "correct", "class"]
 
@@ -50,8 +51,10 @@ def choose(
     Raises:
         DataError: a sample that cannot be used, unless the configuration says that they are skipped, or a split of
             which nothing is left.
-        ModelError: the model returns something else than logits.
+        ModelError: the model has no parameters, cannot take the images or returns something else than logits.
     """
+    if next(model.parameters(), None) is None:
+        raise ModelError("the model has no parameters, so there are no gradients to look at")
     found, notices = {}, []
     for info, _ in planned_splits(config.data).values():
         if info.name != TEST and not info.is_reported_ood:
@@ -143,12 +146,9 @@ def _where(chosen: Chosen, places: Tensor) -> Group:
 
 def _predictions(model: nn.Module, images: Tensor, classes: int, batch_size: int) -> Tensor:
     device = next(iter(model.parameters())).device
+    run = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, views=())
     with torch.no_grad():
-        logits = [model(part.to(device)) for part in parts(images, batch_size)]
-    if not isinstance(logits[0], Tensor) or logits[0].shape[1:] != (classes,):
-        got = tuple(logits[0].shape) if isinstance(logits[0], Tensor) else type(logits[0]).__name__
-        raise ModelError(f"the model must return logits of shape (samples, {classes}), got {got}")
-    return torch.cat(logits).argmax(1).cpu()
+        return torch.cat([run.outputs(part).argmax(1).cpu() for part in parts(images, batch_size)])
 
 
 def parts(images: Tensor, size: int) -> Iterator[Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from ..errors import EngineError
 from ..gradients import Block, Engine, PerSample, Sink
 from .quantities.quantity import SampleGradientQuantity
 
@@ -128,6 +129,12 @@ def _fed(
         for quantity in quantities:
             quantity.observe(name, parameters[name], scaled)
 
+    hard = [name for name, parameter in parameters.items() if parameter.is_complex()]
+    if hard:
+        raise EngineError(
+            f"{hard[0]} is complex, and gradients of single samples are those of real parameters; leave it out by "
+            "name (`parameters`), or leave out histograms and the signal-to-noise ratio"
+        )
     for quantity in quantities:
         quantity.start(samples)
     yield sink

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from math import inf, log10, nan, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from .hooks import Calls, Hook, first_tensor, in_backward, watch_gradient
 from .layer_vitals import LayerVitals, known, note_statistics, note_units, of_module, unit_axis
 from .quantities.geometry import precise_norm
+from .quantities.quantity import MODEL
 
 OUTPUT = ""
 """Stands for the outputs of the model among the layers behind a layer."""
@@ -37,11 +39,14 @@ class Vitals:
             the outputs of the model.
         inputs: root mean square of the inputs, least over batches; NaN for whole numbers.
         bad_inputs: samples whose inputs are not finite.
+        bad_weights: values that are not finite by name of parameter, before the first pass.
         samples: how many were seen.
         samples_ever: the same, and those seen before `forget`.
         margins: by sample, the largest logit less the second largest.
         is_fresh: whether a batch norm in eval mode has running statistics of no batch.
+        immaterial: calls that are known to have no influence on the outputs.
         active: whether hooks look at anything.
+        calls: with what the model was called last; in passes that are begun by hand, also the modules right below it.
     """
 
     def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
@@ -49,17 +54,22 @@ class Vitals:
         self.layers: dict[str, LayerVitals] = {}
         self.behind: dict[str, set[str]] = {}
         self.inputs, self.bad_inputs, self.samples, self.samples_ever = nan, 0, 0, 0
+        self.bad_weights: dict[str, int] | None = None
         self.margins: list[float] = []
         self.is_fresh = False
+        self.immaterial: set[str] = set()
         self.active = False
-        self._runs = False
+        self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self._runs = self._by_hand = False
         self._calls = Calls()
         self._nodes: dict[Node, str] = {}
         self._batch = 0
 
     def attach(self, stack: ExitStack) -> None:
         """Registers hooks, which the stack removes."""
-        stack.callback(self.model.register_forward_pre_hook(Hook(self._before)).remove)
+        for name, module in {MODEL: self.model, **dict(self.model.named_children())}.items():
+            hook = Hook(partial(self._before, name))
+            stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
         for name, module in self._modules.items():
             stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
         if self.model not in self._modules.values():
@@ -72,14 +82,51 @@ class Vitals:
             layer.shift = layer.spread = nan
             layer.differs, layer.first = False, None
         self.inputs, self.bad_inputs, self.samples, self.margins = nan, 0, 0, []
+        self.bad_weights = None
 
-    def _before(self, module: nn.Module, inputs: object) -> None:
-        del module
+    def let_go(self) -> None:
+        """Holds no inputs of the model any more, and nothing of its graph."""
+        self.calls, self._nodes = {}, {}
+
+    def begin_pass(self, inputs: object) -> None:
+        """A pass begins, by hand if `inputs` is not None: then the model itself need not be called.
+
+        Args:
+            inputs: a tensor of samples, or a tuple, list or dictionary whose first tensor is.
+        """
+        self._by_hand, self._runs = inputs is not None, False
+        if self._by_hand:
+            self._begin(inputs)
+
+    def end_pass(self, outputs: object) -> None:
+        """Takes the outputs of the model, or a loss, of a pass: where gradients will come from."""
+        tensor = first_tensor(outputs)
+        if not self._looks() or tensor is None:
+            return
+        if tensor.grad_fn is not None:
+            for site, others in layers_behind(tensor.grad_fn, self._nodes).items():
+                self.behind.setdefault(site, set()).update(others)
+        if tensor.dim() == 2 and tensor.shape[1] > 1 and tensor.is_floating_point():
+            top = tensor.detach().double().topk(2, dim=1).values
+            self.margins += (top[:, 0] - top[:, 1]).tolist()
+
+    def _before(self, name: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if in_backward():
+            return
+        if module is self.model and not self._by_hand:
+            self._begin((inputs, named))
+        if self._looks() and (module is self.model or self._by_hand):
+            self.calls.setdefault(name, (inputs, named))
+
+    def _begin(self, inputs: object) -> None:
         self._runs = self.active and torch.is_grad_enabled()
-        if not self._runs or in_backward():
+        if not self._runs:
             return
         self._calls.restart()
-        self._nodes = {}
+        self._nodes, self.calls = {}, {}
+        if self.bad_weights is None:  # now, since one bad gradient makes all weights bad
+            counts = {name: int((~each.detach().isfinite()).sum()) for name, each in self.model.named_parameters()}
+            self.bad_weights = {name: count for name, count in counts.items() if count}
         tensor = first_tensor(inputs)
         if tensor is None or not tensor.dim():
             return
@@ -125,16 +172,9 @@ class Vitals:
 
     def _after(self, module: nn.Module, inputs: object, output: object) -> None:
         del module, inputs
-        tensor = first_tensor(output)
-        if not self._looks() or tensor is None:
-            return
-        if tensor.grad_fn is not None:
-            for site, others in layers_behind(tensor.grad_fn, self._nodes).items():
-                self.behind.setdefault(site, set()).update(others)
-        self._nodes = {}
-        if tensor.dim() == 2 and tensor.shape[1] > 1 and tensor.is_floating_point():
-            top = tensor.detach().double().topk(2, dim=1).values
-            self.margins += (top[:, 0] - top[:, 1]).tolist()
+        self.end_pass(output)
+        if not self._by_hand:
+            self._nodes = {}
 
     def _looks(self) -> bool:
         """Whether this is a pass that gradients come back through, and the first time that it is computed."""

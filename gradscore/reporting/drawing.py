@@ -170,11 +170,13 @@ def _time_rows(plot: TimeRows, made: Figure) -> Axes:
             axes.axvline(step, color="#b45309", linewidth=0.8, linestyle="--")
         if plot.log:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(_plainly)
             axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(_plainly)
         axes.tick_params(labelsize=7)
         axes.annotate(row.name, (0, 1), xycoords="axes fraction", fontsize=7, va="bottom")
     columns[-1].set_xlabel(plot.x_label)
+    if plot.ends is not None:
+        columns[-1].set_xlim(*plot.ends)
     first: Axes = columns[0]
     first.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.15), borderaxespad=0.2, handlelength=1.4)
     return first

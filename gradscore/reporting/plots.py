@@ -190,12 +190,14 @@ class TimeRows(Named):
         rows: from top to bottom.
         log: whether the scale of the values is logarithmic.
         marks: steps at which something happened.
+        ends: the first and the last step of the axes; those of the lines for None.
     """
 
     x_label: str
     rows: Sequence[TimeRow]
     log: bool = False
     marks: Sequence[float] = ()
+    ends: tuple[float, float] | None = None
 
 
 Plot = Curves | Histograms | HeatMap | LayerProfile | TimeRows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..system import FloatArray
-from .plots import TimeRows, height_of
+from .plots import TimeRow, TimeRows, height_of
 
 MARK = "#b45309"
 """Of a step at which something happened."""
@@ -61,7 +62,11 @@ def time_rows(plot: TimeRows) -> go.Figure:
     made.update_yaxes(automargin=True, zeroline=False, nticks=4, tickfont={"size": 10}, exponentformat="e")
     made.update_xaxes(zeroline=False)
     if plot.log:
-        made.update_yaxes(type="log", nticks=4)
+        made.update_yaxes(type="log")
+        for number, row in enumerate(plot.rows, 1):
+            made.update_yaxes(dtick=_decades(row), row=number, col=1)
+    if plot.ends is not None:
+        made.update_xaxes(range=list(plot.ends))
     made.update_xaxes(title={"text": plot.x_label, "font": {"size": 13}}, row=count, col=1)
     made.update_layout(
         legend={"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 1, "yanchor": "top"},
@@ -77,6 +82,15 @@ def _name(made: go.Figure, name: str, number: int) -> None:
     made.add_annotation(
         text=escape(name), xanchor="left", yanchor="bottom", showarrow=False, font={"size": 11}, **place
     )
+
+
+def _decades(row: TimeRow) -> int | None:
+    """Decades from one tick of a logarithmic axis to the next; None for less than one in all, where 2 and 5 help."""
+    parts = [part for line in row.lines for part in (line.y, *(end for band in line.bands for end in band))]
+    values = np.concatenate(parts) if parts else np.empty(0)
+    values = values[np.isfinite(values) & (values > 0)]
+    decades = float(np.log10(values.max()) - np.log10(values.min())) if len(values) else 0.0
+    return max(1, ceil(decades / 3)) if decades >= 1 else None
 
 
 def _stretches(low: FloatArray, high: FloatArray, *, log: bool) -> list[slice]:

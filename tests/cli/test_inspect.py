@@ -52,6 +52,14 @@ def scaled():
     return Scaled()
 
 
+def half():
+    return net().half()
+
+
+def nothing_to_learn():
+    return nn.Sequential(nn.Flatten(), nn.AvgPool1d(6))
+
+
 def coupled():
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10))
 """
@@ -222,6 +230,11 @@ def test_what_is_not_well_is_named(config_file: Path, tmp_path: Path, setting: s
 UNUSABLE = {
     "quantity": (["--quantities", "grad_hist"], "error: quantities: no quantity 'grad_hist'; did you mean"),
     "loss": (["--loss", "hinge"], "error: loss: no loss 'hinge'"),
+    "weights of another kind than images": (
+        ["--set", "model.source=python:net.py:half"],
+        "error: the model cannot take images of shape (1, 8, 8): Input type (float) and bias type",
+    ),
+    "no parameters": (["--set", "model.source=python:net.py:nothing_to_learn"], "error: the model has no parameters"),
     "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
     "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),
     "code that is not trusted": ([], "error: model.source"),
@@ -265,6 +278,20 @@ def test_one_checkpoint_alone(checkpoints: list[Path]) -> None:
     result = inspect("--checkpoints", checkpoints[0])
     assert result.exit_code == 2
     assert result.stderr == "error: --checkpoints: wanted two or more files, got 1\n"
+
+
+ALONE = {
+    "a grouping": (["--training", "run.parquet", "--by", "class"], "--training shows files .*: leave out --by"),
+    "two ways": (["--training", "run.parquet", "--checkpoints", "a.pt", "b.pt"], "leave out --training"),
+    "settings": (["--checkpoints", "a.pt", "b.pt", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), ALONE.values(), ids=ALONE)
+def test_options_that_would_be_ignored(options: list[str], expected: str) -> None:
+    result = inspect(*options)
+    assert result.exit_code == 2
+    assert re.search(expected, result.stderr)
 
 
 def test_checkpoints_of_another_model(checkpoints: list[Path], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gradscore.errors import ConfigError, MissingExtraError
 from gradscore.inspect import (
     GradHist1d,
     GradientGeometry,
+    HealthWarning,
     Inspector,
     MeanGSNR,
     OutputNorm,
@@ -207,6 +208,70 @@ def test_losses_and_learning_rates_are_kept(fit, per_sample):
     assert loop.loc["learning rate", "mean"].tolist() == [0.1] * 6
     assert loop.loc["loss", "count"].tolist() == [1] * 6
     assert loop.loc["loss", "mean"].between(0.5, 2.0).all()
+
+
+class Sick(Module):
+    """At step 2 something happens to it; its layers are called one by one, or by its own `forward`."""
+
+    def __init__(self, happens, *, through_forward):
+        super().__init__()
+        self.happens, self.through_forward = happens, through_forward
+
+    def forward(self, inputs):
+        return self.net(inputs)
+
+    def training_step(self, batch, number):
+        del number
+        return F.cross_entropy((self if self.through_forward else self.net)(batch[0]), batch[1])
+
+    def on_train_batch_end(self, *given):
+        del given
+        if self.global_step == 2:
+            with torch.no_grad():
+                self.happens(self.net)
+
+
+class Alone(nn.Module):
+    """Attends over one key: neither query nor key ever gets a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return (self.query(x) * self.key(x)).sum(1, keepdim=True).softmax(1) * self.value(x)
+
+
+HAPPENS = {
+    "a layer dies": (lambda net: net[0].bias.fill_(-100), [("dead layer", "net.0", 3)]),
+    "a weight becomes NaN": (lambda net: net[2].weight[0, 0].fill_(torch.nan), [("bad weight", "net.2.weight", 2)]),
+    "nothing": (lambda net: None, []),
+}
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
+@pytest.mark.parametrize("through_forward", [False, True])
+@pytest.mark.parametrize(("happens", "expected"), HAPPENS.values(), ids=HAPPENS)
+def test_what_is_not_well_is_found(fit, happens, expected, through_forward):
+    watch = InspectorCallback([OutputNorm()], health=every(1))
+    fit(Sick(happens, through_forward=through_forward), watch)
+    assert [(each.kind, each.layer, each.step) for each in watch.inspector.findings()] == expected
+
+
+def test_what_is_not_well_is_said_at_the_end_at_the_latest(fit):
+    watch = InspectorCallback([], health=lambda step: step == 3 * EPOCHS - 1)
+    with pytest.warns() as said:
+        fit(Sick(HAPPENS["a weight becomes NaN"][0], through_forward=False), watch)
+    (warning,) = (each for each in said if each.category is HealthWarning)
+    assert str(warning.message).startswith("step 5: net.0.weight of net.0 (Linear, layer 1 of 3) holds")
+
+
+@pytest.mark.parametrize("through_forward", [False, True])
+def test_layers_on_which_nothing_depends_are_not_dead(fit, through_forward):
+    module, watch = Sick(lambda net: None, through_forward=through_forward), InspectorCallback([], health=every(1))
+    module.net = Alone()
+    fit(module, watch)
+    assert watch.inspector.findings() == []
 
 
 def test_losses_without_a_fit():

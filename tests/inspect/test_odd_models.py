@@ -4,13 +4,14 @@ import copy
 import io
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from gradscore.errors import ConfigError
+from gradscore.errors import ConfigError, EngineError
 from gradscore.inspect import (
     BinAdaptation,
     ExplicitCall,
@@ -29,6 +30,7 @@ from gradscore.inspect import (
     ParameterDifferenceGeometry,
     ParameterNorm,
     TensorQuantity,
+    every,
 )
 
 
@@ -200,6 +202,17 @@ def test_compiled_modules_are_refused(compiled):
         Inspector(compiled(nn.Linear(4, 3)), [OutputNorm()]).attach()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_torchscript_is_refused(inputs):
+    with pytest.raises(ConfigError, match="0 is TorchScript, whose layers take no hooks"):
+        Inspector(nn.Sequential(torch.jit.trace(nn.Linear(4, 3), inputs)), [OutputNorm()]).attach()
+
+
+def test_one_pattern_may_be_given_by_itself():
+    inspector = Inspector(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), [], layers="0", parameters="1.*")
+    assert (list(inspector.layers), list(inspector.parameters)) == (["0"], ["1.weight", "1.bias"])
+
+
 def test_a_module_compiled_in_place_is_refused():
     model = nn.Linear(4, 3)
     model.compile(backend="eager")
@@ -343,6 +356,14 @@ class Nameless(TensorQuantity):
 
 
 REFUSED = {
+    "health": (lambda: Inspector(nn.Linear(2, 2), [], health=5), "health is a function of the step, got 5"),
+    "optimizer": (lambda: Inspector(nn.Linear(2, 2), [], optimizer="sgd"), "wanted one with param_groups, got str"),
+    "no module": (lambda: Inspector("net", []), "wanted a torch.nn.Module to watch, got str"),
+    "one quantity": (lambda: Inspector(nn.Linear(2, 2), OutputNorm()), "wanted a list of quantities, .*got OutputNorm"),
+    "a class": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm]), "wanted a list of quantities, .*got OutputNorm"),
+    "no number": (lambda: Inspector(nn.Linear(2, 2), []).push(loss="low"), "'loss': wanted one number, got 'low'"),
+    "numbers": (lambda: Inspector(nn.Linear(2, 2), []).push(loss=torch.ones(3)), r"got a tensor of shape \(3,\)"),
+    "its own file": (lambda: Inspector(nn.Linear(2, 2), []).report("run.parquet"), "end its own name with .html"),
     "reduction": (lambda: OutputGradientGeometry(reduction="none"), "reduction 'mean' or 'sum', got 'none'"),
     "eps": (lambda: GradientActivation(eps=-1), "eps is a magnitude, 0 or more, got -1"),
     "schedule": (lambda: OutputNorm(schedule=5), "a schedule is a function of the step, got 5"),
@@ -534,3 +555,40 @@ def test_inputs_of_every_call(inputs):
     with Inspector(model, [given]):
         model(inputs)
     assert {"relu", "relu#2", "relu#3"} <= values(given).keys()
+
+
+class Fourier(nn.Module):
+    """Has a layer that returns complex numbers, and a complex parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.weight = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
+        self.transform = nn.Identity()
+
+    def forward(self, x):
+        return (self.transform(torch.fft.fft(self.linear(x))) @ self.weight).abs()
+
+
+def test_complex_numbers(inputs):
+    model = Fourier()
+    outputs, gradients = OutputNorm(inplace=False), GradientGeometry(inplace=False)
+    others = [OutputActivation(), GradientActivation(), OutputGradientGeometry(), ParameterDifferenceGeometry()]
+    truth = []
+    with Inspector(model, [outputs, gradients, ParameterNorm(), *others], health=every(1)) as inspector:
+        for factor in (1.0, 2.0):
+            model.zero_grad()
+            (factor * model(inputs)).square().sum().backward()
+            truth.append(np.linalg.norm(model.weight.grad.numpy()))
+        inspector.tick_epoch()
+        assert inspector.findings() == []
+    table = inspector.table().set_index(["quantity", "measure", "layer", "statistic"])["value"]
+    norms = np.linalg.norm(torch.fft.fft(model.linear(inputs)).detach().numpy(), axis=1)
+    assert table["output", "norm", "transform", "mean"] == pytest.approx(norms.mean(), rel=1e-6)
+    assert table["parameter gradient", "norm", "weight", "max"] == pytest.approx(max(truth), rel=1e-6)
+    assert table["parameter gradient", "correlation", "weight", "mean"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", [GradHist1d, MeanGSNR])
+def test_single_samples_and_complex_parameters(inputs, kind):
+    with Inspector(Fourier(), [kind()]) as inspector, pytest.raises(EngineError, match="weight is complex"):
+        inspector.backward(inspector.model(inputs).square().sum(1))

@@ -138,6 +138,15 @@ def test_no_turn_from_or_to_nothing():
     assert quantity.value["norm"]["p"].non_finite == 1
 
 
+def test_a_gradient_that_is_changed_in_place_is_not_compared_as_it_is_then():
+    quantity, module = OutputGradientGeometry(inplace=False), nn.Linear(2, 2)
+    for turn in (1.0, -1.0, 1.0, -1.0):
+        gradient = torch.tensor([[turn, 0.0], [0.0, turn]])
+        quantity.observe("layer", module, gradient)
+        gradient.mul_(-1)
+    assert listed(quantity, "correlation", "layer") == pytest.approx([-1.0, -1.0])
+
+
 def test_root_mean_square():
     quantity = GradientGeometry(normalize=True, correlation=False, inplace=False)
     quantity.observe("p", torch.full((5, 5), -3.0))
@@ -226,6 +235,33 @@ def test_activation_and_death_of_outputs(channel_last, rate, death):
     quantity.observe("layer", LAYER, OUTPUTS)
     assert listed(quantity, "activation rate") == pytest.approx([rate])
     assert listed(quantity, "death rate") == pytest.approx([death])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_units_that_are_no_number_are_not_dead(bad):
+    outputs, gradients = OutputActivation(), GradientActivation()
+    values = torch.tensor([[0.0, bad, 1.0], [0.0, bad, 0.0]])
+    outputs.observe("layer", nn.ReLU(), values)
+    gradients.observe("layer", values.T)
+    for quantity in (outputs, gradients):
+        for measure in ("death rate", "activation rate"):
+            found = quantity.value[measure]["layer"]
+            assert (found.count, found.non_finite) == (0, 1)
+        assert quantity.never_active() == {"layer": (0, 3)}
+
+
+CAPTIONS = {
+    "root mean square": (True, "Root mean square of"),
+    "norm": (False, "Euclidean norm of"),
+}
+
+
+@pytest.mark.parametrize(("normalize", "beginning"), CAPTIONS.values(), ids=CAPTIONS)
+@pytest.mark.parametrize(
+    ("kind", "measure"), [(OutputNorm, "norm"), (GradientGeometry, "norm"), (ParameterNorm, "bias norm")]
+)
+def test_captions_speak_of_the_settings(kind, measure, normalize, beginning):
+    assert kind(normalize=normalize).caption(measure).startswith(beginning)
 
 
 def test_norms_of_outputs():

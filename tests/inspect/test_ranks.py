@@ -49,6 +49,17 @@ def figures(inspector):
     return table[~table["measure"].isin(["correlation"]) & (table["layer"] != "(model)")].to_dict("records")
 
 
+def totals(inspector):
+    """Of all values by step: how many there are, and their sum; steps are not numbered alike."""
+    steps = inspector.record().steps
+    steps = steps[
+        ~steps["measure"].isin(["correlation"]) & (steps["layer"] != "(model)") | (steps["measure"] == "loss")
+    ]
+    steps = steps.assign(total=steps["mean"] * steps["count"])
+    sums = steps.groupby(["quantity", "measure", "layer"], as_index=False)[["count", "total"]].sum()
+    return sums.to_dict("records")
+
+
 def process(rank, folder):
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     try:
@@ -56,7 +67,7 @@ def process(rank, folder):
         with Inspector(parallel.module, quantities()) as inspector:
             for epoch in range(EPOCHS):
                 watch(inspector, parallel, [batch(rank, STEPS * epoch + step) for step in range(STEPS)])
-        Path(folder, f"{rank}.json").write_text(json.dumps(figures(inspector)))
+        Path(folder, f"{rank}.json").write_text(json.dumps([figures(inspector), totals(inspector)]))
     finally:
         distributed.destroy_process_group()
 
@@ -66,8 +77,8 @@ def test_every_process_has_the_figures_of_all(tmp_path, monkeypatch):
     sys.modules.setdefault("test_ranks", sys.modules[__name__])
     monkeypatch.setattr(sys.modules[__name__].process, "__module__", "test_ranks")
     multiprocessing.spawn(process, (str(tmp_path),), nprocs=2)
-    one, other = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    assert one == other
+    (one, by_step), other = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert [one, by_step] == other
     alone = model()
     with Inspector(alone, quantities()) as inspector:
         for epoch in range(EPOCHS):
@@ -76,3 +87,6 @@ def test_every_process_has_the_figures_of_all(tmp_path, monkeypatch):
     truth = figures(inspector)
     assert [{**row, "value": None} for row in one] == [{**row, "value": None} for row in truth]
     assert [row["value"] for row in one] == pytest.approx([row["value"] for row in truth], rel=1e-9, nan_ok=True)
+    assert [{**row, "total": None} for row in by_step] == [{**row, "total": None} for row in totals(inspector)]
+    truth = [row["total"] for row in totals(inspector)]
+    assert [row["total"] for row in by_step] == pytest.approx(truth, rel=1e-9)

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,13 +20,17 @@ from gradscore.inspect import (
     GradHist1d,
     GradientGeometry,
     HealthWarning,
+    InspectionWarning,
     Inspector,
     OutputNorm,
     ParameterDifferenceGeometry,
     every,
     read_record,
+    write_training,
 )
 from gradscore.inspect.quantities.timeline import CAPACITY, Timeline
+from gradscore.inspect.training.contents import training_sections
+from gradscore.inspect.training.record import KEY
 from gradscore_cli.main import app
 
 
@@ -168,6 +173,20 @@ def test_findings_stand_on_the_axis_of_time(tmp_path):
     assert not (tmp_path / "training-plots").exists()
 
 
+@pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
+def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path):
+    train("run", explodes_at=12, health=every(3)).report(tmp_path / "training.html", images=False)
+    figures = figures_of(tmp_path / "training.html")
+    loss, epochs = figures["training-loop-loss-steps"], figures["output-norm-epochs"]
+    assert loss["layout"]["xaxis"]["range"] == [0, 29]
+    assert loss["layout"]["yaxis"]["type"] == "log"
+    assert epochs["layout"]["xaxis"]["range"] == [0, 2]
+    assert {line["x0"] for line in epochs["layout"]["shapes"]} == {1}
+    heat = figures["histogram-run-0.weight"]["data"][0]
+    assert heat["x"] == [0, 1, 2]
+    assert [any(row[epoch] is not None for row in heat["z"]) for epoch in range(3)] == [True, True, False]
+
+
 def test_a_healthy_run_has_no_findings():
     with warnings.catch_warnings():
         warnings.simplefilter("error", HealthWarning)
@@ -208,6 +227,30 @@ def test_a_layer_that_dies_in_training_is_named_with_its_step():
     assert [(each.kind, each.layer, each.step) for each in found] == [("dead layer", "0", 4)]
 
 
+class SingleKey(nn.Module):
+    """Attends over one key, so that neither query nor key ever gets a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        weights = (self.query(x).unsqueeze(1) @ self.key(x).unsqueeze(2)).softmax(-1)
+        return self.head((weights @ self.value(x).unsqueeze(1)).squeeze(1))
+
+
+def test_a_layer_on_which_nothing_depends_is_not_dead_in_training():
+    torch.manual_seed(0)
+    model = SingleKey()
+    with Inspector(model, [], health=every(1)) as inspector:
+        for _ in range(4):
+            model(x=torch.randn(32, 4)).square().mean().backward()
+        before = torch.get_rng_state()
+        assert inspector.findings() == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_what_is_paused_and_what_is_evaluated_is_not_looked_at():
     model = nn.Linear(4, 3)
     bad = torch.full((2, 4), torch.nan)
@@ -218,6 +261,14 @@ def test_what_is_paused_and_what_is_evaluated_is_not_looked_at():
         with torch.no_grad():
             model(bad)
         assert inspector.findings() == []
+
+
+def test_inputs_that_are_given_by_name_are_looked_at():
+    model = SingleKey()
+    with Inspector(model, [], health=every(1)) as inspector:
+        model(x=torch.full((2, 4), torch.inf)).sum().backward()
+    with pytest.warns(HealthWarning, match="2 of 2 samples hold values"):
+        assert [each.kind for each in inspector.findings()] == ["bad input"]
 
 
 def test_asking_for_findings_that_nobody_looked_for():
@@ -242,6 +293,17 @@ def test_a_page_is_written_anew_while_training_goes_on(tmp_path, monkeypatch):
     assert "training of run" in (tmp_path / "live.html").read_text()
 
 
+def test_training_goes_on_where_its_page_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", iter(range(0, 900, 100)).__next__)
+    model = nn.Linear(4, 3)
+    (tmp_path / "live.parquet").mkdir()
+    with Inspector(model, [OutputNorm()]) as inspector:
+        inspector.report_every(tmp_path / "live.html", minutes=1)
+        with pytest.warns(InspectionWarning, match=r"the report is not up to date: .*live\.parquet"):
+            model(torch.randn(2, 4)).sum().backward()
+    assert inspector.step == 0
+
+
 def test_histograms_of_many_epochs_are_thinned_evenly():
     model, quantity = nn.Linear(2, 2), GradHist1d(bins=3)
     with Inspector(model, [quantity]) as inspector:
@@ -249,6 +311,9 @@ def test_histograms_of_many_epochs_are_thinned_evenly():
             inspector.observe_losses(model(torch.randn(2, 2)).sum(1))
             inspector.tick_epoch()
     assert sorted(set(inspector.record().histograms["epoch"])) == list(range(0, 150, 4))
+    (_, heat, *_) = [plot for section in training_sections([inspector.record()]) for plot in section.plots]
+    assert heat.columns.tolist() == list(range(0, 150, 4))
+    assert np.isfinite(heat.values).any(axis=0).all()
 
 
 def invoke(*arguments):
@@ -267,6 +332,37 @@ def test_runs_beside_each_other(tmp_path):
     assert f"report: {tmp_path / 'page' / 'training.html'}" in result.stdout
 
 
+DRAWN = {
+    "no bands": ({"range_aggregation": None}, ["mean"], 0),
+    "deviations": ({"range_aggregation": "std"}, ["mean"], 1),
+    "two lines, two bands": ({"line_aggregation": ["max", "mean"]}, ["max", "mean"], 2),
+    "what epochs alone have": (
+        {"inplace": False, "line_aggregation": "median", "range_aggregation": "Q1-Q3"}, ["mean"], 0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "lines", "bands"), DRAWN.values(), ids=DRAWN)
+def test_steps_are_drawn_as_they_are_set(options, lines, bands):
+    model = nn.Linear(4, 3)
+    with Inspector(model, [OutputNorm(**options)]) as inspector:
+        for _ in range(3):
+            model(torch.randn(2, 4))
+    ((plot,),) = [section.plots for section in training_sections([inspector.record()])]
+    (row,) = plot.rows
+    assert [line.name for line in row.lines] == lines
+    assert len(row.lines[0].bands) == bands
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path):
+    record = train("run", steps=20).record()
+    write_training([record, record], tmp_path / "training.html", images=False)
+    figures = figures_of(tmp_path / "training.html")
+    names = [line["name"] for line in figures["training-loop-loss-steps"]["data"] if line.get("name")]
+    assert names == ["run", "run (2)"]
+    assert {"histogram-run-0.weight", "histogram-run-2--0.weight"} <= figures.keys()
+
+
 def test_one_run_beside_its_file(tmp_path):
     train("run", steps=20).save(tmp_path / "run.parquet")
     result = invoke("--training", tmp_path / "run.parquet")
@@ -274,8 +370,21 @@ def test_one_run_beside_its_file(tmp_path):
     assert (tmp_path / "inspect" / "training.html").is_file()
 
 
+def changed(path, *, about=None, without=()):
+    """A run in whose file something else stands."""
+    train("run", steps=10).save(path)
+    table = pq.read_table(path).drop(list(without))
+    about = table.schema.metadata[KEY] if about is None else about
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, KEY: about}), path)
+
+
 UNREADABLE = {
     "no file": lambda path: None,
+    "a folder": lambda path: path.mkdir(),
+    "half of its description": lambda path: changed(path, about=b'{"name": "run"'),
+    "an empty description": lambda path: changed(path, about=b"{}"),
+    "a list": lambda path: changed(path, about=b"[1]"),
+    "no means": lambda path: changed(path, without=["mean"]),
     "something else": lambda path: path.write_text("steps"),
     "another table": lambda path: __import__("pandas").DataFrame({"a": [1]}).to_parquet(path),
 }

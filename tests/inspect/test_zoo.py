@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from zoo import HEALTHY, SICK
 
 from gradscore.errors import CoupledSamplesError
-from gradscore.inspect import GradHist1d, MeanGSNR, examine
+from gradscore.inspect import GradHist1d, Inspector, MeanGSNR, every, examine
 from gradscore.inspect.run import inspect_groups
 from gradscore.inspect.sample_groups import Group
 from gradscore.losses import LOSSES
@@ -36,6 +37,23 @@ def test_sick(sick):
 @pytest.mark.parametrize("make", HEALTHY.values(), ids=HEALTHY)
 def test_healthy(make):
     assert list(map(str, findings(make()))) == []
+
+
+TRAINED = [
+    name for name in HEALTHY if "one key" in name or "one query" in name or "one place" in name or "zero" in name
+]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_healthy_while_it_trains(name):
+    patient = HEALTHY[name]()
+    optimizer = torch.optim.SGD(patient.model.train().parameters(), lr=0.01)
+    with Inspector(patient.model, [], health=every(1)) as inspector:
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(patient.model(patient.images), torch.arange(len(patient.images)) % 10).backward()
+            optimizer.step()
+    assert list(map(str, inspector.findings())) == []
 
 
 def test_a_network_that_amplifies_rounding_is_looked_at_and_said_so():

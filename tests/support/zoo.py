@@ -246,6 +246,7 @@ def from_transformers(name: str, **options: object) -> nn.Module:
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 PATCHES = {**SMALL, "image_size": 16, "patch_size": 4, "num_channels": 1}
+PYRAMID = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 1, 2, 2]}
 TIMM_VIT = {"img_size": 32, "patch_size": 8, "depth": 3, "embed_dim": 48, "num_heads": 3}
 
 HEALTHY: dict[str, Callable[[], Patient]] = {
@@ -257,12 +258,23 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "timm convnext_atto, fresh": lambda: random(from_timm("convnext_atto")),
     "timm vit_tiny, fresh": lambda: random(from_timm("vit_tiny_patch16_224", **TIMM_VIT)),
     "timm nf_resnet26, fresh": lambda: random(from_timm("nf_resnet26")),
+    "timm mobileone_s0, fresh, branches that add up": lambda: random(from_timm("mobileone_s0")),
     "transformers Bert, fresh": lambda: random(
         from_transformers("BertForSequenceClassification", vocab_size=64, **SMALL), words=64
     ),
     "transformers ViT, fresh": lambda: random(
         from_transformers("ViTForImageClassification", **PATCHES), size=16, channels=1
     ),
+    "transformers Segformer, fresh, attention over one key": lambda: random(
+        from_transformers("SegformerForImageClassification", attn_implementation="eager", **PYRAMID)
+    ),
+    "transformers PVT, fresh, attention over one key": lambda: random(
+        from_transformers("PvtForImageClassification", image_size=32, **PYRAMID)
+    ),
+    "transformers CvT, fresh, one query of many is used": lambda: random(
+        from_transformers("CvtForImageClassification", embed_dim=[8, 16, 32], num_heads=[1, 1, 2], depth=[1, 2, 3])
+    ),
+    "timm poolformer_s12, fresh, pooling over one place": lambda: random(from_timm("poolformer_s12")),
     "small CNN, trained": lambda: trained(cnn()),
     "small CNN with batch norm, trained": lambda: trained(with_batch_norm()),
     "residual network without layers for activations, trained": lambda: trained(Residual()),

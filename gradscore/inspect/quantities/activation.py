@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite, nan
 from typing import Any, Self
 
 import torch
@@ -21,13 +22,15 @@ def unit_rates(values: Tensor, *, unit_axis: int, eps: float) -> Tensor:
     Args:
         values: of any shape.
         unit_axis: the axis of the units: 0, 1 or -1.
-        eps: magnitudes up to this count as zero, and so does NaN.
+        eps: magnitudes up to this count as zero.
 
     Returns:
-        (units,) float64.
+        (units,) float64; NaN for all if a value is not finite.
     """
     sizes = values.detach().abs()
-    active = (sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()).gt_(eps)
+    sizes = sizes if sizes.dtype in (torch.float32, torch.float64) else sizes.float()
+    largest = sizes.amax()
+    active = sizes.gt_(eps)
     # Ones and zeros in floating point: PyTorch sums those several times as fast as booleans.
     if unit_axis == -1:
         counts = active.flatten(0, -2).sum(0, dtype=torch.float64)
@@ -35,7 +38,10 @@ def unit_rates(values: Tensor, *, unit_axis: int, eps: float) -> Tensor:
         counts = active.reshape(*active.shape[:2], -1).sum(2).double().sum(0)
     else:
         counts = active.reshape(len(active), -1).sum(1).double()
-    return counts / (active.numel() / len(counts))
+    rates = counts / (active.numel() / len(counts))
+    if largest.device.type == "cpu":
+        return rates if isfinite(float(largest)) else torch.full_like(rates, nan)
+    return rates + 0 * largest.double()  # which does not wait for the device
 
 
 class Units:
@@ -87,10 +93,11 @@ class UnitActivation(Quantity):
     def record_units(self, layer: str, values: Tensor, *, unit_axis: int) -> None:
         """Takes the values of one batch; see `unit_rates`."""
         rates = unit_rates(values, unit_axis=unit_axis, eps=self.eps)
-        self.record(ACTIVATION, layer, rates.mean())
+        rate = rates.mean()
+        self.record(ACTIVATION, layer, rate)
         if self.death:
-            self.record(DEATH, layer, (rates == 0).double().mean())
-        self._units.add(layer, rates > 0)
+            self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rate)
+        self._units.add(layer, rates != 0)
 
     def never_active(self) -> dict[str, tuple[int, int]]:
         """By layer or parameter: units that were zero in every batch since the last reset, and all units."""

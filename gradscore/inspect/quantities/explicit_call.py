@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from torch import Tensor
 from typing_extensions import override
 
 from ...errors import ConfigError
@@ -28,15 +29,15 @@ class ExplicitCall(Quantity):
         super().__init__(**options)
         self.train_loss, self.other_loss = train_loss, other_loss
 
-    def push_running(self, name: str, value: float) -> None:
+    def push_running(self, name: str, value: Tensor | float) -> None:
         """Adds a value to running moments; `ConfigError` if values under this name are kept in memory."""
         self._push(name, value, Running)
 
-    def push_memory(self, name: str, value: float) -> None:
+    def push_memory(self, name: str, value: Tensor | float) -> None:
         """Keeps a value in memory; `ConfigError` if running moments are kept under this name."""
         self._push(name, value, Series)
 
-    def push_loss(self, value: float, *, train: bool, running: bool = True) -> None:
+    def push_loss(self, value: Tensor | float, *, train: bool, running: bool = True) -> None:
         """Adds a loss.
 
         Args:
@@ -55,11 +56,20 @@ class ExplicitCall(Quantity):
                 mine.setdefault(layer, type(aggregate)()).merge(aggregate)
         self.merge_timelines(other)
 
-    def _push(self, name: str, value: float, kind: type[Aggregate]) -> None:
+    def _push(self, name: str, value: Tensor | float, kind: type[Aggregate]) -> None:
+        number = _number(name, value)
         aggregate = self._aggregates.setdefault(name, {}).setdefault(MODEL, kind())
         if not isinstance(aggregate, kind):
             raise ConfigError(
                 f"{name!r} is kept {'in memory' if kind is Running else 'as running moments'} since it was first "
                 "pushed; use the same way for every value of a name"
             )
-        self._add(name, MODEL, [float(value)], self.step)
+        self._add(name, MODEL, [number], self.step)
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise ConfigError(f"{name!r}: wanted one number, got {got}") from None

@@ -18,9 +18,10 @@ def precise_norm(tensor: Tensor, *, dim: int | None = None) -> Tensor:
     """The Euclidean norm in float64, or of every row; squares neither under- nor overflow.
 
     Args:
-        tensor: of any shape; (n, p) with `dim` 1.
+        tensor: of any shape, complex numbers among them; (n, p) with `dim` 1.
         dim: the axis that is summed over; all by default.
     """
+    tensor = tensor.abs() if tensor.is_complex() else tensor
     if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
         fast: Tensor = torch.linalg.vector_norm(tensor, dim=dim)
         if fast.numel() and _is_squarable(float(fast.min()), float(fast.max())):
@@ -35,15 +36,18 @@ class Geometry:
     Args:
         correlation: record the cosine of the angle between successive tensors.
         normalize: divide norms by the root of the number of elements, which gives the root mean square.
+        copies: remember copies. Otherwise the tensors themselves are kept: where one was changed in place before the
+            next came, there is no correlation, and copies are remembered from then on.
 
     Attributes:
         last_norm: of the tensor that came last, not normalised.
     """
 
-    def __init__(self, *, correlation: bool, normalize: bool) -> None:
-        self.correlation, self.normalize = correlation, normalize
+    def __init__(self, *, correlation: bool, normalize: bool, copies: bool = True) -> None:
+        self.correlation, self.normalize, self.copies = correlation, normalize, copies
         self.last_norm = torch.zeros((), dtype=torch.float64)
-        self._last: dict[str, tuple[Tensor, float]] = {}
+        self._last: dict[str, tuple[Tensor, float, int]] = {}
+        self._change: set[str] = set()
 
     def observe(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Takes the next tensor of a name.
@@ -61,10 +65,13 @@ class Geometry:
         yield NORM, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm
         if self.correlation:
             size = float(norm)
-            last, last_size = self._last.get(name, (tensor, 0.0))
-            if last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
+            last, last_size, version = self._last.get(name, (tensor, 0.0, tensor._version))
+            if last._version != version:
+                self._change.add(name)
+            elif last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
                 yield CORRELATION, cosine(last, tensor, last_size, size)
-            self._last[name] = (tensor.clone(), size)
+            kept = tensor.clone() if self.copies or name in self._change else tensor
+            self._last[name] = (kept, size, kept._version)
 
     def restart(self) -> None:
         """Forgets the last tensors."""
@@ -105,7 +112,12 @@ def _is_squarable(smallest: float, largest: float) -> bool:
 
 
 def cosine(one: Tensor, other: Tensor, one_norm: float, other_norm: float) -> Tensor:
-    """The cosine of the angle between two tensors of known norms, between -1 and 1, in float64."""
+    """The cosine of the angle between two tensors of known norms, between -1 and 1, in float64.
+
+    A complex number counts as a vector of two.
+    """
+    if one.is_complex():
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
     if one.dtype == torch.float32 and _is_squarable(min(one_norm, other_norm), max(one_norm, other_norm)):
         product = torch.dot(one.flatten(), other.flatten()).double()
         return (product / (one_norm * other_norm)).clamp(-1, 1)

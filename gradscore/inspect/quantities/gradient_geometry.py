@@ -38,6 +38,11 @@ class GradientGeometry(TensorQuantity):
         self._model = WholeModel(normalize=normalize)
 
     @override
+    def caption(self, measure: str) -> str:
+        said = super().caption(measure)
+        return said if self._model.normalize else said.replace("Root mean square", "Euclidean norm")
+
+    @override
     def observe(self, name: str, tensor: Tensor) -> None:
         record_geometry(self, self._geometry, name, tensor)
         self._model.add(self._geometry.last_norm, tensor.numel())

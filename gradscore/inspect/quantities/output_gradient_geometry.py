@@ -26,7 +26,7 @@ class OutputGradientGeometry(OutputGradientQuantity):
 
     Args:
         normalize_by_size: divide norms by the root of the number of elements: root mean square.
-        compute_correlation: also record correlations; keeps a copy of the last gradient of every layer.
+        compute_correlation: also record correlations; keeps the last gradient of every layer.
         skip_activation: leave activation functions out, those derived from PyTorch's too.
         per_sample: also record the norm of every sample's gradient, for outputs whose first axis is the samples.
         reduction: how the loss joins the samples. With "mean", the gradients of single samples are multiplied by the
@@ -64,7 +64,7 @@ class OutputGradientGeometry(OutputGradientQuantity):
             )
         self.normalize_by_size, self.skip_activation = normalize_by_size, skip_activation
         self.per_sample, self.reduction = per_sample, reduction
-        self._geometry = Geometry(correlation=compute_correlation, normalize=normalize_by_size)
+        self._geometry = Geometry(correlation=compute_correlation, normalize=normalize_by_size, copies=False)
 
     @override
     def wants(self, module: nn.Module) -> bool:

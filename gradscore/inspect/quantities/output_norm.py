@@ -34,6 +34,11 @@ class OutputNorm(OutputQuantity):
         self.normalize = normalize
 
     @override
+    def caption(self, measure: str) -> str:
+        said = super().caption(measure)
+        return said if self.normalize else said.replace("Root mean square", "Euclidean norm")
+
+    @override
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
         if not output.dim() or not output.numel() or not (self.record_eval or self.is_training(module)):
             return

@@ -26,14 +26,19 @@ class ParameterNorm(ModuleQuantity):
     name = "parameter"
     title = "Parameters"
     captions: ClassVar[Mapping[str, str]] = {
-        "weight norm": "Root mean square of the weights; the same for all groups.",
-        "bias norm": "Root mean square of the biases; the same for all groups.",
+        "weight norm": "Root mean square of the weights.",
+        "bias norm": "Root mean square of the biases.",
     }
 
     def __init__(self, *, attrs: str | Sequence[str] | None = None, normalize: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self.attrs = (attrs,) if isinstance(attrs, str) else attrs
         self.normalize = normalize
+
+    @override
+    def caption(self, measure: str) -> str:
+        said = super().caption(measure)
+        return said if self.normalize else said.replace("Root mean square", "Euclidean norm")
 
     @override
     def observe(self, layer: str, module: nn.Module) -> None:

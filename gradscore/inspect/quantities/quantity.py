@@ -83,9 +83,10 @@ class Quantity(ABC):
     Attributes:
         name: under which tables and reports show it; a class sets it.
         title: of its section in reports; the name, if a class sets none.
-        captions: a sentence for the plot of a measure, by measure; it speaks of the settings in `QUANTITIES`.
+        captions: a sentence for the plot of a measure, by measure.
         step: of training, which values belong to; set by an inspector, None without one.
         timelines: values over the steps of training, by measure and layer; a reset does not end them.
+        joined: those of steps of which all processes have the values of all, where several train one model.
 
     Raises:
         ConfigError: an unknown statistic or range, or one that in-place aggregation does not have; a schedule that
@@ -120,6 +121,7 @@ class Quantity(ABC):
         self._waiting: list[tuple[str, str, Tensor, int | None]] = []
         self.step: int | None = None
         self.timelines: dict[str, dict[str, Timeline]] = {}
+        self.joined: dict[str, dict[str, Timeline]] = {}
 
     def record(self, measure: str, layer: str, value: Tensor | float) -> None:
         """Adds a value, or all values of a tensor.
@@ -139,6 +141,10 @@ class Quantity(ABC):
         else:
             self._flush()
             self._add(measure, layer, [float(value)], self.step)
+
+    def caption(self, measure: str) -> str:
+        """The sentence for the plot of a measure as it is set up; empty if there is none."""
+        return self.captions.get(measure, "")
 
     @property
     def value(self) -> dict[str, dict[str, Aggregate]]:
@@ -176,9 +182,12 @@ class Quantity(ABC):
 
     def merge_timelines(self, other: Quantity) -> None:
         """Takes in the timelines of another quantity, of the same steps."""
-        for measure, layers in other.timelines.items():
-            for layer, timeline in layers.items():
-                self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).merge(timeline)
+        _merge(self.timelines, other.timelines)
+
+    def join(self) -> None:
+        """Moves what is in `timelines` to `joined`: it is the same in all processes."""
+        _merge(self.joined, self.timelines)
+        self.timelines = {}
 
     def wants(self, module: nn.Module) -> bool:
         """Whether a layer is looked at; all are, unless a class says otherwise."""
@@ -198,6 +207,12 @@ class Quantity(ABC):
             aggregate.add(value)
         if step is not None:
             self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
+
+
+def _merge(mine: dict[str, dict[str, Timeline]], others: Mapping[str, Mapping[str, Timeline]]) -> None:
+    for measure, layers in others.items():
+        for layer, timeline in layers.items():
+            mine.setdefault(measure, {}).setdefault(layer, Timeline()).merge(timeline)
 
 
 class OutputQuantity(Quantity):

@@ -121,7 +121,7 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
         yield LayerProfile(
             name=file_name(f"{first.name}-{measure}"),
             title=f"{first.name.capitalize()}: {measure}",
-            caption=f"{first.captions.get(measure, '')} {_drawn(first)}".strip(),
+            caption=f"{first.caption(measure)} {_drawn(first)}".strip(),
             x_label=measure,
             layers=layers,
             lines=lines,

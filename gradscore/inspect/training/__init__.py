@@ -6,6 +6,7 @@ back, and a page of one or several of them (`contents`, `page`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ def write_training(records: Sequence[TrainingRecord], path: Path, *, images: boo
     """Writes a page of one run, or of several beside each other.
 
     Args:
-        records: the runs.
+        records: the runs; of the same name, they are numbered.
         path: the page.
         images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
 
@@ -37,4 +38,16 @@ def write_training(records: Sequence[TrainingRecord], path: Path, *, images: boo
     check_packages("page", "write it again")
     from .page import write_page_of  # imports those packages
 
-    return write_page_of(records, path, images=images)
+    return write_page_of(_told_apart(records), path, images=images)
+
+
+def _told_apart(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
+    """Runs with names of their own."""
+    found: list[TrainingRecord] = []
+    for record in records:
+        names, name, number = {each.name for each in found}, record.name, 1
+        while name in names:
+            number += 1
+            name = f"{record.name} ({number})"
+        found.append(replace(record, name=name))
+    return found

@@ -11,7 +11,7 @@ import pandas as pd
 from ...reporting import HeatMap, Plot, TimeLine, TimeRow, TimeRows, colour, file_name
 from ...system import FloatArray
 from ..hooks import layer_of
-from ..quantities.aggregate import BANDS
+from ..quantities.aggregate import BANDS, POINTS
 from ..quantities.quantity import MODEL
 from ..rows import model_order
 from .record import Drawing, TrainingRecord
@@ -30,6 +30,9 @@ LEAST_SHARE = -8.0
 
 BOUNDED = frozenset({"correlation", "activation rate", "death rate"})
 """Measures that no logarithmic scale suits."""
+
+OUTLYING = 1e4
+"""A value so many times as large as the median makes a scale logarithmic, as in a run that explodes."""
 
 ONE_NUMBER = frozenset({"count", "non_finite"})
 """Statistics of a summary that are no lines."""
@@ -60,28 +63,36 @@ def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing)
     for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
         parts = [frame[frame["measure"] == measure] for frame in frames]
         rows = [
-            TimeRow(name=layer, lines=[_step_line(part, layer, record, number, len(records))
-                    for number, (part, record) in enumerate(zip(parts, records, strict=True))
-                    if (part["layer"] == layer).any()])
+            TimeRow(name=layer, lines=[line for number, (part, record) in enumerate(zip(parts, records, strict=True))
+                                       for line in _step_lines(part, layer, record, number, len(records), drawing)])
             for layer in _layers(records, parts)
         ]  # fmt: skip
         yield TimeRows(
             name=file_name(f"{quantity}-{measure}-steps"),
             title=f"{measure[:1].upper()}{measure[1:]}, by step",
-            caption=_caption(drawing, measure, parts, "Line: mean of a stretch of steps; band: extremes."),
+            caption=_caption(drawing, measure, parts),
             x_label="step",
             rows=rows,
-            log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
+            log=_is_log(drawing, measure, rows),
             marks=_marks(records),
+            ends=(0, max(_last(record.steps["stop"]) for record in records) - 1),
         )
 
 
-def _step_line(part: pd.DataFrame, layer: str, record: TrainingRecord, number: int, runs: int) -> TimeLine:
-    found = part[part["layer"] == layer]
-    middle = (found["start"].to_numpy(np.float64) + found["stop"].to_numpy(np.float64) - 1) / 2
-    ends = (found["min"].to_numpy(np.float64), found["max"].to_numpy(np.float64))
-    name = record.name if runs > 1 else "mean"
-    return TimeLine(name=name, colour=colour(number), x=middle, y=found["mean"].to_numpy(np.float64), bands=[ends])
+def _step_lines(
+    part: pd.DataFrame, layer: str, record: TrainingRecord, number: int, runs: int, drawing: Drawing
+) -> list[TimeLine]:
+    """As `_epoch_lines`, of what is kept of stretches of steps: no median, no quartiles."""
+    wide = part[part["layer"] == layer].sort_values("start")
+    if wide.empty:
+        return []
+    middle = (wide["start"].to_numpy(np.float64) + wide["stop"].to_numpy(np.float64) - 1) / 2
+    return _lines(wide, middle, _by_steps(drawing.lines) or ["mean"], record, number, runs, drawing)
+
+
+def _by_steps(statistics: Sequence[str]) -> list[str]:
+    """Those of some statistics or ranges that are kept of stretches of steps."""
+    return [name for name in statistics if name in (*POINTS, "min-max")]
 
 
 def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
@@ -104,7 +115,9 @@ def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing
                 "values of an epoch.",
                 x_label="epoch",
                 rows=rows,
-                log=drawing.log_scale and measure not in BOUNDED and _positive(rows),
+                log=_is_log(drawing, measure, rows),
+                marks=sorted({epoch for record in records for epoch in _epochs_of_findings(record)})[:MOST_MARKS],
+                ends=(0, max(_last(record.epochs["epoch"]) for record in records)),
             )
 
 
@@ -116,12 +129,25 @@ def _epoch_lines(
     if wide.empty:
         return []
     chosen = [name for name in drawing.lines if name in wide] or [str(wide.columns[0])]
+    return _lines(wide, wide.index.to_numpy(np.float64), chosen, record, number, runs, drawing)
+
+
+def _lines(
+    wide: pd.DataFrame,
+    x: FloatArray,
+    chosen: Sequence[str],
+    record: TrainingRecord,
+    number: int,
+    runs: int,
+    drawing: Drawing,
+) -> list[TimeLine]:
+    """A line for each chosen column, the bands about the first one."""
     bands = [ends for name in drawing.bands if (ends := _band(wide, name)) is not None]
     return [
         TimeLine(
-            name=f"{record.name}: {name}" if runs > 1 else name,
+            name=f"{record.name}: {name}" if runs > 1 and len(chosen) > 1 else record.name if runs > 1 else name,
             colour=colour(number if runs > 1 else place),
-            x=wide.index.to_numpy(np.float64),
+            x=x,
             y=wide[name].to_numpy(np.float64),
             bands=() if place else bands,
             dashed=runs > 1 and place > 0,
@@ -149,20 +175,35 @@ def _layers(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame]) ->
     return sorted(dict.fromkeys(name for part in parts for name in part["layer"]), key=place)
 
 
-def _positive(rows: Sequence[TimeRow]) -> bool:
-    values = [line.y[np.isfinite(line.y)] for row in rows for line in row.lines]
-    return any(map(len, values)) and all((each > 0).all() for each in values)
+def _is_log(drawing: Drawing, measure: str, rows: Sequence[TimeRow]) -> bool:
+    """Whether a scale is logarithmic: where it is asked for, and where few values would hide all others."""
+    values = np.concatenate([line.y[np.isfinite(line.y)] for row in rows for line in row.lines] or [np.empty(0)])
+    if measure in BOUNDED or not len(values) or not (values > 0).all():
+        return False
+    return drawing.log_scale or bool(values.max() > OUTLYING * np.median(values))
 
 
-def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame], how: str) -> str:
+def _last(numbers: pd.Series[int]) -> int:
+    return int(numbers.max()) if len(numbers) else 0
+
+
+def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame]) -> str:
+    lines, bands = _by_steps(drawing.lines) or ["mean"], _by_steps(drawing.bands)
     lost = sum(int(part["non_finite"].sum()) for part in parts)
     missing = f" {lost} values are NaN or infinite, and left out." if lost else ""
+    how = f"Lines: {', '.join(lines)}; bands: {', '.join(bands) or 'none'}; of a stretch of steps."
     return f"{drawing.captions.get(measure, '')} {how}{missing}".strip()
 
 
 def _marks(records: Sequence[TrainingRecord]) -> list[float]:
     steps = sorted({float(step) for record in records for step in record.findings["step"]})
     return steps[:MOST_MARKS]
+
+
+def _epochs_of_findings(record: TrainingRecord) -> list[float]:
+    """The epochs in which something was found, counted as the others are."""
+    ends = sorted(set(record.epochs["step"]))
+    return [float(np.searchsorted(ends, step)) for step in record.findings["step"]]
 
 
 def _histograms(records: Sequence[TrainingRecord]) -> Iterator[Plot]:
@@ -180,15 +221,18 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bo
     if len(epochs) < 2:
         return None
     edges = np.linspace(float(bins["low"].min()), float(bins["high"].max()), HEAT_BINS + 1)
-    columns = np.arange(epochs[-1] + 1)
+    apart = int(np.gcd.reduce(epochs))  # above 1 where many were thinned out
+    columns = np.arange(0, max(epochs[-1], _last(record.epochs["epoch"])) + 1, apart)
     logs = np.full((HEAT_BINS, len(columns)), np.nan)
     for epoch, part in bins.groupby("epoch"):
         shares = _spread(part.sort_values("low"), edges)
-        logs[:, int(str(epoch))] = np.log10(np.where(shares > 0, shares, np.nan))
+        logs[:, int(str(epoch)) // apart] = np.log10(np.where(shares > 0, shares, np.nan))
     name = layer if layer_of(layer)[0] != MODEL else "whole model"
+    whole = len(epochs) == len(columns)
     return HeatMap(
         name=file_name(f"histogram-{record.name}-{layer}"),
         title=f"{record.name}: {name}" if several else name,
+        caption="" if whole else "Epochs without a colour have no value that is finite.",
         x_label="epoch",
         y_label="gradient",
         columns=columns.astype(np.float64),

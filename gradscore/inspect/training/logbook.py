@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -90,7 +91,7 @@ class Logbook:
             history: the figures of the epochs.
             findings: with their steps.
         """
-        quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines]
+        quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines or quantity.joined]
         return TrainingRecord(
             name=name,
             layers=list(layers),
@@ -102,7 +103,11 @@ class Logbook:
             ),
             drawings={
                 each.name: Drawing(
-                    each.title or each.name.capitalize(), dict(each.captions), each.lines, each.bands, each.log_scale
+                    each.title or each.name.capitalize(),
+                    {measure: each.caption(measure) for measure in each.captions},
+                    each.lines,
+                    each.bands,
+                    each.log_scale,
                 )
                 for each in quantities
             },
@@ -122,9 +127,11 @@ def _of_model_or_layers(quantity: GradHist1d) -> Iterator[tuple[str, Histogram]]
 
 
 def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
-    for measure, layers in quantity.timelines.items():
-        for layer, timeline in layers.items():
-            for part in timeline.stretches():
+    for measure in dict.fromkeys([*quantity.joined, *quantity.timelines]):
+        joined, own = quantity.joined.get(measure, {}), quantity.timelines.get(measure, {})
+        for layer in dict.fromkeys([*joined, *own]):
+            timelines = [each[layer] for each in (joined, own) if layer in each]
+            for part in chain.from_iterable(timeline.stretches() for timeline in timelines):
                 moments = part.moments
                 figures = [moments.point(name) for name in ("mean", "std", "min", "max")]
                 where = (quantity.name, measure, layer, part.start, part.stop)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -78,6 +79,11 @@ def read_record(path: Path | str) -> TrainingRecord:
     Raises:
         ConfigError: the file is not there, or is something else.
     """
+    if not Path(path).is_file():
+        got = "a folder" if Path(path).is_dir() else "nothing there"
+        raise ConfigError(
+            f"{path} holds no run: wanted a file that Inspector.save or Inspector.report wrote, got {got}"
+        )
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
@@ -87,15 +93,22 @@ def read_record(path: Path | str) -> TrainingRecord:
         raise ConfigError(
             f"{path} holds no run of training; wanted a file that Inspector.save or Inspector.report wrote"
         )
-    said = json.loads(about)
-    rows = table.to_pandas()
+    try:
+        return _record(json.loads(about), table.to_pandas())
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is damaged, or another version of gradscore wrote it: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _record(about: Mapping[str, Any], rows: pd.DataFrame) -> TrainingRecord:
     drawings = {
         name: Drawing(each["title"], each["captions"], tuple(each["lines"]), tuple(each["bands"]), each["log_scale"])
-        for name, each in said["drawings"].items()
+        for name, each in about["drawings"].items()
     }
     return TrainingRecord(
-        name=said["name"],
-        layers=said["layers"],
+        name=about["name"],
+        layers=about["layers"],
         steps=_part(rows, "steps", STEPS, whole=("start", "stop", "count", "non_finite")),
         epochs=_part(rows, "epochs", EPOCHS, whole=("epoch", "step")),
         histograms=_part(rows, "histograms", HISTOGRAMS, whole=("epoch", "step", "bin_count")),
@@ -105,7 +118,8 @@ def read_record(path: Path | str) -> TrainingRecord:
 
 
 def _part(rows: pd.DataFrame, name: str, columns: tuple[str, ...], *, whole: tuple[str, ...]) -> pd.DataFrame:
-    found = rows[rows["part"] == name].reindex(columns=list(columns)).reset_index(drop=True)
+    found = rows[rows["part"] == name]
+    found = (found[list(columns)] if len(found) else found.reindex(columns=list(columns))).reset_index(drop=True)
     return found.astype(dict.fromkeys(whole, "int64"))
 
 
