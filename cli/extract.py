@@ -93,6 +93,7 @@ def _progress_bar(console: Console) -> Progress:
 def _report(console: Console, summary: ExtractSummary) -> None:
     if summary.was_complete:
         say(console, "this run is already complete: nothing to compute")
+    say(console, *(f"changed: {line}" for line in summary.changes))
     say(console, *warnings(summary.warnings))
     console.print(_table(summary.splits))
     if summary.accuracy is not None:

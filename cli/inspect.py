@@ -122,6 +122,7 @@ def inspect(
         got = ", ".join(map(str, sources)) or "none"
         raise ConfigError(f"wanted one configuration or run folder, got {got}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
+    from gradscore.store import RunFolder
 
     config, folder, named = _opened(sources[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
@@ -135,6 +136,7 @@ def inspect(
             loss=loss,
             trust_code=trust_code,
             named=named,
+            data_code=RunFolder(sources[0]).named_data_code() if sources[0].is_dir() else None,
             tell=None if named is None else say_code,
             progress=lambda group, done, total: status.update(f"{group}: {done} of {total} samples"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -133,7 +133,7 @@ def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
     if row["error"]:
         return
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    card.add_row("prediction", f"class {row['prediction']}")
+    card.add_row("prediction", _class(row))
     for name, detector in scorer.bundle.detectors.items():
         known = _known(row[f"probability_{name}"])
         p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
@@ -157,10 +157,15 @@ def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
             for name in scorer.bundle.detectors
         ]
         reason = f"  {row['reason']}" if row["reason"] else ""
-        say(console, f"{row['decision']}  {row['sample_id']}  class {row['prediction']}  {'  '.join(values)}{reason}")
+        say(console, f"{row['decision']}  {row['sample_id']}  {_class(row)}  {'  '.join(values)}{reason}")
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
                 say(console, f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
+
+
+def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """What was predicted: the name of the class, where there is one."""
+    return str(row["prediction_name"]) if "prediction_name" in row else f"class {row['prediction']}"
 
 
 def _known(probability: float) -> str:

@@ -1,9 +1,9 @@
 """Samples: where they come from, and how they become tensors.
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
-of preprocessed samples with ids, labels and content hashes, in batches. `sources` reads images or makes them
-of others, `given` reads what a program has, `user_images` what is named on a command line; `views` look at a batch in
-other ways.
+of samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of others, `given`
+reads what a program has, `class_names` decides which class a label is, `user_images` reads what is named on a command
+line, `views` look at a batch in other ways.
 """
 
 from __future__ import annotations
@@ -12,9 +12,21 @@ from .batches import PlannedBatch, count_shards, load_batches, naming_lost_worke
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
 from .preprocessing import Preprocessing
-from .samples import BadSample, Batch, Sample, collate
+from .samples import BadSample, Batch, Sample, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import GIVEN, SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
+from .sources import (
+    GIVEN,
+    SOURCES,
+    ArraySource,
+    ImageSource,
+    Pixels,
+    Raw,
+    Request,
+    SourceKind,
+    UnreadableImageError,
+    describe_raw,
+    is_image,
+)
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
@@ -42,6 +54,7 @@ __all__ = [
     "PlannedBatch",
     "Preprocessing",
     "PreprocessingConfig",
+    "Raw",
     "RawImage",
     "Request",
     "Sample",
@@ -61,8 +74,11 @@ __all__ = [
     "collate",
     "content_hash",
     "count_shards",
+    "describe_raw",
     "first_samples",
+    "form",
     "form_of",
+    "is_image",
     "load_batches",
     "naming_lost_workers",
     "open_images",
@@ -72,5 +88,6 @@ __all__ = [
     "open_views",
     "plan_batches",
     "planned_splits",
+    "stacked",
     "view_name",
 ]

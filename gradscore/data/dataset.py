@@ -1,33 +1,34 @@
-"""A split: the selected samples of a source, preprocessed one by one."""
+"""Splits: the selected samples of their sources, preprocessed one by one."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..errors import DataError
+from ..models import NamedCode
 from ..system import sha256
+from .class_names import ClassNames, decide
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import ImageSource, Pixels, UnreadableImageError, open_source
-from .splits import base_split, planned_splits
-
-UNLABELLED = -1
+from .sources import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, open_source
+from .splits import SplitInfo, base_split, planned_splits
 
 
 @dataclass(frozen=True)
 class Selected:
-    """Some images of a source, as a source."""
+    """Some samples of a source, as a source."""
 
     base: ImageSource
     places: NDArray[np.int64]
     labels: NDArray[np.int64] | None
+    class_names: Sequence[str] | None = None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -35,7 +36,7 @@ class Selected:
         ids = self.base.ids  # once: a source may make the list anew every time
         return [ids[place] for place in self.places]
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int) -> Raw:
         """See `ImageSource`."""
         return self.base.image(int(self.places[index]))
 
@@ -70,11 +71,16 @@ class SampleDataset(Dataset[Sample | BadSample]):
             DataError: the whole split cannot be used.
         """
         try:
-            pixels = self.images.image(index)
+            raw = self.images.image(index)
         except UnreadableImageError as error:
             return BadSample(self.ids[index], str(error))
         label = UNLABELLED if self._labels is None else int(self._labels[index])
-        return Sample(self.ids[index], self._preprocess(pixels), label, content_hash(pixels))
+        return Sample(self.ids[index], self._preprocess.model_input(raw), label, content_hash(raw))
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Of the model, in the order of its outputs; None where they are not known."""
+        return class_names_of(self.images)
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
@@ -83,17 +89,25 @@ class SampleDataset(Dataset[Sample | BadSample]):
         return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 
-def content_hash(pixels: Pixels) -> str:
-    """16 hexadecimal digits of the SHA-256 of shape and pixels.
+def content_hash(raw: Raw) -> str:
+    """16 hexadecimal digits of the SHA-256 of a raw sample.
 
     Args:
-        pixels: (H, W, C) uint8.
+        raw: an image (H, W, C) uint8 or numbers, of which shape and bytes count; several of these by name; or text.
 
     Returns:
-        Equal for equal images.
+        Equal for equal samples.
     """
-    shape = ",".join(map(str, pixels.shape)).encode()
-    return hashlib.sha256(shape + b":" + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:16]
+    return hashlib.sha256(_bytes_of(raw)).hexdigest()[:16]
+
+
+def _bytes_of(raw: Raw) -> bytes:
+    if isinstance(raw, str):
+        return raw.encode("utf-8", "surrogatepass")
+    if isinstance(raw, Mapping):
+        return b"".join(f"{name}=".encode() + _bytes_of(raw[name]) for name in sorted(raw))
+    shape = ",".join(map(str, raw.shape)).encode()
+    return shape + b":" + np.ascontiguousarray(raw).tobytes()
 
 
 def open_split(
@@ -105,14 +119,14 @@ def open_split(
     made_of: ImageSource | None,
     seed: int,
 ) -> SampleDataset:
-    """Opens the data of a split.
+    """Opens the data of a split by itself.
 
     Args:
         spec: source, selection and label map.
-        preprocessing: from raw pixels to model inputs.
+        preprocessing: from raw samples to model inputs.
         num_classes: K, to check the labels.
         labelled: whether labels count; False for OOD sets.
-        made_of: the raw in-distribution images that a set made of others is made of.
+        made_of: the raw in-distribution samples that a set made of others is made of.
         seed: of random choices of the source.
 
     Returns:
@@ -125,6 +139,26 @@ def open_split(
     return SampleDataset(images, Preprocessing(preprocessing), labelled=labelled)
 
 
+def open_images(spec: DatasetConfig, *, num_classes: int | None, made_of: ImageSource | None, seed: int) -> Selected:
+    """Opens the raw samples of a split by itself: names of classes are those of its own source.
+
+    Args:
+        spec: source, selection and label map.
+        num_classes: K, of the model whose classes the labels become; None for OOD sets, which keep those of the source.
+        made_of: the raw in-distribution samples that a set made of others is made of.
+        seed: of random choices of the source.
+
+    Returns:
+        The selected samples.
+
+    Raises:
+        DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
+    """
+    source = open_source(spec.source, spec.arguments, base=made_of, seed=seed)
+    names = None if num_classes is None else decide({spec.source: (spec, source)}, num_classes=num_classes)
+    return _selected(spec, source, names, num_classes)
+
+
 def open_splits(
     data: DataConfig,
     *,
@@ -132,10 +166,14 @@ def open_splits(
     num_classes: int,
     seed: int,
     only: Collection[str] | None = None,
+    model_names: Sequence[str] | None = None,
+    trust_code: bool = False,
+    named: Mapping[str, NamedCode] | None = None,
 ) -> dict[str, SampleDataset]:
     """Opens the data of all splits, by name and in order.
 
-    Sets made of in-distribution images get the raw ones of the split that `base_split` names.
+    Sets made of in-distribution images get the raw ones of the split that `base_split` names. Labels with names mean
+    the same class in every split.
 
     Args:
         data: the section of the configuration.
@@ -143,60 +181,80 @@ def open_splits(
         num_classes: K, to check the labels.
         seed: of random choices of the source.
         only: names of the splits that are wanted; all of them if None.
+        model_names: what the model calls its classes, if it does.
+        trust_code: allow `python:` sources, whose code is run.
+        named: what the run folder that names such code says of it, by the names of the splits; None for the user's own
+            configuration.
 
     Raises:
         DataError: data that cannot be used.
+        ModelError: code that is not trusted, not what it should be, or fails when it is imported.
     """
+    planned = planned_splits(data)
+    wanted = set(planned if only is None else only)
+    wanted |= {base for name in wanted if (base := base_split(*planned[name])) is not None}
+
+    def opened(name: str, base: ImageSource | None = None) -> ImageSource:
+        spec = planned[name][1]
+        code = None if named is None else named.get(name)
+        return open_source(spec.source, spec.arguments, base=base, seed=seed, trust_code=trust_code, code=code)
+
+    needed = wanted if data.class_names is not None else {*wanted, *_labelled(planned)}
+    own = {name: opened(name) for name in planned if name in needed and base_split(*planned[name]) is None}
+    labelled = {name: (planned[name][1], own[name]) for name in _labelled(planned) if name in own}
+    names = decide(labelled, num_classes=num_classes, given=data.class_names, model_names=model_names)
+    preprocess = Preprocessing(preprocessing)
     found: dict[str, SampleDataset] = {}
-    for name, (info, spec) in planned_splits(data).items():
-        if only is not None and name not in only:
-            continue
-        base = base_split(info, spec)
-        found[name] = open_split(
-            spec,
-            preprocessing=preprocessing,
-            num_classes=num_classes,
-            labelled=info.kind != "ood",
-            made_of=None if base is None else found[base].images,
-            seed=seed,
-        )
-    return found
+    for name, (info, spec) in planned.items():
+        if name in wanted:
+            base, is_ood = base_split(info, spec), info.kind == "ood"
+            source = own[name] if base is None else opened(name, found[base].images)
+            images = _selected(spec, source, None if is_ood else names, num_classes)
+            found[name] = SampleDataset(images, preprocess, labelled=not is_ood)
+    return {name: each for name, each in found.items() if only is None or name in only}
 
 
-def open_images(spec: DatasetConfig, *, num_classes: int | None, made_of: ImageSource | None, seed: int) -> Selected:
-    """Opens the raw images of a split.
+def _labelled(planned: Mapping[str, tuple[SplitInfo, DatasetConfig]]) -> list[str]:
+    """The splits whose labels are classes of the model."""
+    return [name for name, (info, _) in planned.items() if info.kind != "ood"]
 
-    Args:
-        spec: source, selection and label map.
-        num_classes: K, of the model whose classes the labels become; None for OOD sets, which keep those of the source.
-        made_of: the raw in-distribution images that a set made of others is made of.
-        seed: of random choices of the source.
 
-    Returns:
-        The selected images.
-
-    Raises:
-        DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
-    """
-    source = open_source(spec.source, spec.arguments, base=made_of, seed=seed)
-    places = select(source, spec.select)
+def _selected(spec: DatasetConfig, source: ImageSource, names: ClassNames | None, num_classes: int | None) -> Selected:
+    """The samples that a split asks for, with classes of the model as labels; OOD sets, without names, keep theirs."""
+    own = class_names_of(source)
+    local = names or ClassNames(None if own is None else tuple(own))
+    labels = local.aligned(source, spec.source)
+    classes = None if spec.select.classes is None else local.chosen(spec.select.classes, source, spec.source)
+    places = select(source, spec.select, labels=labels, classes=classes)
     if not len(places):
         chosen = spec.select.model_dump(exclude_defaults=True)
-        raise DataError(f"{spec.source} has no sample left of {len(source.ids)} with select {chosen or 'nothing'}")
-    images = Selected(source, places, None if source.labels is None else source.labels[places])
-    if num_classes is None or images.labels is None:
+        of_all = f"left of {len(source.ids)} with select {chosen}" if chosen else "in it"
+        raise DataError(f"{spec.source} has no sample {of_all}")
+    images = Selected(source, places, None if labels is None else labels[places], own)
+    if names is None or num_classes is None:
         return images
-    return replace(images, labels=_mapped(images.labels, spec, images.ids, num_classes))
+    mapped = images.labels
+    if mapped is not None:
+        mapped = names.mapped(mapped, spec, is_named=own is not None, ids=images.ids, num_classes=num_classes)
+    return Selected(source, places, mapped, names.of_model)
 
 
-def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
+def select(
+    source: ImageSource,
+    spec: SelectConfig,
+    *,
+    labels: NDArray[np.int64] | None = None,
+    classes: Sequence[int] | None = None,
+) -> NDArray[np.int64]:
     """Positions of the selected samples: by class, then content hash, then start and stop, then count.
 
-    An image that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
+    A sample that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
 
     Args:
-        source: the images.
+        source: the samples.
         spec: the selection.
+        labels: (N,) of the source; None without.
+        classes: the labels that `spec.classes` asks for; None for all.
 
     Returns:
         Positions in the order of the source.
@@ -205,10 +263,10 @@ def select(source: ImageSource, spec: SelectConfig) -> NDArray[np.int64]:
         DataError: a selection by class without labels.
     """
     places = np.arange(len(source.ids), dtype=np.int64)
-    if spec.classes is not None:
-        if source.labels is None:
+    if classes is not None:
+        if labels is None:
             raise DataError("select.classes needs labels, and the source has none")
-        places = places[np.isin(source.labels, spec.classes)]
+        places = places[np.isin(labels, classes)]
     if spec.hash is not None:
         low, high = spec.hash
         shares = _shares(source, places)
@@ -229,20 +287,3 @@ def _shares(source: ImageSource, places: NDArray[np.int64]) -> NDArray[np.float6
         except UnreadableImageError:
             digests.append(sha256(ids[place].encode())[:16])
     return np.array([int(digest, 16) / 2**64 for digest in digests])
-
-
-def _mapped(labels: NDArray[np.int64], spec: DatasetConfig, ids: Sequence[str], num_classes: int) -> NDArray[np.int64]:
-    found = labels
-    if spec.label_map is not None:
-        missing = sorted(set(labels.tolist()) - set(spec.label_map) - {UNLABELLED})
-        if missing:
-            raise DataError(f"{spec.source}: label_map says nothing of the labels {missing}")
-        found = np.array([spec.label_map.get(int(label), UNLABELLED) for label in labels], dtype=np.int64)
-    outside = np.flatnonzero((found < UNLABELLED) | (found >= num_classes))
-    if len(outside):
-        first = int(outside[0])
-        raise DataError(
-            f"{spec.source}: sample {ids[first]} has label {found[first]}, and {len(outside)} labels are outside "
-            f"the model's classes 0..{num_classes - 1}; use select.classes or label_map, or correct model.num_classes"
-        )
-    return found

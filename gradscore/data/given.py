@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from ..errors import DataError
 from ..system import Inputs, described, each_input, rows_of, sample_count, sha256
-from .dataset import UNLABELLED, content_hash
+from .dataset import content_hash
 from .preprocessing import Preprocessing
 from .samples import Batch
+from .sources import UNLABELLED
 
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""

@@ -1,11 +1,12 @@
-"""From raw pixels to what the model takes."""
+"""From raw pixels, numbers or text to what the model takes."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from ..errors import ConfigError, DataError
 from ..models import FolderProcessor
 from ..system import import_torchvision
 from .settings import PreprocessingConfig
-from .sources import Pixels
+from .sources import Pixels, Raw, Values, describe_raw, is_image
 
 
 class Preprocessing:
@@ -82,6 +83,61 @@ class Preprocessing:
             )
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (config.mean, config.std))
         return (scaled - mean) / std
+
+    def model_input(self, raw: Raw) -> Tensor | dict[str, Tensor]:
+        """Makes a model input of a sample of any kind.
+
+        Args:
+            raw: an image, (H, W, C) uint8; numbers, which stay as they are but for `mean` and `std`; several arrays by
+                name.
+
+        Returns:
+            (C, H, W) float32 of an image; of numbers float32, int64 or bool, of their shape; several by name.
+
+        Raises:
+            DataError: the image has another number of channels than mean and std; settings that are for images alone;
+                or text, which needs the tokenizer of a model.
+        """
+        if is_image(raw):
+            return self(raw)
+        if self._processor is not None and not isinstance(raw, Mapping):
+            return self._processor(raw)
+        self._check_values(raw)
+        if isinstance(raw, Mapping):
+            return {name: self._of_values(values) for name, values in raw.items()}
+        if isinstance(raw, str):
+            raise DataError(
+                "the samples are text, and this model has no tokenizer: use a model with one (transformers:<folder>), "
+                "or make token ids of the text in a python: source"
+            )
+        return self._of_values(raw)
+
+    def _check_values(self, raw: Raw) -> None:
+        config = self.config
+        names = ("resize", "crop", "channels", "weights", *(("mean",) if isinstance(raw, Mapping) else ()))
+        given = [name for name in names if getattr(config, name) is not None]
+        if given:
+            raise DataError(
+                f"preprocessing.{given[0]} is for images of 8 bits, and the samples are {describe_raw(raw)}, which go "
+                "to the model as they are: remove it"
+            )
+
+    def _of_values(self, values: Values) -> Tensor:
+        array = np.ascontiguousarray(values)
+        kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
+        found = torch.from_numpy(array.astype(kind))
+        if self.config.mean is None or self.config.std is None:
+            return found
+        size = len(found) if found.dim() else 0
+        if not found.is_floating_point() or len(self.config.mean) not in (1, size):
+            raise DataError(
+                f"preprocessing.mean has {len(self.config.mean)} values, and the samples are {describe_raw(values)}: "
+                "give one, or one for each column (of images, floats (C, H, W), each channel)"
+            )
+        mean, std = (
+            torch.tensor(each).view(-1, *[1] * (found.dim() - 1)) for each in (self.config.mean, self.config.std)
+        )
+        return (found - mean) / std
 
 
 def _weights_transforms(name: str) -> Callable[[Tensor], Tensor]:

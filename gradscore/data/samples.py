@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,17 +14,17 @@ from ..system import Inputs, each_input, rows_of
 
 @dataclass(frozen=True)
 class Sample:
-    """An image, ready for the model.
+    """An image or another sample, ready for the model.
 
     Attributes:
         sample_id: stable name: a path relative to the data's root, or a number.
-        image: (C, H, W) float32.
+        image: (C, H, W) float32; of other samples numbers of any shape, or several tensors by name.
         label: the class, -1 for none.
         content_hash: 16 hexadecimal digits of the SHA-256 of shape and raw pixels, before preprocessing.
     """
 
     sample_id: str
-    image: Tensor
+    image: Tensor | Mapping[str, Tensor]
     label: int
     content_hash: str
 
@@ -43,7 +43,7 @@ class Batch:
 
     Attributes:
         sample_ids: names.
-        images: (N, C, H, W) float32; of samples that a program gives, any inputs of its model.
+        images: (N, C, H, W) float32; of other samples (N, ...), or several tensors by name, as the model takes them.
         labels: (N,) int64, -1 for none.
         content_hashes: see `Sample`.
         bad: samples that cannot be used.
@@ -54,6 +54,19 @@ class Batch:
     labels: Tensor
     content_hashes: list[str]
     bad: list[BadSample]
+
+    @property
+    def tensor(self) -> Tensor:
+        """The images, where a sample is one tensor.
+
+        Raises:
+            DataError: samples are several tensors by name.
+        """
+        if isinstance(self.images, Tensor):
+            return self.images
+        raise DataError(
+            f"samples are keyword inputs ({', '.join(self.images)}), and this takes one tensor for each sample"
+        )
 
     def pin_memory(self) -> Batch:
         """The same batch with its images where an accelerator can copy them from by itself."""
@@ -90,6 +103,22 @@ class Batch:
         )
 
 
+def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
+    """One batch of samples of the same names and shapes; there is one at least."""
+    first = samples[0]
+    if isinstance(first, Tensor):
+        return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
+    named = [sample for sample in samples if not isinstance(sample, Tensor)]
+    return {name: torch.stack([sample[name] for sample in named]) for name in first}
+
+
+def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:
+    """What samples of one batch have in common: the shape, or names and shapes."""
+    if isinstance(sample, Tensor):
+        return tuple(sample.shape)
+    return tuple(f"{name} {tuple(tensor.shape)}" for name, tensor in sample.items())
+
+
 def collate(samples: Sequence[Sample | BadSample]) -> Batch:
     """Puts samples into a batch.
 
@@ -104,14 +133,14 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
     """
     good = [sample for sample in samples if isinstance(sample, Sample)]
     for sample in good:
-        if sample.image.shape != good[0].image.shape:
+        if form(sample.image) != form(good[0].image):
             raise DataError(
-                f"sample {sample.sample_id} has shape {tuple(sample.image.shape)} and sample {good[0].sample_id} "
-                f"{tuple(good[0].image.shape)}; set preprocessing.resize, crop or channels to make them equal"
+                f"sample {sample.sample_id} has shape {_text(sample)} and sample {good[0].sample_id} {_text(good[0])}; "
+                + _ADVICE[_looks_like_image(sample) and _looks_like_image(good[0])]
             )
     return Batch(
         [sample.sample_id for sample in good],
-        torch.stack([sample.image for sample in good]) if good else torch.empty(0, 1, 1, 1),
+        stacked([sample.image for sample in good]) if good else torch.empty(0, 1, 1, 1),
         torch.tensor([sample.label for sample in good], dtype=torch.int64),
         [sample.content_hash for sample in good],
         [sample for sample in samples if isinstance(sample, BadSample)],
@@ -123,3 +152,18 @@ def _joined(parts: Sequence[Inputs]) -> Inputs:
     if isinstance(first, Tensor):
         return torch.cat([part for part in parts if isinstance(part, Tensor)])
     return {name: torch.cat([part[name] for part in parts if not isinstance(part, Tensor)]) for name in first}
+
+
+_ADVICE = {
+    True: "set preprocessing.resize, crop or channels to make them equal",
+    False: "a batch needs one shape: pad or cut them to one before",
+}
+
+
+def _text(sample: Sample) -> str:
+    shape = form(sample.image)
+    return str(shape) if isinstance(sample.image, Tensor) else ", ".join(map(str, shape))
+
+
+def _looks_like_image(sample: Sample) -> bool:
+    return isinstance(sample.image, Tensor) and sample.image.dim() == 3

@@ -33,8 +33,16 @@ from .sources import SOURCES
 def anchored_source(source: str, info: ValidationInfo) -> str:
     """A data source with the path of a file or folder made absolute."""
     kind, _, rest = source.partition(":")
-    is_path = kind in SOURCES and SOURCES[kind].is_path
-    return f"{kind}:{anchored(Path(rest), info)}" if is_path and rest else source
+    if kind not in SOURCES or not rest:
+        return source
+    file, _, function = rest.rpartition(":")
+    if SOURCES[kind].is_code and file.endswith(".py"):
+        return f"{kind}:{anchored(Path(file), info)}:{function}"
+    return f"{kind}:{anchored(Path(rest), info)}" if SOURCES[kind].is_path else source
+
+
+def _names_or_file(names: list[str] | Path | None, info: ValidationInfo) -> list[str] | Path | None:
+    return anchored(names, info) if isinstance(names, Path) else names
 
 
 def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -45,6 +53,7 @@ def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
+ClassNameList = Annotated[list[str] | Path | None, AfterValidator(_names_or_file)]
 DataSource = Annotated[str, AfterValidator(anchored_source)]
 
 
@@ -85,7 +94,7 @@ class PreprocessingConfig(Section):
 class SelectConfig(Section):
     """Which samples of a source: by class, then by content hash, then `start` to `stop`, then `count` at random."""
 
-    classes: InFeatures[list[int] | None] = None
+    classes: InFeatures[list[int | str] | None] = None
     count: InFeatures[Positive | None] = None
     start: InFeatures[NotNegative | None] = None
     stop: InFeatures[NotNegative | None] = None
@@ -102,12 +111,15 @@ class SelectConfig(Section):
 
 
 class DatasetConfig(Section):
-    """A set of samples: where they come from, which of them, and how its labels map to the model's classes."""
+    """A set of samples: where they come from, which of them, and how its labels map to the model's classes.
+
+    Labels and classes are numbers, or names where there are any.
+    """
 
     source: InFeatures[DataSource]
     arguments: InFeatures[dict[str, Any]] = {}
     select: SelectConfig = SelectConfig()
-    label_map: InFeatures[dict[int, int] | None] = None
+    label_map: InFeatures[dict[int | str, int | str] | None] = None
 
     @field_validator("arguments")
     @classmethod
@@ -157,9 +169,14 @@ class InDistConfig(Section):
 
 
 class DataConfig(Section):
-    """All sets of samples of a run."""
+    """All sets of samples of a run.
+
+    `class_names` are the classes of the model in the order of its outputs: a list, or a file with one name on each line
+    (in JSON a list). Labels of data whose classes have names (folders, text) are found by name among them.
+    """
 
     in_dist: InDistConfig
+    class_names: Elsewhere[ClassNameList] = None
     ood: list[OodConfig] = []
     shifted: list[ShiftedConfig] = []
 

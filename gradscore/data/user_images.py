@@ -1,8 +1,7 @@
-"""The images a user names: files, folders, patterns, .npz and Parquet files, read one by one and in order."""
+"""The samples a user names: files, folders, patterns, archives and tables, read one by one and in order."""
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,24 +11,38 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from ..errors import DataError
 from ..system import closest
-from .sources import DECODING_ERRORS, IMAGE_SUFFIXES, READING_ERRORS, Pixels, array_form, as_pixels, read_header
+from .sources import (
+    IMAGE_SUFFIXES,
+    READING_ERRORS,
+    SOURCES,
+    ImageSource,
+    Raw,
+    UnreadableImageError,
+    array_form,
+    decoded,
+    open_source,
+    path_below,
+    read_header,
+)
 
 PARQUET_ROWS = 64
 """Rows of a Parquet file in memory at a time."""
+
+_TABLES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+"""Kinds of sources by the endings of their files."""
 
 _COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename")
 
 
 @dataclass(frozen=True)
 class RawImage:
-    """An image by name: its pixels (H, W, C) uint8, or why there are none."""
+    """An image by name: its pixels (H, W, C) uint8, or what else the samples are; or why there are none."""
 
     sample_id: str
-    pixels: Pixels | None
+    pixels: Raw | None
     error: str = ""
 
 
@@ -52,8 +65,8 @@ def open_user_images(
     the root, is an image with an error: whoever wrote the list should not choose which files are read.
 
     Args:
-        samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz` files with an
-            array `images`, and Parquet files.
+        samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz`, `.csv`,
+            `.tsv`, `.tar` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
         column: the column of Parquet files with encoded images or paths; found by type and name if None.
         root: paths in Parquet files may lead anywhere below this folder; the folder of each file if None.
 
@@ -136,25 +149,46 @@ class ParquetImages:
         name = f"{self.path}[{place}]"
         found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
         if isinstance(found, bytes):
-            return _decoded(name, io.BytesIO(found))
+            return _decoded(name, found)
         if isinstance(found, str):
             return self._file(name, found)
         return RawImage(name, None, f"{name} is null")
 
     def _file(self, name: str, found: str) -> RawImage:
         try:
-            path = (self.path.parent / found).resolve()
-        except (OSError, ValueError, RuntimeError) as error:
-            return RawImage(name, None, f"{name} is no path: {found!r}: {error}")
-        if not path.is_relative_to(self.root):
-            return RawImage(
-                name, None, f"{name} is refused: {found!r} leads out of {self.root}; give --root FOLDER to allow it"
-            )
+            path = path_below(self.root, self.path.parent, found)
+        except ValueError as error:
+            advice = "; give --root FOLDER to allow it" if "leads out" in str(error) else ""
+            return RawImage(name, None, f"{name} {error}{advice}")
         return _decoded(found, path)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a data source."""
+
+    source: ImageSource
+    name: str
+
+    def __len__(self) -> int:
+        """See `UserImages`."""
+        return len(self.source.ids)
+
+    def __iter__(self) -> Iterator[RawImage]:
+        """See `UserImages`."""
+        for place, sample_id in enumerate(self.source.ids):
+            name = f"{self.name}[{sample_id}]"
+            try:
+                yield RawImage(name, self.source.image(place))
+            except UnreadableImageError as error:
+                yield RawImage(name, None, str(error))
 
 
 def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
     path = Path(name)
+    kind, _, rest = name.partition(":")
+    if rest and not path.exists() and kind in SOURCES and SOURCES[kind].is_path:
+        return Samples(open_source(name), name)
     if path.is_dir():
         return Files(_some(name, [found for found in path.rglob("*") if found.suffix.lower() in IMAGE_SUFFIXES]))
     if not path.exists() and set(name) & set("*?["):
@@ -164,8 +198,14 @@ def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
         raise DataError(f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'")
     if path.suffix == ".npz":
         return _npz(path)
-    if path.suffix in (".parquet", ".pq"):
+    if path.suffix in (".parquet", ".pq") and (column is not None or _holds_images(path)):
         return _parquet(path, column, (root or path.parent).resolve())
+    if path.suffix in _TABLES:
+        chosen = {"inputs": column, "root": None if root is None else str(root)}
+        given = {key: value for key, value in chosen.items() if value is not None}
+        return Samples(open_source(f"{_TABLES[path.suffix]}:{name}", given), name)
+    if path.suffix == ".tar":
+        return Samples(open_source(f"wds:{name}"), name)
     return Files([path])
 
 
@@ -175,12 +215,16 @@ def _some(name: str, paths: list[Path]) -> list[Path]:
     return sorted(paths)
 
 
-def _npz(path: Path) -> NpzImages:
+def _npz(path: Path) -> UserImages:
     try:
         with zipfile.ZipFile(path) as archive:
+            if "images.npy" not in archive.namelist():
+                return Samples(open_source(f"npz:{path}"), str(path))
             shape, fortran, dtype = array_form(archive, "images", path)
     except READING_ERRORS as error:
-        raise DataError(f"{path}: cannot be read: {error}; wanted a .npz file with an array 'images'") from None
+        raise DataError(f"{path}: cannot be read: {error}; wanted a .npz file of arrays") from None
+    if dtype != np.uint8:
+        return Samples(open_source(f"npz:{path}"), str(path))
     if dtype != np.uint8 or fortran or len(shape) not in (3, 4) or shape[3:] not in ((), (1,), (3,)):
         raise DataError(
             f"{path}: images must be uint8 (N, H, W) or (N, H, W, 1 or 3) in C order, got {dtype} {shape}"
@@ -210,6 +254,17 @@ def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
     return ParquetImages(path, column, rows, root)
 
 
+def _holds_images(path: Path) -> bool:
+    """Whether a Parquet file has a column that can only be of images, or is called so, or cannot be looked into."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return True
+    usable = [field.name for field in schema if _is_usable(field.type)]
+    binary = [name for name in usable if not _is_text(schema.field(name).type)]
+    return bool(binary) or any(name in _COLUMN_NAMES for name in usable) or len(usable) == len(schema)
+
+
 def _is_usable(kind: Any) -> bool:
     if pa.types.is_struct(kind):
         return any(field.name in ("bytes", "path") for field in kind)
@@ -221,11 +276,8 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _decoded(name: str, source: Path | io.BytesIO) -> RawImage:
+def _decoded(name: str, source: Path | bytes) -> RawImage:
     try:
-        if isinstance(source, Path) and source.exists() and not source.is_file():
-            return RawImage(name, None, f"{name} is no file")  # opening a pipe would wait for who writes to it
-        with Image.open(source) as image:
-            return RawImage(name, as_pixels(image))
-    except DECODING_ERRORS as error:
-        return RawImage(name, None, f"{name} cannot be decoded: {error}")
+        return RawImage(name, decoded(source, name=name))
+    except UnreadableImageError as error:
+        return RawImage(name, None, str(error))

@@ -10,12 +10,13 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
@@ -48,6 +49,8 @@ _WEIGHTS = "weights.safetensors"
 _CALIBRATION = "calibration.safetensors"
 _INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"
+_INPUT = "input/"
+"""Before the names of keyword inputs in the self-test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +87,11 @@ _IMAGES = "images"
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """Noise images and what the model makes of them, to see that it still does.
+    """Noise and what the model makes of it, to see that it still does.
 
     Attributes:
-        images: (n, C, H, W) uint8, or of another shape where samples are no images; the model sees them divided by
-            127.5, minus 1. Whole numbers of another type, such as tokens, are seen as they are, and so are arrays by
-            the names of the arguments they are.
+        images: (n, C, H, W) uint8, of other samples (n, ...); the model sees bytes divided by 127.5, minus 1, and whole
+            numbers or truth values as they are, and so are arrays by the names of the arguments they are.
         answers: (n, columns) float64.
     """
 
@@ -137,6 +139,7 @@ class Bundle:
         versions: packages it was made with.
         provenance: where it comes from; plain values.
         notices: what its user should know.
+        class_names: of the model, in the order of its outputs; None where they are not known.
     """
 
     model: ModelConfig
@@ -154,6 +157,7 @@ class Bundle:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     view_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    class_names: Sequence[str] | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -191,6 +195,7 @@ class _Index(BaseModel):
     versions: dict[str, str]
     provenance: dict[str, Any]
     notices: list[str]
+    class_names: list[str] | None = None
 
 
 def check_bundle_target(path: Path) -> None:
@@ -227,6 +232,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "versions": dict(bundle.versions),
         "provenance": dict(bundle.provenance),
         "notices": bundle.notices,
+        "class_names": None if bundle.class_names is None else list(bundle.class_names),
     }
     members: dict[str, bytes] = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),

@@ -6,16 +6,17 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..columns import META_COLUMNS
 from ..config import Config, FeaturesConfig
-from ..data import TEST, BadSample, open_views, view_name
+from ..data import TEST, BadSample, SampleDataset, open_views, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, MeanGradients, input_dtype, open_datasets, run_means
@@ -94,8 +95,10 @@ def make_bundle(
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))
     extractor = feature_extractor(model, config, means, trust_code=trust_code, named=views, tell=tell)
-    images = noise(_input_shape(config)) if self_test is None else self_test
-    test, in_pairs = _self_test(images, extractor, columns)
+    if self_test is None:
+        dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
+        self_test = noise_like(_first_sample(dataset))
+    test, in_pairs = _self_test(self_test, extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -113,6 +116,7 @@ def make_bundle(
         versions=package_versions(),
         provenance=_provenance(run, frame),
         notices=notices,
+        class_names=run.class_names,
     )
 
 
@@ -186,16 +190,15 @@ def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], mode
     return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
-def noise(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Images of a self-test, (n, *shape) uint8."""
-    return np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
-
-
 def self_test_images(images: TestInputs) -> ModelInputs:
-    """The model inputs (n, ...) of the images of a self-test: float32 of uint8 noise, others as they are."""
+    """The model inputs (n, ...) of the images of a self-test: bytes as float32 in -1 to 1, others as they are."""
     if isinstance(images, Mapping):
-        return {name: torch.from_numpy(each.copy()) for name, each in images.items()}
-    found = torch.from_numpy(images.copy())
+        return {name: _as_input(array) for name, array in images.items()}
+    return _as_input(images)
+
+
+def _as_input(array: NDArray[Any]) -> Tensor:
+    found = torch.from_numpy(array.copy())
     return found.float() / 127.5 - 1.0 if found.dtype == torch.uint8 else found
 
 
@@ -262,8 +265,27 @@ def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> 
     return SelfTest(images=images, answers=answers), in_pairs
 
 
-def _input_shape(config: Config) -> tuple[int, ...]:
-    dataset = open_datasets(config, only=[TEST])[TEST]
+def noise(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Images of a self-test, (n, *shape) uint8."""
+    return np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
+
+
+def noise_like(sample: ModelInputs) -> TestInputs:
+    """Noise of the shape of a model input: bytes in place of floats, others within the limits of the sample."""
+    random = np.random.default_rng(0)
+
+    def like(tensor: Tensor) -> NDArray[Any]:
+        if tensor.is_floating_point():
+            return noise(tuple(tensor.shape))
+        shape = (SELF_TEST_IMAGES, *tensor.shape)
+        values = tensor.numpy()
+        low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+        return random.integers(low, high + 1, shape).astype(values.dtype)
+
+    return like(sample) if isinstance(sample, Tensor) else {name: like(tensor) for name, tensor in sample.items()}
+
+
+def _first_sample(dataset: SampleDataset) -> ModelInputs:
     sample = next(
         (sample for sample in map(dataset.__getitem__, range(len(dataset))) if not isinstance(sample, BadSample)), None
     )
@@ -271,7 +293,7 @@ def _input_shape(config: Config) -> tuple[int, ...]:
         raise BundleError(
             f"no sample of {TEST} can be read, so the size of the model's input is unknown; check the data"
         )
-    return tuple(sample.image.shape)
+    return sample.image
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from ..columns import logit_columns, views_of
 from ..config import ModelConfig
-from ..data import Preprocessing
+from ..data import Preprocessing, Raw, form
 from ..errors import BundleError, DataError
 from ..features import check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import Interface, NamedCode, TellCode, build_model, weights_sha256
-from ..system import Device, Inputs, each_input, resolve_device, sample_count
+from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
@@ -47,7 +47,7 @@ NOT_FINITE = "its logits or gradients are not finite"
 NAMED_BY_HAND = NamedCode(by="the bundle", sha256=None, folders=None, advice="")
 """Of a bundle that was made or read in Python: its views must have their hashes, wherever they lie."""
 
-Images = Tensor | NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.float64]
+Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
 
 class Scorer:
@@ -57,7 +57,7 @@ class Scorer:
 
     Attributes:
         bundle: what it works with.
-        input_shape: (C, H, W) of the samples the bundle was made with; () of keyword arguments.
+        input_shape: (C, H, W) of the samples the bundle was made with; names and shapes of keyword inputs.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Scorer:
         """
         _check_weights(bundle, model)
         self.bundle = bundle
-        known = bundle.self_test.images
-        self.input_shape: tuple[int, ...] = () if isinstance(known, Mapping) else tuple(known.shape[1:])
+        self._example = self_test_images(bundle.self_test.images)
+        self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._dtype = input_dtype(model)
@@ -160,16 +160,17 @@ class Scorer:
         """Scores a batch.
 
         Args:
-            images: (N, C, H, W). Floats are taken as preprocessed, as the model takes them; uint8 are raw pixels and
-                go through the preprocessing of the bundle.
+            images: (N, C, H, W), or (N, ...) of samples that are no images. Floats are taken as preprocessed, as the
+                model takes them; uint8 images are raw pixels and go through the preprocessing of the bundle. A mapping
+                has keyword inputs, (N, ...) each.
             sample_ids: names of the samples; their positions if None.
             explain: how many of the strongest drivers of each score to name.
 
         Returns:
-            One row for each sample: `sample_id`, `prediction`, for each detector `probability_*` (missing for a
-            one-class model), `score_*` (higher = more likely wrong or OOD), `p_value_*` and, if asked for,
-            `because_*` (the group of inputs that speaks loudest) and `drivers_*`; then `decision` (`accept`, `reject`
-            or `error`), `reason` and `error`.
+            One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
+            each detector `probability_*` (missing for a one-class model), `score_*` (higher = more likely wrong or
+            OOD), `p_value_*` and, if asked for, `because_*` (the group of inputs that speaks loudest) and `drivers_*`;
+            then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
 
         Raises:
             DataError: images of another form.
@@ -192,10 +193,10 @@ class Scorer:
         usable = _usable(values)
         table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
         kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
-        table.insert(0, "sample_id", [names[place] for place in kept])
+        table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
         if not len(lost):
             return table
-        joined = with_errors(table, [names[place] for place in lost], [NOT_FINITE] * len(lost))
+        joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
 
     @property
@@ -207,23 +208,47 @@ class Scorer:
         """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
         return self._preprocess(pixels)
 
+    def model_input(self, raw: Raw) -> Tensor | Mapping[str, Tensor]:
+        """The model input of a raw sample of any kind; `DataError` if the preprocessing cannot take it."""
+        return self._preprocess.model_input(raw)
+
+    def nothing(self, *, explain: int = 0) -> pd.DataFrame:
+        """The result of no sample: columns without a row."""
+        return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain)
+
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
         kinds = ["probability", "score", "p_value", *(["because", "drivers"] if explain else [])]
         of_detectors = [f"{kind}_{name}" for name in self.bundle.detectors for kind in kinds]
-        return ["sample_id", "prediction", *of_detectors, "decision", "reason", "error"]
+        named = [] if self.bundle.class_names is None else ["prediction_name"]
+        return ["sample_id", "prediction", *named, *of_detectors, "decision", "reason", "error"]
 
-    def _batch(self, images: Images) -> Tensor:
-        found = images.detach() if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
-        if found.ndim != 4:
-            raise DataError(f"images: wanted shape (N, C, H, W), got {tuple(found.shape)}")
-        if found.dtype == torch.uint8:
+    def _batch(self, images: Images) -> Inputs:
+        if isinstance(images, Mapping):
+            return self._named(images)
+        found = _tensor(images)
+        if not isinstance(self._example, Tensor):
+            raise DataError(f"images: wanted keyword inputs {', '.join(self._example)}, got one array")
+        wanted = len(self.input_shape) + 1
+        if found.ndim != wanted:
+            shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.input_shape))})"
+            raise DataError(f"images: wanted shape {shape}, got {tuple(found.shape)}")
+        if found.dtype == torch.uint8 and wanted == 4:
             pixels = found.cpu().numpy().transpose(0, 2, 3, 1)
             prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
-            return torch.stack(prepared) if prepared else torch.empty(0, *self.input_shape)
+            return torch.stack(prepared) if prepared else self._example[:0]
+        if not self._example.is_floating_point():
+            return found.to(self._example.dtype)
         if not found.is_floating_point():
             raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
         return found
+
+    def _named(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> Inputs:
+        example = self._example
+        if isinstance(example, Tensor) or set(inputs) != set(example):
+            wanted = "one array" if isinstance(example, Tensor) else ", ".join(example)
+            raise DataError(f"images: wanted {wanted}, got keyword inputs {', '.join(map(str, inputs))}")
+        return {name: _tensor(inputs[name]).to(example[name].dtype) for name in example}
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
         # A single image takes another way through the engine, whose rounding differs; so it comes twice.
@@ -239,7 +264,10 @@ class Scorer:
 
     def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
         logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
-        table: dict[str, Any] = {"prediction": pd.array(logits.argmax(axis=1), dtype="Int64")}
+        predictions = logits.argmax(axis=1)
+        table: dict[str, Any] = {"prediction": pd.array(predictions, dtype="Int64")}
+        if self.bundle.class_names is not None:
+            table["prediction_name"] = [self.bundle.class_names[place] for place in predictions.tolist()]
         fires: dict[str, NDArray[np.bool_]] = {}
         inputs = self.bundle.inputs
         scaled = inputs.scaled(features)
@@ -281,6 +309,10 @@ class Scorer:
             _check_close(f"score '{name}'", before, now, allowed)
 
 
+def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
+    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+
+
 def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
     """A table of results, and below it rows for samples that could not be scored."""
     nothing = [""] * len(sample_ids)
@@ -288,7 +320,7 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
     text = [
         str(name)
         for name in table.columns
-        if name in (*known, "reason") or str(name).startswith(("because_", "drivers_"))
+        if name in (*known, "reason", "prediction_name") or str(name).startswith(("because_", "drivers_"))
     ]
     joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(sample_ids)))
     return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})

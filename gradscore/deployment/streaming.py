@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -12,10 +12,9 @@ from typing import IO, Protocol
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from torch import Tensor
 
-from ..data import RawImage
+from ..data import RawImage, form, stacked
 from ..errors import DataError, ModelError
 from ..system import replacing
 from .scorer import Scorer, with_errors
@@ -81,20 +80,20 @@ def table_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
 
 def _scored(scorer: Scorer, chunk: Sequence[RawImage], *, explain: int) -> pd.DataFrame:
     errors = {place: raw.error for place, raw in enumerate(chunk) if raw.pixels is None}
-    groups: dict[tuple[int, ...], dict[int, Tensor]] = {}
+    groups: dict[tuple[object, ...], dict[int, Tensor | Mapping[str, Tensor]]] = {}
     for place, raw in enumerate(chunk):
         if raw.pixels is not None:
             try:
-                image = scorer.preprocess(raw.pixels)
-                groups.setdefault(tuple(image.shape), {})[place] = image
+                image = scorer.model_input(raw.pixels)
+                groups.setdefault(form(image), {})[place] = image
             except (DataError, RuntimeError, ValueError) as error:
                 errors[place] = f"{raw.sample_id} cannot be preprocessed: {error}"
-    tables = [scorer(torch.empty(0, *scorer.input_shape), sample_ids=[], explain=explain)]
+    tables = [scorer.nothing(explain=explain)]
     places: list[int] = []
     for shape, members in groups.items():
         names = [chunk[place].sample_id for place in members]
         try:
-            tables.append(scorer(torch.stack(list(members.values())), sample_ids=names, explain=explain))
+            tables.append(scorer(stacked(list(members.values())), sample_ids=names, explain=explain))
         except ModelError as error:
             if shape == scorer.input_shape:
                 raise

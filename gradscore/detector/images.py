@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..data import SYNTHETIC_KINDS, ArraySource, Batch, Pixels, SyntheticSource
+from ..data import SYNTHETIC_KINDS, ArraySource, Batch, Pixels, SyntheticSource, is_image
 from ..errors import DataError
 from ..system import Inputs, closest, described
 
@@ -150,7 +150,8 @@ class FitImages:
         names = [str(place) for place in range(len(inputs))]
         source = SyntheticSource(kind, ArraySource(pixels, names, labels.numpy()), seed)
         for start in range(0, len(inputs), CHUNK):
-            made = [source.image(place) for place in range(start, min(start + CHUNK, len(inputs)))]
+            found = (source.image(place) for place in range(start, min(start + CHUNK, len(inputs))))
+            made = [image for image in found if is_image(image)]  # all are, of images
             yield torch.stack(
                 [
                     torch.from_numpy(np.ascontiguousarray(each.transpose(2, 0, 1)))

@@ -39,7 +39,7 @@ def check_accuracy(
     batch: object,
     declared: float | None,
     *,
-    label_map: Mapping[int, int] | None = None,
+    label_map: Mapping[int | str, int] | None = None,
 ) -> Iterator[Finding]:
     """Compares the accuracy with what is declared, with chance, and with how sure the classifier is.
 

@@ -53,7 +53,7 @@ def check_model(
     labels: Tensor | None = None,
     declared_accuracy: float | None = None,
     loss: str = "pseudo_label",
-    label_map: Mapping[int, int] | None = None,
+    label_map: Mapping[int | str, int] | None = None,
     num_classes: int | None = None,
     output: str | int | None = None,
 ) -> Diagnosis:
@@ -123,7 +123,7 @@ class _Asked:
     head: LossHead
     labels: Tensor | None
     declared_accuracy: float | None
-    label_map: Mapping[int, int] | None
+    label_map: Mapping[int | str, int] | None
     num_classes: int | None
 
 

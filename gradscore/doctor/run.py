@@ -13,6 +13,7 @@ from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate
 from ..errors import DataError, ModelError
 from ..features import FAILURES, check_names, open_datasets, refusal
 from ..models import BuiltModel, build_classifier, group_parameters, refuse_probabilities, weight_notices
+from ..store import raw_labels
 from ..system import each_input, resolve_device
 from .findings import Diagnosis, Finding, note, problem, some, warning
 from .model import check_model
@@ -47,7 +48,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     built = build_classifier(config.model, seed=config.extract.seed, trust_code=trust_code)
     model = built.model.to(device)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    datasets = open_datasets(config)
+    datasets = open_datasets(config, trust_code=trust_code)
     split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
     chosen = _chosen(datasets[split], samples, config.extract.seed)
     batch = _collated([datasets[split][place] for place in chosen], split=split)
@@ -57,7 +58,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=config.features.losses[0],
-        label_map=spec.label_map,
+        label_map=raw_labels(spec.label_map, datasets[split].class_names),
         num_classes=config.model.num_classes,
     )
     more = [*_weights(built, config)]

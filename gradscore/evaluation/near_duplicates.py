@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ..data import BANK, CALIBRATION, FIT, ImageSource, base_split, content_hash, open_splits, planned_splits
+from ..data import (
+    BANK,
+    CALIBRATION,
+    FIT,
+    ImageSource,
+    base_split,
+    content_hash,
+    describe_raw,
+    is_image,
+    open_splits,
+    planned_splits,
+)
 from ..errors import DataError, EvaluationError, GradscoreError
 from ..store import RunFolder
 from ..system import write_text
@@ -262,6 +273,7 @@ def _signatures(run: RunFolder, rows: Mapping[str, pd.DataFrame]) -> dict[str, S
         num_classes=run.config.model.num_classes,
         seed=run.config.extract.seed,
         only=set(rows),
+        named=run.named_data_code(),
     )
     return {name: _of_split(name, opened[name].images, frame) for name, frame in rows.items()}
 
@@ -273,5 +285,7 @@ def _of_split(split: str, images: ImageSource, frame: pd.DataFrame) -> Signature
         pixels = images.image(places[name]) if name in places else None
         if pixels is None or content_hash(pixels) != digest:
             raise DataError(f"{split}: sample {name} is no longer what the features were extracted from")
+        if not is_image(pixels):
+            raise DataError(f"{split}: it is a search of images, and the samples are {describe_raw(pixels)}")
         found.append(signature(pixels))
     return np.stack(found)

@@ -78,6 +78,5 @@ def check_samples(batch: Batch, *, split: str, on_error: str) -> None:
         first = batch.bad[0]
         raise DataError(
             f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
-            "or set extract.on_error=skip to go on without such samples; either way, give a new run folder (--out), "
-            "since one that was begun with other samples or another on_error does not go on"
+            "or set extract.on_error=skip to go on without such samples; the same run folder keeps what is there"
         )

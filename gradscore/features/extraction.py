@@ -96,6 +96,7 @@ class ExtractSummary:
         notices: what fell back to a slower way and why, and what else the reader of the figures should know.
         was_complete: everything was there already, nothing was computed.
         warnings: what the reader should know first, since all figures may mean nothing.
+        changes: which splits were computed anew or removed since the run was begun, and why; the others were kept.
     """
 
     run: Path
@@ -105,6 +106,7 @@ class ExtractSummary:
     notices: list[str]
     was_complete: bool
     warnings: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float | None:
@@ -119,6 +121,8 @@ def extract(
     config: Config, *, out: Path | None = None, trust_code: bool = False, progress: Progress | None = None
 ) -> ExtractSummary:
     """Computes the feature tables of a run, or what is missing of them.
+
+    In the folder of a run whose inputs changed, splits that the changes do not concern are kept.
 
     The values depend neither on the number of workers nor on interruptions: a shard of a table always starts a new
     batch.
@@ -141,12 +145,15 @@ def extract(
     """
     config = config if out is None else config.model_copy(update={"run": out.absolute()})
     plan = _planned(config, trust_code=trust_code)
-    was_complete = is_complete(config.run, check_target(config.run, plan.inputs))
+    target = check_target(config.run, config, plan.inputs)
+    was_complete = is_complete(config.run, target.manifest)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
             _warm_up(plan.extractor, plan.datasets[FIT], config=config)
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
+            names = plan.datasets[FIT].class_names
+            writer.note(class_names=None if names is None else list(names))
             counter = _Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(config, plan.extractor, writer, counter)
             if not was_complete:
@@ -162,6 +169,7 @@ def extract(
         feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
         was_complete=was_complete,
+        changes=target.changes.sentences,
         warnings=label_warnings(RunFolder(config.run)),
     )
 
@@ -225,7 +233,7 @@ def _planned(config: Config, *, trust_code: bool) -> _Plan:
     notices: list[str] = []
     model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
     groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    datasets = open_datasets(config)
+    datasets = open_datasets(config, trust_code=trust_code)
     fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
     layer = find_last_layer(model, config.features.penultimate)
     inputs = describe_inputs(

@@ -88,6 +88,7 @@ def inspect_config(
     loss: str | None = None,
     trust_code: bool = False,
     named: NamedCode | None = None,
+    data_code: Mapping[str, NamedCode] | None = None,
     tell: TellCode | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
@@ -102,6 +103,7 @@ def inspect_config(
         loss: whose gradients are looked at; the first loss of the configuration by default.
         trust_code: allow a `python:` model, whose code is run.
         named: what the run folder that the configuration is from says of that code; None for one of the user's own.
+        data_code: the same of `python:` data, by the names of the splits.
         tell: called before that code runs.
         progress: told after every batch.
 
@@ -126,7 +128,8 @@ def inspect_config(
         config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=origin
     )
     model = model.to(device)
-    chosen, notices = choose(config, model, open_datasets(config), samples=samples, batch_size=batch_size)
+    datasets = open_datasets(config, trust_code=trust_code, named=data_code)
+    chosen, notices = choose(config, model, datasets, samples=samples, batch_size=batch_size)
     notices += origin
     found = inspect_groups(model, grouped(chosen, by), templates, loss=head, batch_size=batch_size, progress=progress)
     return Inspection(found.groups, found.samples, found.layers, found.findings, [*notices, *found.notices])

@@ -73,7 +73,7 @@ def choose(
         if batch.bad:
             notices.append(f"{info.name}: {len(batch.bad)} of {len(places)} samples cannot be used and are left out")
         found[info.dataset_name] = Chosen(
-            batch.images, batch.labels, _predictions(model, batch.images, config.model.num_classes, batch_size)
+            batch.tensor, batch.labels, _predictions(model, batch.tensor, config.model.num_classes, batch_size)
         )
     return found, notices
 

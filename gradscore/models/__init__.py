@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import load_checkpoint, read_weights
-from .class_names import class_names
 from .code import ModelCode, NamedCode, TellCode, load_function
-from .identity import at_path, code_sha256, is_file_source, source_path, weights_sha256
+from .identity import at_path, code_sha256, code_syntax_sha256, is_file_source, source_path, weights_sha256
 from .interface import Interface, refuse_foreign, refuse_probabilities
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
+from .naming import class_names
 from .parameter_groups import LAST_LAYER, ROOT, WHOLE_MODEL, Granularity, group_parameters
 from .processor import TRANSFORMERS, FolderProcessor, processor_files, processor_sha256
 from .settings import CodeSource, ModelConfig
@@ -49,6 +49,7 @@ __all__ = [
     "build_model",
     "class_names",
     "code_sha256",
+    "code_syntax_sha256",
     "find_last_layer",
     "group_parameters",
     "is_file_source",

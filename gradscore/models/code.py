@@ -6,6 +6,7 @@ what its maker chose: `NamedCode` says where such code may lie and which hash it
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -14,7 +15,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -190,6 +191,25 @@ def code_hash(where: str) -> str | None:
         return None
     content = _content(file)
     return joint_sha256(content, _siblings(file, content, where))
+
+
+def code_syntax_hash(where: str) -> str | None:
+    """As `code_hash`, of the syntax trees of the files; None where one is no Python."""
+    file = _file_of(where)
+    if file is None or not file.is_file():
+        return None
+    content = _content(file)
+    try:
+        beside = {
+            name: replace(each, content=_syntax(each.content)) for name, each in _siblings(file, content, where).items()
+        }
+        return joint_sha256(_syntax(content), beside)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _syntax(content: bytes) -> bytes:
+    return ast.dump(ast.parse(content)).encode()
 
 
 def _file_of(where: str) -> Path | None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..system import file_sha256
-from .code import code_hash
+from .code import code_hash, code_syntax_hash
 from .sources import MODEL_SOURCES
 
 PYTHON = "python"
@@ -58,3 +58,12 @@ def code_sha256(source: str) -> str | None:
         return file_sha256(files[0])
     lines = [f"{each.name} {file_sha256(each)}\n" for each in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
+
+
+def code_syntax_sha256(source: str) -> str | None:
+    """The hash of what the files of a `python:` model say to Python: comments and layout do not count.
+
+    None for other models, and for files that are no Python.
+    """
+    kind, _, rest = source.partition(":")
+    return code_syntax_hash(rest.rpartition(":")[0]) if kind == PYTHON else None

@@ -1,9 +1,9 @@
 """Run folders: resumable feature tables, and the manifest that says what they were made from.
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
-`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `head` its last layer, `checksums`
-those of every file, `overview` what there is, `label_order` doubts of labels; all that changes a run folder does so
-within `changing`.
+`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `changes` what of it is kept
+when its inputs change, `head` its last layer, `checksums` those of every file, `overview` what there is, `label_order`
+doubts of labels; all that changes a run folder does so within `changing`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, describe_inputs, differences, package_versions
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
-from .renaming import EVERYWHERE, renaming_advice
+from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
 from .shards import ShardNote, ShardRows, Skipped
@@ -41,6 +41,7 @@ __all__ = [
     "is_intact",
     "label_warnings",
     "package_versions",
+    "raw_labels",
     "read_head",
     "refuse_run_files",
     "renaming_advice",

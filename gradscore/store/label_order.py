@@ -10,7 +10,7 @@ import numpy as np
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
-from .renaming import EVERYWHERE, renaming_advice
+from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder
 
 GAP = 0.1
@@ -96,7 +96,9 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
-    advice = renaming_advice(labels, predictions, classes=classes, label_map=spec.label_map)
+    advice = renaming_advice(
+        labels, predictions, classes=classes, label_map=raw_labels(spec.label_map, run.class_names)
+    )
     return _Labelled(split, len(values), float((labels == predictions).mean()), float(largest.mean()), advice)
 
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from torch import nn
 
 from ..config import Config, FeaturesConfig
-from ..data import DatasetConfig, planned_splits, view_name
+from ..data import SOURCES, DatasetConfig, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
-from ..models import code_sha256, processor_sha256, source_path, weights_sha256
+from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_path, weights_sha256
 from ..statistics import STATISTICS
 from ..system import Influence, parse_json, settings_of, write_text
 
@@ -33,8 +33,6 @@ _MADE_GROUPS_OF = {"parameters", "granularity"}
 
 _MOST_PARTS = 10**6
 _FINGERPRINT = ".fingerprint"
-
-_SHOWN = 3
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -107,6 +105,7 @@ class _Manifest(_Open):
     splits: dict[str, Annotated[_FinishedSplit | _UnfinishedSplit, Field(discriminator="finished")]]
     feature_count: _Count | None = None
     notices: list[str] | None = None
+    class_names: list[str] | None = None
 
     @field_validator("splits")
     @classmethod
@@ -151,6 +150,7 @@ def describe_inputs(
             **settings_of(config.model, Influence.FEATURES),
             "source": _without_folder(config.model.source),
             "code_sha256": code_sha256(config.model.source),
+            "code_syntax_sha256": code_syntax_sha256(config.model.source),
             "weights_sha256": weights_sha256(model),
         },
         "preprocessing": {
@@ -196,27 +196,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def check_same_inputs(path: Path, manifest: Mapping[str, Any], inputs: Mapping[str, Any], *, complete: bool) -> None:
-    """Makes sure that the run in `path` was made from `inputs`; by the same versions, unless it is `complete`.
-
-    `inputs` may have splits that are new: no value of another split comes from them.
-
-    Raises:
-        StoreError: it was not; the message says what differs.
-    """
-    now = json.loads(json.dumps(inputs))
-    data = {name: entry for name, entry in now["data"].items() if name in manifest["splits"]}
-    found = differences(manifest["inputs"], {**now, "data": data})
-    if not complete or len(data) < len(now["data"]):
-        found += differences({"versions": manifest["versions"]}, {"versions": package_versions()})
-    if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise StoreError(
-            f"{path}: this run folder was made from other inputs: {'; '.join(found[:_SHOWN])}{more}. "
-            "Give another folder (--out), remove this one, or go back to its inputs"
-        )
-
-
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of the run folder `path`.
 
@@ -251,7 +230,9 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
-    return {**settings_of(entry, Influence.FEATURES), "fingerprint": fingerprint}
+    kind = entry.source.partition(":")[0]
+    code = {"code_sha256": code_sha256(entry.source)} if kind in SOURCES and SOURCES[kind].is_code else {}
+    return {**settings_of(entry, Influence.FEATURES), **code, "fingerprint": fingerprint}
 
 
 def _other_packages(features: FeaturesConfig) -> dict[str, str]:
@@ -260,7 +241,10 @@ def _other_packages(features: FeaturesConfig) -> dict[str, str]:
 
 
 def _describe_views(views: Sequence[str]) -> list[dict[str, str | None]]:
-    return [{"name": view_name(view), "code_sha256": code_sha256(view)} for view in views]
+    return [
+        {"name": view_name(view), "code_sha256": code_sha256(view), "code_syntax_sha256": code_syntax_sha256(view)}
+        for view in views
+    ]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ With its pixels inverted, which no renaming repairs, the digits model reaches 0.
 
 
 def renaming_advice(
-    labels: IntArray, predictions: IntArray, *, classes: int, label_map: Mapping[int, int] | None = None
+    labels: IntArray, predictions: IntArray, *, classes: int, label_map: Mapping[int | str, int] | None = None
 ) -> str:
     """What to set `label_map` to, where the network is right about classes that only have other names.
 
@@ -29,7 +29,7 @@ def renaming_advice(
         labels: (N,) of samples that have one, as they are mapped now.
         predictions: (N,).
         classes: K.
-        label_map: from the labels of the data to `labels`; None where they are the same.
+        label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
 
     Returns:
         A sentence with the whole map, which says something of every label, but not where it belongs; empty where no
@@ -42,19 +42,43 @@ def renaming_advice(
     renamed = any(label != found for label, found in seen.items())
     if not distinct or not renamed or counts.max(1).sum() < RELABELLED * len(labels):
         return ""
-    own = dict(label_map) if label_map else {label: label for label in range(classes)}
+    own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
     return _advice(seen, classes, own)
 
 
-def _advice(seen: Mapping[int, int], classes: int, label_map: Mapping[int, int]) -> str:
+def raw_labels(
+    label_map: Mapping[int | str, int | str] | None, class_names: Sequence[str] | None
+) -> dict[int | str, int] | None:
+    """From labels as the data have them, by name where they have names, to classes; None where they are the same.
+
+    Args:
+        label_map: of the configuration.
+        class_names: of the model, in the order of its outputs.
+    """
+    names = list(class_names or ())
+    if label_map is None:
+        return {name: place for place, name in enumerate(names)} or None
+    known = {
+        key: names.index(value) if isinstance(value, str) and value in names else value
+        for key, value in label_map.items()
+    }
+    return {key: value for key, value in known.items() if isinstance(value, int)}
+
+
+def _advice(seen: Mapping[int, int], classes: int, label_map: Mapping[int | str, int]) -> str:
     named = dict(seen)
     free = [each for each in range(classes) if each not in named.values()]
     unseen = [label for label in range(classes) if label not in named]
     for label in sorted(unseen, key=lambda label: label not in free):
         named[label] = free.pop(free.index(label) if label in free else 0)
-    pairs = [f"{raw}: {named.get(label, label)}" for raw, label in sorted(label_map.items())]
-    guessed = [raw for raw, label in sorted(label_map.items()) if label in unseen]
+    ordered = sorted(label_map.items(), key=_in_order)
+    pairs = [f"{raw}: {named.get(label, label)}" for raw, label in ordered]
+    guessed = [raw for raw, label in ordered if label in unseen]
     doubt = (
         f" (no input had label {some([str(raw) for raw in guessed])}, so check what stands there)" if guessed else ""
     )
     return f"the classes are named otherwise: set label_map to {{{', '.join(pairs)}}}{doubt}"
+
+
+def _in_order(pair: tuple[int | str, int]) -> tuple[int, str]:
+    return (pair[0], "") if isinstance(pair[0], int) else (0, pair[0])

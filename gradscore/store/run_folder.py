@@ -7,6 +7,7 @@ Nothing in it depends on where it lies.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,18 @@ class RunFolder:
             folders=(self.path.absolute().parent, Path.cwd()),
             advice=advice,
         )
+
+    def named_data_code(self) -> dict[str, NamedCode]:
+        """What the run says of the code of `python:` data, by the names of the splits."""
+        code = self.named_code(advice="extract from a configuration of your own")
+        data = self.manifest["inputs"]["data"]
+        return {name: replace(code, sha256=entry.get("code_sha256")) for name, entry in data.items()}
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """What the classes of the model are called, in the order of its outputs; None where that is not known."""
+        found: list[str] | None = self.manifest.get("class_names")
+        return found
 
     def splits(self) -> list[SplitInfo]:
         """The splits of the run in order."""

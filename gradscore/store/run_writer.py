@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..config import Config, dump_config
-from ..data import planned_splits
+from ..data import FIT, planned_splits
 from ..errors import StoreError
 from ..system import is_temporary, write_text
+from .changes import Changes, after, check_same_versions, find_changes
 from .checksums import changing
 from .head import NAME as HEAD
-from .manifest import CONFIG, FORMAT, MANIFEST, check_same_inputs, package_versions, read_manifest, write_manifest
+from .manifest import CONFIG, FORMAT, MANIFEST, package_versions, read_manifest, write_manifest
 from .shards import ShardNote, ShardRows, read_note, shard_path, split_folder, write_shard
 
 MEAN_GRADIENTS = "mean_gradients.safetensors"
@@ -35,26 +36,39 @@ class RunWriter:
     @classmethod
     @contextmanager
     def opened(cls, path: Path, *, config: Config, inputs: Mapping[str, Any]) -> Iterator[RunWriter]:
-        """Starts a run in `path`, or goes on with one of the same inputs, as the only writer.
+        """Starts a run in `path`, or goes on with one, as the only writer.
 
-        Splits that are new are added to a run; what it has of the others stays.
+        What it has of splits that did not change stays; tables of those that changed or are no longer asked for go.
 
         Raises:
             StoreError: `path` is something else, was made from other inputs, or another process writes to it.
         """
         planned = planned_splits(config.data)
-        stale = [f"features/{name}" for name in _new(planned, check_target(path, inputs))]
+        target = check_target(path, config, inputs)
+        found = target.changes
+        fresh = planned if target.manifest is None else found.added
+        stale = [f"features/{name}" for name in (*fresh, *found.stale, *found.removed)]
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
         parts = (*_REWRITTEN, HEAD, MEAN_GRADIENTS, "features")
-        with changing(path, parts, rewritten=(*_REWRITTEN, *stale)):
-            before = check_target(path, inputs)
-            manifest = before or {"format": FORMAT, "finished": False, "inputs": inputs, "versions": package_versions()}
-            known = manifest.get("splits", {})
-            for name in _new(planned, before):
+        means = [MEAN_GRADIENTS] if FIT in found.stale else []
+        with changing(path, parts, rewritten=(*_REWRITTEN, *stale, *means)):
+            target = check_target(path, config, inputs)
+            manifest = target.manifest or {
+                "format": FORMAT,
+                "finished": False,
+                "inputs": inputs,
+                "versions": package_versions(),
+                "splits": {},
+            }
+            known = manifest["splits"]
+            new = [name for name in planned if name not in known]
+            for name in (*new, *target.changes.stale, *target.changes.removed):
                 shutil.rmtree(split_folder(path, name), ignore_errors=True)
+            if FIT in target.changes.stale:
+                (path / MEAN_GRADIENTS).unlink(missing_ok=True)
             manifest["splits"] = {
                 info.name: {"finished": False, **known.get(info.name, {}), **asdict(info)}
                 for info, _ in planned.values()
@@ -73,7 +87,7 @@ class RunWriter:
         """Writes shard `number` of a split."""
         return write_shard(shard_path(split_folder(self.path, split_name), number), rows)
 
-    def note(self, **entries: str) -> None:
+    def note(self, **entries: str | list[str] | None) -> None:
         """Enters plain values into the manifest."""
         self.manifest |= entries
         write_manifest(self.path, self.manifest)
@@ -111,12 +125,6 @@ class RunWriter:
         write_manifest(self.path, self.manifest)
 
 
-def _new(planned: Iterable[str], manifest: Mapping[str, Any] | None) -> list[str]:
-    """The splits among those planned that the manifest does not list; what lies in their folders is not theirs."""
-    known = {} if manifest is None else manifest["splits"]
-    return [name for name in planned if name not in known]
-
-
 def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
     """Whether the run in `path`, with this manifest, is finished and no shard has gone missing since."""
     return (
@@ -132,21 +140,34 @@ def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
     )
 
 
-def check_target(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of the run in `path` if it can go on with `inputs`; None where a new run can start.
+@dataclass(frozen=True)
+class Target:
+    """Where a run is written.
 
-    Where `inputs` has new splits, the manifest is that of a run that is not finished.
+    Attributes:
+        manifest: of the run that goes on there, with its present inputs; None where a new run starts.
+        changes: since it was made.
+    """
+
+    manifest: dict[str, Any] | None = None
+    changes: Changes = field(default_factory=Changes)
+
+
+def check_target(path: Path, config: Config, inputs: Mapping[str, Any]) -> Target:
+    """Looks how the run in `path` can go on with these settings and inputs; nothing is changed there.
 
     Raises:
         StoreError: `path` is a file or a folder of something else, or a run made from other inputs.
     """
     if (path / MANIFEST).exists():
         manifest = read_manifest(path)
-        check_same_inputs(path, manifest, inputs, complete=is_complete(path, manifest))
-        is_larger = not inputs["data"].keys() <= manifest["splits"].keys()
-        return manifest | ({"inputs": inputs, "finished": False} if is_larger else {})
+        changes = find_changes(path, manifest, config, inputs)
+        now = after(manifest, changes, inputs)
+        if not is_complete(path, now):
+            check_same_versions(path, manifest)
+        return Target(now, changes)
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")
     if path.exists() and not all(map(is_temporary, path.iterdir())):
         raise StoreError(f"{path}: this folder is not empty and not a run folder; give an empty or new one")
-    return None
+    return Target()

@@ -1,7 +1,9 @@
 """`gradscore bundle` and `gradscore score` against the library twin."""
 
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,27 @@ def test_one_image_prints_a_card(small_bundle, samples) -> None:
 def test_many_print_a_line_each(small_bundle, samples) -> None:
     result = score(small_bundle, samples / "images", "--explain")
     assert sum(line.startswith(("accept", "reject", "error")) for line in result.stdout.splitlines()) == 8
+
+
+@pytest.fixture
+def named_bundle(small_bundle: Path) -> Path:
+    """A bundle whose classes have names, beside the code of its model."""
+    path = small_bundle.with_name("named.gradscore")
+    write_bundle(path, replace(read_bundle(small_bundle), class_names=[f"digit {place}" for place in range(10)]))
+    return path
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_predictions_are_shown_by_name(named_bundle: Path, samples: Path, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"x.{suffix}"
+    assert score(named_bundle, samples / "images", "--out", out).exit_code == 0
+    table = READERS[suffix](out)
+    assert list(table.columns)[:3] == ["sample_id", "prediction", "prediction_name"]
+    scored = table[table["error"] == ""]
+    assert scored["prediction_name"].tolist() == [f"digit {int(place)}" for place in scored["prediction"]]
+    first = scored["prediction_name"].iloc[0]
+    assert re.search(rf"prediction +{first} *\n", score(named_bundle, samples / "images" / "0.png").stdout)
+    assert f"0.png  {first}  P(wrong)" in score(named_bundle, samples / "images").stdout
 
 
 CODES = {

@@ -223,11 +223,6 @@ def test_values_do_not_depend_on_the_number_of_workers(tmp_path):
 OTHER_INPUTS = {
     "another view": ({"features": {"views": ["mirror", "shift:2,0"]}, "bank": BANK}, r"features\.views"),
     "no view": ({"features": {"penultimate": True}, "bank": BANK}, r"features\.views"),
-    "another bank": (
-        {"features": {"views": ["mirror"]}, "bank": {**BANK, "select": {"stop": 13}}},
-        r"data\.in_dist\.bank\.select\.count was 13, is now null",
-    ),
-    "no bank": ({"features": {"views": ["mirror"]}}, r"data\.in_dist\.bank\.source"),
 }
 
 
@@ -236,6 +231,20 @@ def test_other_inputs_are_refused(tmp_path, changes, message):
     extract(make_config(tmp_path, features={"views": ["mirror"]}, bank=BANK), trust_code=True)
     with pytest.raises(StoreError, match=f"made from other inputs: .*{message}"):
         extract(make_config(tmp_path, **changes), trust_code=True)
+
+
+OTHER_BANKS = {"another bank": {**BANK, "select": {"stop": 13}}, "no bank": None}
+
+
+@pytest.mark.parametrize("bank", OTHER_BANKS.values(), ids=OTHER_BANKS)
+def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
+    features = {"views": ["mirror"]}
+    extract(make_config(tmp_path, features=features, bank=BANK), trust_code=True)
+    before = RunFolder(tmp_path / "run").table_sha256("in_dist.fit")
+    found = extract(make_config(tmp_path, features=features, bank=bank), trust_code=True)
+    assert {split.name for split in found.splits if split.computed} <= {"in_dist.bank"}
+    assert RunFolder(tmp_path / "run").table_sha256("in_dist.fit") == before
+    assert len(found.changes) == 1
 
 
 def test_a_view_whose_code_changed_is_refused(tmp_path):

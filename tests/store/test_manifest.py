@@ -115,6 +115,7 @@ HARMLESS: dict[str, Any] = {
     "model.prefix": "net.",
     "preprocessing.processor": "elsewhere",
     "model.declared_accuracy": 0.5,
+    "data.class_names": ["a", "b", "c"],
     "data.ood.group": "far",
     "data.ood.auxiliary": True,
     "extract.workers": 3,

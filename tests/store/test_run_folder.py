@@ -325,7 +325,6 @@ OTHER_INPUTS = {
         r'model\.weights_sha256 was "abab.*, is now "cdcd',
     ),
     "added": ({**INPUTS, "extract": {"seed": 1}}, r"extract\.seed was null, is now 1"),
-    "removed": ({**INPUTS, "data": {}}, r"data\.in_dist\.fit\.count was 4, is now null"),
 }
 
 

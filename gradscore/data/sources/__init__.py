@@ -1,7 +1,7 @@
-"""Where raw images come from: one file for each kind of source.
+"""Where raw samples come from: one file for each kind of source.
 
-In comes what `data.*.source` says, `<kind>:<name>`, with its arguments; out come images by position, with ids and,
-where there are any, labels. `SOURCES` lists the kinds; `base` says what a source is.
+In comes what `data.*.source` says, `<kind>:<name>`, with its arguments; out come images or other samples by position,
+with ids and, where there are any, labels and names of classes. `SOURCES` lists the kinds; `base` says what a source is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import DataError
+from ...models import NamedCode
 from ...system import Registry
 from .base import (
     DECODING_ERRORS,
@@ -17,17 +18,31 @@ from .base import (
     ArraySource,
     ImageSource,
     Pixels,
+    Raw,
     Request,
     SourceKind,
     UnreadableImageError,
+    Values,
     as_pixels,
+    class_names_of,
+    describe_raw,
+    is_image,
+    wanted_image,
 )
+from .columns import ARGUMENTS
 from .corrupted import CORRUPTIONS, corrupted_source
+from .encoded import decoded, path_below
 from .folder import folder_source
+from .hf import hf_source
+from .labels import UNLABELLED
 from .npz import npz_source
 from .npz_archive import READING_ERRORS, array_form, read_header
+from .python_code import code_source
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
+from .synthetic_values import VALUE_KINDS
+from .tables import csv_source, parquet_source
+from .tar_shards import wds_source
 from .torchvision_sets import torchvision_source
 
 __all__ = [
@@ -36,16 +51,25 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "READING_ERRORS",
     "SOURCES",
+    "UNLABELLED",
     "ArraySource",
     "ImageSource",
     "Pixels",
+    "Raw",
     "Request",
     "SourceKind",
     "UnreadableImageError",
+    "Values",
     "array_form",
     "as_pixels",
+    "class_names_of",
+    "decoded",
+    "describe_raw",
+    "is_image",
     "open_source",
+    "path_below",
     "read_header",
+    "wanted_image",
 ]
 
 SOURCES: Registry[SourceKind] = Registry(
@@ -61,8 +85,46 @@ SOURCES: Registry[SourceKind] = Registry(
         "npz": SourceKind(
             open=npz_source,
             form="npz:<file>",
-            summary="arrays `images` and, optionally, `labels` of a NumPy archive",
+            summary="arrays of a NumPy archive: `images`, or numbers of any type and shape; several become keyword "
+            "inputs of the model",
+            arguments=("inputs", "labels"),
             is_path=True,
+        ),
+        "csv": SourceKind(
+            open=csv_source,
+            form="csv:<file>",
+            summary="a table of paths of images, of text, or of numbers, and of labels",
+            arguments=ARGUMENTS,
+            is_path=True,
+        ),
+        "parquet": SourceKind(
+            open=parquet_source,
+            form="parquet:<file>",
+            summary="the same in Parquet; images may be in it, too, and arrays",
+            arguments=ARGUMENTS,
+            is_path=True,
+        ),
+        "hf": SourceKind(
+            open=hf_source,
+            form="hf:<dir>",
+            summary="a folder that `save_to_disk` of `datasets` wrote, or Parquet files",
+            arguments=(*ARGUMENTS, "split"),
+            is_path=True,
+        ),
+        "wds": SourceKind(
+            open=wds_source,
+            form="wds:<shards-{000..012}.tar>",
+            summary="tar files as webdataset makes them: images, text or arrays, and classes in `.cls`",
+            arguments=("inputs", "labels"),
+            is_path=True,
+        ),
+        "python": SourceKind(
+            open=code_source,
+            form="python:<file.py>:<function>",
+            summary="a Dataset or iterable that a function of yours returns, which the arguments are passed to; runs "
+            "with `--trust-code`",
+            arguments=None,
+            is_code=True,
         ),
         "torchvision": SourceKind(
             open=torchvision_source,
@@ -76,7 +138,8 @@ SOURCES: Registry[SourceKind] = Registry(
         "synthetic": SourceKind(
             open=synthetic_source,
             form="synthetic:<kind>",
-            summary=f"OOD sets made of the in-distribution fit images: {', '.join(KINDS)}",
+            summary=f"OOD sets made of the in-distribution fit samples; of images: {', '.join(KINDS)}; of text, "
+            f"tokens, vectors and arrays: {', '.join(VALUE_KINDS)}",
             arguments=("seed",),
             made_of_others=True,
         ),
@@ -100,22 +163,31 @@ GIVEN = "given"
 
 
 def open_source(
-    source: str, arguments: Mapping[str, Any] | None = None, *, base: ImageSource | None = None, seed: int = 0
+    source: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    base: ImageSource | None = None,
+    seed: int = 0,
+    trust_code: bool = False,
+    code: NamedCode | None = None,
 ) -> ImageSource:
-    """Opens a source of raw images.
+    """Opens a source of raw samples.
 
     Args:
         source: `<kind>:<name>`, with a kind of `SOURCES`.
         arguments: those of its kind.
         base: the images that a source made of others is made of.
         seed: of random choices.
+        trust_code: allow a source that is code, which is run.
+        code: what the run folder that names the code says of it; None for the user's own configuration.
 
     Returns:
-        The images.
+        The samples.
 
     Raises:
         ConfigError: there is no such kind.
         DataError: the source cannot be used, or takes other arguments.
+        ModelError: code that is not trusted, not what it should be, or fails when it is imported.
     """
     kind, _, name = source.partition(":")
     if kind == GIVEN:
@@ -128,4 +200,6 @@ def open_source(
             f"data source {source!r} takes {', '.join(found.arguments or ()) or 'no arguments'}, got "
             f"{', '.join(unknown)}"
         )
-    return found.open(Request(source=source, name=name, arguments=given, base=base, seed=seed))
+    return found.open(
+        Request(source=source, name=name, arguments=given, base=base, seed=seed, trust_code=trust_code, code=code)
+    )

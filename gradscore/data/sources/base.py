@@ -1,4 +1,8 @@
-"""What a source of raw images is: uint8 arrays (H, W, C) with an id and, where there is one, a label."""
+"""What a source of raw samples is: each with an id and, where there is one, a label.
+
+Images are uint8 arrays (H, W, C). Other samples are arrays of numbers as the model takes them, several of these by
+name, or text.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,34 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ...errors import DataError
+from ...models import NamedCode
 
 Pixels = NDArray[np.uint8]
+"""An image, (H, W, 1 or 3) uint8."""
+
+Values = NDArray[Any]
+"""Numbers as a model takes them: floats, whole numbers such as token ids, or truth values such as masks."""
+
+Raw = Pixels | Values | Mapping[str, Values] | str
+"""A sample before preprocessing."""
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 EIGHT_BIT_MODES = ("1", "CMYK", "HSV", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
+SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I;16N")
+SIXTEEN_BIT_FORMATS = ("PNG", "PPM")
+"""Formats that Pillow may open as 32 bits though they hold 16."""
+
+_ORIENTATION = 0x0112
+"""The EXIF tag that says how an image is turned."""
 
 DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 """What Pillow raises for damaged files."""
@@ -31,7 +49,10 @@ class UnreadableImageError(DataError):
 
 
 class ImageSource(Protocol):
-    """Raw images by position."""
+    """Raw samples by position; images, most of the time.
+
+    A source whose labels have names has them in `class_names`, in the order of the labels.
+    """
 
     @property
     def ids(self) -> Sequence[str]:
@@ -41,8 +62,8 @@ class ImageSource(Protocol):
     def labels(self) -> NDArray[np.int64] | None:
         """(N,), or None without labels; -1 for a sample without one."""
 
-    def image(self, index: int) -> Pixels:
-        """(H, W, C) uint8.
+    def image(self, index: int) -> Raw:
+        """An image (H, W, C) uint8, or what else the samples are.
 
         Raises:
             UnreadableImageError: it cannot be decoded.
@@ -52,43 +73,84 @@ class ImageSource(Protocol):
         """What tells whether the images changed, as far as that is cheap to say."""
 
 
+def class_names_of(source: ImageSource) -> Sequence[str] | None:
+    """What the labels 0, 1, ... of a source are called; None where they have no names."""
+    names: Sequence[str] | None = getattr(source, "class_names", None)
+    return names
+
+
 @dataclass(frozen=True)
 class ArraySource:
-    """Images in memory.
+    """Samples in memory.
 
     Attributes:
-        images: (N, H, W, C) uint8.
+        images: (N, H, W, C) uint8, or numbers of another type or shape (N, ...).
         ids: N names.
         labels: (N,) or None.
+        class_names: of the labels, or None.
     """
 
-    images: Pixels
+    images: Values
     ids: Sequence[str]
     labels: NDArray[np.int64] | None
+    class_names: Sequence[str] | None = None
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int) -> Values:
         """See `ImageSource`."""
-        pixels: Pixels = self.images[index]
-        return pixels
+        found: Values = self.images[index]
+        return found
 
     def content(self) -> str:
-        """See `ImageSource`: a hash of all pixels."""
+        """See `ImageSource`: a hash of all values."""
         return hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
 
 
-def as_pixels(image: Image.Image) -> Pixels:
-    """A PIL image as (H, W, 1) if it is grey, (H, W, 3) otherwise; palettes and transparency become RGB.
+def is_image(raw: Raw) -> TypeGuard[Pixels]:
+    """Whether a sample is an image, (H, W, 1 or 3) uint8."""
+    return isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 3 and raw.shape[2] in (1, 3)
 
-    Args:
-        image: of eight bits per channel.
+
+def describe_raw(raw: Raw) -> str:
+    """What a sample is, for messages."""
+    if isinstance(raw, str):
+        return "text"
+    if isinstance(raw, Mapping):
+        return ", ".join(f"{name} {describe_raw(values)}" for name, values in raw.items())
+    return f"{raw.dtype} of shape {raw.shape}"
+
+
+def wanted_image(raw: Raw, *, where: str) -> Pixels:
+    """The sample, which is an image.
 
     Raises:
-        ValueError: other depths, which would be clipped.
+        DataError: it is something else.
     """
+    if is_image(raw):
+        return raw
+    raise DataError(f"{where} is for images, 8 bits (H, W, 1 or 3); the samples are {describe_raw(raw)}")
+
+
+def as_pixels(image: Image.Image) -> Pixels:
+    """A PIL image as (H, W, 1) if it is grey, (H, W, 3) otherwise, turned upright as its EXIF orientation says.
+
+    Palettes, CMYK and transparency become RGB; what is transparent shows its own colour. Of 16 bits per channel the
+    upper 8 are kept. Of an animation it is the frame that the image is at, the first one when it is opened.
+
+    Args:
+        image: of 8 or 16 bits per channel.
+
+    Raises:
+        ValueError: other depths, which have no known scale.
+    """
+    turned = image.getexif().get(_ORIENTATION, 1) != 1
+    upright = ImageOps.exif_transpose(image) if turned else image
+    wide = image.mode in SIXTEEN_BIT_MODES or (image.mode == "I" and image.format in SIXTEEN_BIT_FORMATS)
+    if wide:
+        return (np.asarray(upright).astype(np.int64) >> 8).astype(np.uint8)[..., None]
     if image.mode not in EIGHT_BIT_MODES:
-        raise ValueError(f"wanted eight bits per channel, got Pillow mode {image.mode}")
+        raise ValueError(f"wanted 8 or 16 bits per channel, got Pillow mode {image.mode}")
     grey = image.mode in ("1", "L")
-    array = np.asarray(image.convert("L" if grey else "RGB"))
+    array = np.asarray(upright.convert("L" if grey else "RGB"))
     return array[..., None] if grey else array
 
 
@@ -102,6 +164,8 @@ class Request:
         arguments: settings beside it.
         base: the in-distribution images that a source made of others is made of; None for other kinds.
         seed: of random choices.
+        trust_code: allow a source that is code, which is run.
+        code: what the run folder that names the code says of it; None for the user's own configuration.
     """
 
     source: str
@@ -109,6 +173,8 @@ class Request:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     base: ImageSource | None = None
     seed: int = 0
+    trust_code: bool = False
+    code: NamedCode | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +190,7 @@ class SourceKind:
         made_of_others: it is made of in-distribution images: those of the fit split among the OOD sets, those of the
             test split among the shifted ones.
         same_classes: its images belong to classes of the model, so they are no OOD set.
+        is_code: what follows the colon is code of the user's, `<file.py or module>:<function>`.
     """
 
     open: Callable[[Request], ImageSource]
@@ -133,3 +200,4 @@ class SourceKind:
     arguments: tuple[str, ...] | None = ()
     made_of_others: bool = False
     same_classes: bool = False
+    is_code: bool = False

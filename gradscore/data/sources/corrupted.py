@@ -7,6 +7,7 @@ for the idea and the severities; the strengths here are for small images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from ...errors import DataError
-from .base import ImageSource, Pixels, Request
+from .base import ImageSource, Pixels, Request, UnreadableImageError, class_names_of, wanted_image
 
 SEVERITIES = 5
 
@@ -78,10 +79,16 @@ class CorruptedSource:
         """See `ImageSource`: those of the base."""
         return self.base.labels
 
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """See `ImageSource`: those of the base."""
+        return class_names_of(self.base)
+
     def image(self, index: int) -> Pixels:
         """See `ImageSource`."""
         random = np.random.default_rng([self.seed, index, crc32(self.kind.encode())])
-        return CORRUPTIONS[self.kind](self.base.image(index), self.severity, random)
+        image = wanted_image(self.base.image(index), where=f"corrupted:{self.kind}")
+        return CORRUPTIONS[self.kind](image, self.severity, random)
 
     def content(self) -> str:
         """See `ImageSource`."""
@@ -101,6 +108,8 @@ def corrupted_source(request: Request) -> CorruptedSource:
         raise DataError(f"corrupted:{kind}: wanted a severity of 1 to {SEVERITIES} in arguments, got {severity!r}")
     if request.base is None:
         raise DataError(f"corrupted:{kind} is made of the in-distribution test samples: name it in data.shifted")
+    with suppress(UnreadableImageError):  # what is no image is refused before anything is computed
+        wanted_image(request.base.image(0), where=f"corrupted:{kind}")
     return CorruptedSource(kind, severity, request.base, request.seed)
 
 

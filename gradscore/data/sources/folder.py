@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ...errors import DataError
 from ...system import IntArray
-from .base import DECODING_ERRORS, IMAGE_SUFFIXES, Pixels, Request, UnreadableImageError, as_pixels
+from .base import IMAGE_SUFFIXES, Pixels, Request
+from .encoded import decoded
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,18 @@ class FileSource:
         root: the folder.
         ids: paths relative to it.
         labels: (N,) or None.
+        class_names: of the labels: the names of the sub-folders.
     """
 
     root: Path
     ids: Sequence[str]
     labels: IntArray | None
+    class_names: Sequence[str] | None = None
 
     def image(self, index: int) -> Pixels:
         """See `ImageSource`."""
         path = self.root / self.ids[index]
-        try:
-            with Image.open(path) as image:
-                return as_pixels(image)
-        except DECODING_ERRORS as error:
-            raise UnreadableImageError(f"{path} cannot be decoded: {error}") from error
+        return decoded(path, name=str(path))
 
     def content(self) -> str:
         """See `ImageSource`: sizes of the files."""
@@ -45,19 +43,28 @@ class FileSource:
 
 
 def folder_source(request: Request) -> FileSource:
-    """Image files in class sub-folders (classes in alphabetical order), or flat and without labels."""
+    """Image files in class sub-folders (classes in alphabetical order), or flat and without labels.
+
+    A class is a folder right below the root; images of it lie in that folder at any depth.
+    """
     root = Path(request.name)
     if not root.is_dir():
-        raise DataError(f"data folder {root} does not exist")
+        raise DataError(f"data folder {root} {'is a file, wanted a folder' if root.exists() else 'does not exist'}")
     classes = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     flat = _images_below(root, "*")
     if classes and flat:
         raise DataError(f"data folder {root} holds both images ({flat[0]}, ...) and sub-folders ({classes[0]}, ...)")
     if not classes:
-        return FileSource(root, flat, None)
+        return FileSource(root, _some(flat, root), None)
     found = [(path, label) for label, name in enumerate(classes) for path in _images_below(root, f"{name}/**/*")]
     labels = np.array([label for _, label in found], dtype=np.int64)
-    return FileSource(root, [path for path, _ in found], labels)
+    return FileSource(root, _some([path for path, _ in found], root), labels, classes)
+
+
+def _some(paths: list[str], root: Path) -> list[str]:
+    if not paths:
+        raise DataError(f"data folder {root} has no image in it: wanted files that end in {', '.join(IMAGE_SUFFIXES)}")
+    return paths
 
 
 def _images_below(root: Path, pattern: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from ...errors import DataError
-from .base import ImageSource, Pixels, Request
+from .base import ImageSource, Pixels, Raw, Request, UnreadableImageError, describe_raw, is_image, wanted_image
+from .synthetic_values import VALUE_KINDS, VALUES_OF_TWO_CLASSES
 
 _FINER = 4
 """Drawings are made this many times finer than the image, so that their edges are smooth."""
@@ -178,16 +180,19 @@ KINDS: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
-OF_TWO_CLASSES = ("cutmix", "mixup")
+OF_TWO_CLASSES = ("cutmix", "mixup", *VALUES_OF_TWO_CLASSES)
+
+_AFTER_IMAGES = 1000
+"""Added to the place of a kind that is not for images, in its random seed."""
 
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Images made of those of another source, one for each.
+    """Samples made of those of another source, one for each.
 
     Attributes:
-        kind: a name of `KINDS`.
-        base: in-distribution images of the fit split.
+        kind: a name of `KINDS` or `VALUE_KINDS`.
+        base: in-distribution samples of the fit split.
         seed: of the random choices, together with the position.
     """
 
@@ -205,39 +210,64 @@ class SyntheticSource:
         """See `ImageSource`: there are none."""
         return None
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int) -> Raw:
         """See `ImageSource`."""
+        if self.kind in VALUE_KINDS:
+            random = np.random.default_rng([self.seed, index, _AFTER_IMAGES + list(VALUE_KINDS).index(self.kind)])
+            sample = self.base.image(index)
+            return VALUE_KINDS[self.kind](sample, self._other(sample, index, random), random)
         random = np.random.default_rng([self.seed, index, list(KINDS).index(self.kind)])
-        image = self.base.image(index)
-        other = image
-        if self.kind in OF_TWO_CLASSES:
-            labels = np.asarray(self.base.labels)
-            other = self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
-            if other.shape != image.shape:
-                raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {other.shape}")
+        where = f"synthetic:{self.kind}"
+        image = wanted_image(self.base.image(index), where=where)
+        other = wanted_image(self._other(image, index, random), where=where)
+        if other.shape != image.shape:
+            raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {other.shape}")
         return KINDS[self.kind](image, other, random)
 
     def content(self) -> str:
         """See `ImageSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
 
+    def _other(self, sample: Raw, index: int, random: Generator) -> Raw:
+        """A sample of another class, where the kind mixes two; the same one otherwise."""
+        if self.kind not in OF_TWO_CLASSES:
+            return sample
+        labels = np.asarray(self.base.labels)
+        return self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
+
 
 def synthetic_source(request: Request) -> SyntheticSource:
-    """Out-of-distribution images made of the in-distribution fit images, one for each.
+    """Out-of-distribution samples made of the in-distribution fit samples, one for each.
 
     Raises:
-        DataError: no such kind, or nothing to make them of.
+        DataError: no such kind, nothing to make them of, or samples that it cannot be made of.
     """
     kind, base = request.name, request.base
-    if kind not in KINDS:
-        raise DataError(f"no synthetic set {kind!r}: wanted one of {', '.join(KINDS)}")
+    if kind not in KINDS and kind not in VALUE_KINDS:
+        raise DataError(f"no synthetic set {kind!r}: wanted one of {', '.join([*KINDS, *VALUE_KINDS])}")
     if base is None:
         raise DataError(
             f"synthetic:{kind} is made of the in-distribution fit samples, so only OOD sets can be synthetic"
         )
     if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
         raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
-    return SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
+    found = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
+    _try_one(found)
+    return found
+
+
+def _try_one(made: SyntheticSource) -> None:
+    """Looks at one sample, so that what cannot be made of such samples is refused before anything is computed."""
+    with suppress(UnreadableImageError):
+        raw = made.base.image(0)
+        if is_image(raw) != (made.kind in KINDS):
+            what, others = ("images", VALUE_KINDS) if made.kind in KINDS else ("samples that are no images", KINDS)
+            raise DataError(
+                f"synthetic:{made.kind} is for {what}, and these are {describe_raw(raw)}; for them there are: "
+                f"{', '.join(others)}"
+            )
+        if made.kind in VALUE_KINDS:
+            made.image(0)
 
 
 def _colours(random: Generator, count: int, channels: int) -> NDArray[np.float64]:

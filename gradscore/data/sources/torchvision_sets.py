@@ -23,11 +23,13 @@ class TorchvisionSource:
         dataset: returns (PIL image, label).
         ids: positions as text.
         labels: (N,) or None.
+        class_names: of the labels, where the data set names them.
     """
 
     dataset: Any
     ids: Sequence[str]
     labels: IntArray | None
+    class_names: Sequence[str] | None = None
 
     def image(self, index: int) -> Pixels:
         """See `ImageSource`."""
@@ -63,4 +65,13 @@ def torchvision_source(request: Request) -> TorchvisionSource:
             f"got {labels.dtype} {labels.shape}"
         )
     ids = [str(index) for index in range(len(dataset))]
-    return TorchvisionSource(dataset, ids, None if labels is None else labels.astype(np.int64))
+    names = getattr(dataset, "classes", None) if labels is not None else None
+    return TorchvisionSource(dataset, ids, None if labels is None else labels.astype(np.int64), _names(names))
+
+
+def _names(classes: Any) -> list[str] | None:
+    """Names of classes, of which a data set may give several synonyms each."""
+    if not isinstance(classes, list | tuple) or not classes:
+        return None
+    first = [name[0] if isinstance(name, list | tuple) and name else name for name in classes]
+    return first if all(isinstance(name, str) for name in first) and len(set(first)) == len(first) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -12,9 +12,10 @@ import pandas as pd
 from PIL import Image
 
 from ...config import Config
-from ...data import Pixels, Selected, base_split, content_hash, open_images, planned_splits
+from ...data import ImageSource, Pixels, Raw, content_hash, is_image, open_splits
 from ...errors import GradscoreError
 from ...evaluation import positive_of
+from ...models import NamedCode
 from ...system import FloatArray
 from .contents import block_of
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
@@ -76,6 +77,8 @@ def make_galleries(
     *,
     nearest: NearestOfBank | None = None,
     thumbnail: ThumbnailOf | None = None,
+    class_names: Sequence[str] | None = None,
+    code: Mapping[str, NamedCode] | None = None,
 ) -> Galleries:
     """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
 
@@ -85,8 +88,10 @@ def make_galleries(
         config: of the run, which says where the images are.
         nearest: finds the samples of the bank to show below each.
         thumbnail: gives the images instead.
+        class_names: of the model, in the order of its outputs; None where they are not known.
+        code: what the run says of the code of `python:` data, by the names of the splits.
     """
-    images = _Images(config, nearest, thumbnail)
+    images = _Images(config, nearest, thumbnail, class_names=class_names, code=code)
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
@@ -133,12 +138,19 @@ def data_uri(pixels: Pixels) -> str:
 class _Images:
     """Reads images by split and sample; what cannot be read is noted once for each split."""
 
-    def __init__(self, config: Config, nearest: NearestOfBank | None = None, given: ThumbnailOf | None = None) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: Config,
+        nearest: NearestOfBank | None = None,
+        given: ThumbnailOf | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        code: Mapping[str, NamedCode] | None = None,
+    ) -> None:
+        self._config, self._class_names, self._code = config, class_names, code
         self._nearest = nearest
         self._given = given
-        self._specs = planned_splits(config.data)
-        self._opened: dict[str, tuple[Selected, dict[str, int]] | None] = {}
+        self._opened: dict[str, tuple[ImageSource, dict[str, int]] | None] = {}
         self.missing: dict[str, str] = {}
 
     def thumbnails(self, rows: pd.DataFrame, ordinary: FloatArray | None = None) -> list[Thumbnail]:
@@ -151,17 +163,17 @@ class _Images:
 
     def _of_bank(self, near: Neighbour) -> Thumbnail:
         row = pd.Series(asdict(near))
-        label = "no label" if near.label < 0 else f"is {near.label}"
+        label = "no label" if near.label < 0 else f"is {self._name(near.label)}"
         notes = [label, f"{near.distance:.2f}"]
         return Thumbnail(sample_id=near.sample_id, image=self._image(row), notes=notes)
 
     def _thumbnail(self, row: pd.Series, ordinary: FloatArray | None) -> Thumbnail:
         if ordinary is not None:
             share = float((ordinary > row["meta"]).mean())
-            notes = [f"predicted {row['prediction']}", f"{100 * share:.0f} % of in-dist. above"]
+            notes = [f"predicted {self._name(row['prediction'])}", f"{100 * share:.0f} % of in-dist. above"]
         else:
-            truth = f", is {row['label']}" if row["label"] >= 0 else ""
-            notes = [f"predicted {row['prediction']}{truth}", f"p(wrong) = {row['probability']:.3f}"]
+            truth = f", is {self._name(row['label'])}" if row["label"] >= 0 else ""
+            notes = [f"predicted {self._name(row['prediction'])}{truth}", f"p(wrong) = {row['probability']:.3f}"]
         return Thumbnail(sample_id=str(row["sample_id"]), image=self._image(row), notes=notes)
 
     def _image(self, row: pd.Series) -> str | None:
@@ -169,14 +181,14 @@ class _Images:
         if self._given is not None:
             return self._of_given(self._given(split, str(row["sample_id"])), split)
         try:
-            pixels = self._pixels(split, str(row["sample_id"]))
+            raw = self._raw(split, str(row["sample_id"]))
         except (GradscoreError, OSError) as error:
             self.missing.setdefault(split, f"{split}: {error}")
             return None
-        if pixels is None or content_hash(pixels) != row["content_hash"]:
+        if raw is None or content_hash(raw) != row["content_hash"]:
             self.missing.setdefault(split, f"{split}: the data are no longer those the features were extracted from")
             return None
-        return data_uri(pixels)
+        return data_uri(raw) if is_image(raw) else None
 
     def _of_given(self, pixels: Pixels | None, split: str) -> str | None:
         if pixels is None:
@@ -184,24 +196,28 @@ class _Images:
             return None
         return data_uri(pixels)
 
-    def _pixels(self, split: str, sample_id: str) -> Pixels | None:
+    def _raw(self, split: str, sample_id: str) -> Raw | None:
         opened = self._open(split)
         if opened is None or sample_id not in opened[1]:
             return None
         images, places = opened
         return images.image(places[sample_id])
 
-    def _open(self, split: str) -> tuple[Selected, dict[str, int]] | None:
+    def _open(self, split: str) -> tuple[ImageSource, dict[str, int]] | None:
         if split not in self._opened:
             self._opened[split] = None  # stays so if opening fails
-            info, spec = self._specs[split]
-            base = base_split(info, spec)
-            others = None if base is None else self._open(base)
-            images = open_images(
-                spec,
-                num_classes=None if info.kind == "ood" else self._config.model.num_classes,
-                made_of=None if others is None else others[0],
-                seed=self._config.extract.seed,
-            )
+            config = self._config
+            images = open_splits(
+                config.data,
+                preprocessing=config.preprocessing,
+                num_classes=config.model.num_classes,
+                seed=config.extract.seed,
+                only=[split],
+                model_names=self._class_names,
+                named=self._code,
+            )[split].images
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]
+
+    def _name(self, label: int) -> str:
+        return str(label) if self._class_names is None else self._class_names[label]

@@ -63,8 +63,15 @@ def write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: Thumbna
     }
     html, markdown = folder / HTML, folder / MARKDOWN
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
-    nearest = NearestOfBank(run, inputs)
-    content["galleries"] = make_galleries(evaluation.scores, figures, run.config, nearest=nearest, thumbnail=thumbnail)
+    content["galleries"] = make_galleries(
+        evaluation.scores,
+        figures,
+        run.config,
+        nearest=NearestOfBank(run, inputs),
+        thumbnail=thumbnail,
+        class_names=run.class_names,
+        code=run.named_data_code(),
+    )
     write_page(html, TEMPLATES / "report.html.jinja", content, plots)
     return ReportFiles(html=html, markdown=markdown, plots=drawn)
 

@@ -56,13 +56,11 @@ def test_npz_without_labels(tmp_path: Path) -> None:
 
 
 BAD_ARRAYS = {
-    "other keys": ({"x": GREY}, "no array 'images', only x"),
-    "floats": ({"images": GREY / 255}, r"images must be uint8 .* got float64 \(5, 4, 6\)"),
-    "flat images": ({"images": GREY.reshape(5, -1)}, r"got uint8 \(5, 24\)"),
-    "channels first": ({"images": COLOUR.transpose(0, 3, 1, 2)}, r"got uint8 \(5, 3, 4, 6\)"),
-    "too few labels": ({"images": GREY, "labels": np.arange(4)}, r"labels must be integers of shape \(5,\)"),
+    "no samples": ({"labels": np.arange(5)}, "no array of samples, only labels"),
+    "text": ({"images": np.array(list("abcde"))}, "wanted numbers for 5 samples in array 'images', got <U1"),
+    "arrays of several lengths": ({"ids": np.ones((5, 2)), "mask": np.ones((4, 2))}, "for 5 samples in array 'mask'"),
+    "too few labels": ({"images": GREY, "labels": np.arange(4)}, r"labels must be integers or names of shape \(5,\)"),
     "fractional labels": ({"images": GREY, "labels": np.arange(5) / 2}, "labels must be integers .* got float64"),
-    "text labels": ({"images": GREY, "labels": np.array(list("abcde"))}, "labels must be integers"),
 }
 
 
@@ -165,10 +163,10 @@ BAD_IMAGES = {
     "truncated png": ("a.png", save_half_image, r"a\.png cannot be decoded"),
     "truncated jpeg": ("a.jpg", save_half_image, r"a\.jpg cannot be decoded"),
     "truncated gif": ("a.gif", save_half_image, r"a\.gif cannot be decoded"),
-    "sixteen bits": (
-        "a.png",
-        lambda path: Image.fromarray(GREY[0].astype(np.uint16) * 200).save(path),
-        "wanted eight bits per channel, got Pillow mode I;16",
+    "floats": (
+        "a.tiff",
+        lambda path: Image.fromarray(GREY[0].astype(np.float32)).save(path),
+        "wanted 8 or 16 bits per channel, got Pillow mode F",
     ),
 }
 

@@ -155,6 +155,15 @@ def test_other_images_in_their_place_are_not_shown(report_run, report_evaluation
     assert [each.image for each in found.galleries[-1].thumbnails] == [None] * 6
 
 
+def test_the_gallery_calls_classes_by_their_names(report_run, report_evaluation):
+    names = [f"digit {place}" for place in range(10)]
+    figures = Figures(report_evaluation.records)
+    found = make_galleries(report_evaluation.scores, figures, report_run.config, class_names=names)
+    notes = [note for each in found.galleries for thumbnail in each.thumbnails for note in thumbnail.notes[:1]]
+    assert notes
+    assert all(note.startswith("predicted digit ") for note in notes)
+
+
 def test_a_missing_package_is_named(report_run, report_evaluation, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None if name == "plotly" else found(name))

@@ -1,0 +1,213 @@
+"""What classes are called, and which class of the model a label of a source is: decided here for all splits at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..system import closest, some
+from .settings import DatasetConfig
+from .sources import UNLABELLED, ImageSource, class_names_of
+
+
+@dataclass(frozen=True)
+class ClassNames:
+    """Names of classes.
+
+    Attributes:
+        of_labels: what the labels 0, 1, ... of sources with names are called, the same in all splits; None if no source
+            has names.
+        of_model: the classes of the model in the order of its outputs; None where they are not known.
+    """
+
+    of_labels: tuple[str, ...] | None = None
+    of_model: tuple[str, ...] | None = None
+
+    def aligned(self, source: ImageSource, where: str) -> NDArray[np.int64] | None:
+        """The labels of a source, those with names as positions in `of_labels`.
+
+        Raises:
+            DataError: a label without a name in a source with names.
+        """
+        names, labels = class_names_of(source), source.labels
+        if names is None or labels is None or self.of_labels is None:
+            return labels
+        outside = labels[(labels < UNLABELLED) | (labels >= len(names))]
+        if len(outside):
+            raise DataError(f"{where}: label {outside[0]} is none of its {len(names)} classes ({some(list(names))})")
+        places = np.array([self.of_labels.index(name) for name in names] + [UNLABELLED], dtype=np.int64)
+        return places[labels]
+
+    def chosen(self, classes: Sequence[int | str], source: ImageSource, where: str) -> list[int]:
+        """The labels that `select.classes` asks for, by number or by name.
+
+        Raises:
+            DataError: there is no class of a name.
+        """
+        names = self.of_labels if class_names_of(source) is not None else None
+        return [each if isinstance(each, int) else _place(each, names, f"{where}: select.classes") for each in classes]
+
+    def mapped(
+        self, labels: NDArray[np.int64], spec: DatasetConfig, *, is_named: bool, ids: Sequence[str], num_classes: int
+    ) -> NDArray[np.int64]:
+        """The classes of the model that labels stand for.
+
+        Args:
+            labels: (N,) as `aligned` gives them.
+            spec: its `label_map` says what they become.
+            is_named: whether the source has names.
+            ids: of the samples, for messages.
+            num_classes: K.
+
+        Raises:
+            DataError: a label that nothing is said of, or that is no class of the model.
+        """
+        names = self.of_labels if is_named else None
+        wanted = [int(label) for label in np.unique(labels) if label != UNLABELLED]
+        table = {label: self._class_of(label, spec, names) for label in wanted}
+        missing = [label if names is None else names[label] for label, place in table.items() if place is None]
+        if missing:
+            raise DataError(f"{spec.source}: label_map says nothing of the labels {missing}")
+        found = np.array([table.get(int(label), UNLABELLED) for label in labels], dtype=np.int64)
+        outside = np.flatnonzero((found < UNLABELLED) | (found >= num_classes))
+        if len(outside):
+            first = int(outside[0])
+            raise DataError(
+                f"{spec.source}: sample {ids[first]} has label {found[first]}, and {len(outside)} labels are outside "
+                f"the model's classes 0..{num_classes - 1}; use select.classes or label_map, or correct "
+                "model.num_classes"
+            )
+        return found
+
+    def _class_of(self, label: int, spec: DatasetConfig, names: Sequence[str] | None) -> int | None:
+        known = names or self.of_model or ()
+        name = known[label] if 0 <= label < len(known) else None
+        if spec.label_map is not None:
+            keys = [key for key in (name, label, str(label)) if key is not None and key in spec.label_map]
+            if not keys:
+                return None
+            value = spec.label_map[keys[0]]
+            return value if isinstance(value, int) else _place(value, self.of_model, f"{spec.source}: label_map")
+        if names is None or name is None or self.of_model is None:
+            return label
+        return _place(name, self.of_model, spec.source)
+
+
+def decide(
+    sources: Mapping[str, tuple[DatasetConfig, ImageSource]],
+    *,
+    num_classes: int,
+    given: Sequence[str] | Path | None = None,
+    model_names: Sequence[str] | None = None,
+) -> ClassNames:
+    """Decides what classes are called.
+
+    Names come from `data.class_names`, from the model if it has all names of the sources, or from the sources.
+
+    Args:
+        sources: of the labelled splits, with what is asked of them, by the name of the split.
+        num_classes: K.
+        given: `data.class_names`: names, or a file of them.
+        model_names: what the model calls its classes, in the order of its outputs.
+
+    Raises:
+        DataError: names that do not fit each other or the model.
+    """
+    lists = [tuple(names) for _, source in sources.values() if (names := class_names_of(source)) is not None]
+    of_labels = _joined(lists)
+    wanted = _given(given, num_classes)
+    if wanted is None and model_names is not None and (of_labels is None or set(of_labels) <= set(model_names)):
+        wanted = tuple(model_names)
+    if wanted is None and of_labels is not None:
+        wanted = _of_sources(of_labels, sources, num_classes)
+    return ClassNames(of_labels, wanted)
+
+
+def _given(given: Sequence[str] | Path | None, num_classes: int) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    names = _read(given) if isinstance(given, Path) else list(given)
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if len(names) != num_classes or twice is not None:
+        got = f"{len(names)} names" if twice is None else f"{twice!r} twice"
+        raise DataError(
+            f"data.class_names: wanted one name for each of the {num_classes} classes of the model, got {got}"
+        )
+    return tuple(names)
+
+
+def _read(path: Path) -> list[str]:
+    """Names in a file: one on each line, or in JSON a list, or a mapping from class to name."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else [line.strip() for line in text.splitlines()]
+        if isinstance(found, dict):
+            found = [found[key] for key in sorted(found, key=int)]
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"data.class_names: {path} cannot be read: {error}") from None
+    names = found if isinstance(found, list) else []
+    while names and names[-1] == "":
+        names.pop()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise DataError(
+            f"data.class_names: {path}: wanted one name on each line, or a list of names in JSON, in the order of the "
+            "outputs of the model"
+        )
+    return names
+
+
+def _joined(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """All names: in the order of the source that has all of them, otherwise in alphabetical order."""
+    if not lists:
+        return None
+    union = {name for names in lists for name in names}
+    longest = max(lists, key=len)
+    return longest if set(longest) == union else tuple(sorted(union))
+
+
+def _of_sources(
+    of_labels: tuple[str, ...], sources: Mapping[str, tuple[DatasetConfig, ImageSource]], num_classes: int
+) -> tuple[str, ...] | None:
+    """The classes of the model by the names of the sources; None where they say nothing of them."""
+    named = {split: spec for split, (spec, source) in sources.items() if class_names_of(source) is not None}
+    plain = [split for split, spec in named.items() if spec.label_map is None]
+    if not plain:
+        return _through_maps(of_labels, list(named.values()), num_classes)
+    if len(of_labels) < num_classes:
+        raise DataError(
+            f"{plain[0]}: its data name {len(of_labels)} classes ({some(list(of_labels))}), and the model has "
+            f"{num_classes}, so it is not known which outputs they are; name all classes of the model in their order "
+            "in data.class_names, or set label_map"
+        )
+    return of_labels if len(of_labels) == num_classes and len(plain) == len(named) else None
+
+
+def _through_maps(
+    of_labels: tuple[str, ...], specs: Sequence[DatasetConfig], num_classes: int
+) -> tuple[str, ...] | None:
+    """The names that label maps give to the classes of the model, if they name all of them, and once each."""
+    found: dict[int, str] = {}
+    for spec in specs:
+        for key, value in (spec.label_map or {}).items():
+            name = key if isinstance(key, str) else of_labels[key] if 0 <= key < len(of_labels) else None
+            if name is None or not isinstance(value, int) or found.setdefault(value, name) != name:
+                return None
+    complete = sorted(found) == list(range(num_classes))
+    return tuple(found[place] for place in range(num_classes)) if complete else None
+
+
+def _place(name: str, names: Sequence[str] | None, where: str) -> int:
+    if names is None:
+        raise DataError(f"{where}: {name!r} is a name, and the classes have none; name them in data.class_names")
+    if name not in names:
+        raise DataError(
+            f"{where}: no class {name!r}; {closest(name, names)}. Name it in data.class_names if the model has it, or "
+            "say in label_map which class it is"
+        )
+    return list(names).index(name)

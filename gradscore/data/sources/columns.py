@@ -1,0 +1,264 @@
+"""Samples in the columns of a table: images by path or encoded, text, or numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+
+from ...errors import DataError
+from ...system import IntArray, closest
+from .base import Pixels, Raw, Request, UnreadableImageError, Values
+from .encoded import decoded, path_below
+from .labels import as_labels
+
+ARGUMENTS = ("inputs", "labels", "ids", "root")
+IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
+LABEL_NAMES = ("label", "labels", "class", "target", "y")
+ID_NAMES = ("id", "sample_id")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of samples.
+
+    Attributes:
+        rows: its columns.
+        where: names it in messages.
+        folder: paths in it are relative to this.
+        class_names: of the whole numbers in a column, by the name of the column, where the file says them.
+    """
+
+    rows: pa.Table
+    where: str
+    folder: Path
+    class_names: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class ColumnSource:
+    """The samples of a table.
+
+    Attributes:
+        table: where they are.
+        columns: what a sample is made of: one column of images or text, columns of one number each, which make a
+            vector, or columns of arrays, which are keyword arguments of the model if they are several.
+        kind: `image`, `text`, `vector` or `arrays`.
+        ids: N names.
+        labels: (N,) or None.
+        class_names: of the labels, or None.
+        root: paths to images lead nowhere but below it.
+    """
+
+    table: Table
+    columns: Sequence[str]
+    kind: str
+    ids: Sequence[str]
+    labels: IntArray | None
+    class_names: Sequence[str] | None
+    root: Path
+
+    def image(self, index: int) -> Raw:
+        """See `ImageSource`."""
+        where = f"row {index} of {self.table.where}"
+        found = [self.table.rows.column(name)[index].as_py() for name in self.columns]
+        empty = [name for name, value in zip(self.columns, found, strict=True) if value is None]
+        if empty:
+            raise UnreadableImageError(f"{where} has nothing in column {empty[0]!r}")
+        if self.kind == "image":
+            return self._image(found[0], where)
+        if self.kind == "text":
+            return str(found[0])
+        if self.kind == "vector":
+            return self._vector(found, where)
+        arrays = {
+            name: _array(value, where=f"{where}, {name}") for name, value in zip(self.columns, found, strict=True)
+        }
+        return arrays if len(arrays) > 1 else arrays[self.columns[0]]
+
+    def content(self) -> str:
+        """See `ImageSource`: a hash of the columns, and of the sizes of files that they name."""
+        digest = hashlib.sha256()
+        for name in self.columns:
+            sink = pa.BufferOutputStream()
+            column = self.table.rows.select([name]).combine_chunks()
+            with pa.ipc.new_stream(sink, column.schema.remove_metadata()) as writer:
+                writer.write_table(column.replace_schema_metadata(None))
+            digest.update(sink.getvalue())
+        digest.update(" ".join(map(str, self._sizes())).encode())
+        return digest.hexdigest()
+
+    def _image(self, value: Any, where: str) -> Pixels:
+        found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
+        if isinstance(found, bytes):
+            return decoded(found, name=where)
+        if not found:
+            raise UnreadableImageError(f"{where} has neither bytes nor a path in column {self.columns[0]!r}")
+        return decoded(self._file(found, where), name=f"{where}, {found},")
+
+    def _file(self, name: str, where: str) -> Path:
+        try:
+            return path_below(self.root, self.table.folder, name)
+        except ValueError as error:
+            advice = "; set arguments: {root: FOLDER} to allow it" if "leads out" in str(error) else ""
+            raise UnreadableImageError(f"{where} {error}{advice}") from None
+
+    def _vector(self, found: list[Any], where: str) -> Values:
+        vector = np.array(found, dtype=np.float32)
+        if np.isnan(vector).any():
+            empty = self.columns[int(np.flatnonzero(np.isnan(vector))[0])]
+            raise UnreadableImageError(f"{where} has nothing in column {empty!r}")
+        return vector
+
+    def _sizes(self) -> list[int]:
+        """The sizes of the files that a column of paths names, -1 where there is none."""
+        if self.kind != "image" or not _is_text(self.table.rows.schema.field(self.columns[0]).type):
+            return []
+        sizes = []
+        for index, name in enumerate(self.table.rows.column(self.columns[0]).to_pylist()):
+            try:
+                sizes.append(self._file(name or "", f"row {index}").stat().st_size)
+            except (UnreadableImageError, OSError):
+                sizes.append(-1)
+        return sizes
+
+
+def column_source(table: Table, request: Request) -> ColumnSource:
+    """The samples of a table, by the columns that the arguments name or that can be told by name and type.
+
+    Raises:
+        DataError: a column that is not there, or it is not clear which columns the samples are in.
+    """
+    rows, arguments = table.rows, request.arguments
+    label = _named(table, arguments, "labels", LABEL_NAMES)
+    name = _named(table, arguments, "ids", ID_NAMES)
+    kind, columns = _inputs(table, arguments.get("inputs"), {label, name})
+    labels = None
+    if label is not None:
+        where = f"{table.where}: column {label!r}"
+        labels = as_labels(rows.column(label).to_pylist(), where=where, names=table.class_names.get(label))
+    root = arguments.get("root")
+    places = range(rows.num_rows)
+    return ColumnSource(
+        table=table,
+        columns=columns,
+        kind=kind,
+        ids=[str(place) for place in places] if name is None else _unique(table, name),
+        labels=None if labels is None else labels.numbers,
+        class_names=None if labels is None else labels.names,
+        root=(table.folder if root is None else Path(root)).resolve(),
+    )
+
+
+def _named(table: Table, arguments: Mapping[str, Any], argument: str, usual: Sequence[str]) -> str | None:
+    there = table.rows.column_names
+    if argument not in arguments:
+        return next((name for name in usual if name in there), None)
+    wanted: Any = arguments[argument]
+    if wanted is not None and wanted not in there:
+        raise DataError(f"{table.where}: no column {wanted!r} (arguments.{argument}); {closest(str(wanted), there)}")
+    return None if wanted is None else str(wanted)
+
+
+def _unique(table: Table, name: str) -> list[str]:
+    found = [str(value) for value in table.rows.column(name).to_pylist()]
+    twice = next((value for value, count in Counter(found).items() if count > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"{table.where}: column {name!r} has {twice!r} twice, so it does not name samples; set arguments: "
+            "{ids: null} to name them by row"
+        )
+    return found
+
+
+def _inputs(table: Table, wanted: Any, others: set[str | None]) -> tuple[str, list[str]]:
+    """What the samples are, and the columns they are in."""
+    schema = table.rows.schema
+    if wanted is not None:
+        columns = [wanted] if isinstance(wanted, str) else list(wanted)
+        unknown = [name for name in columns if name not in schema.names]
+        if unknown or not columns:
+            shown = unknown[0] if unknown else ""
+            raise DataError(
+                f"{table.where}: no column {shown!r} (arguments.inputs); {closest(str(shown), schema.names)}"
+            )
+        return _kind(table, columns), columns
+    free = [name for name in schema.names if name not in others]
+    encoded = [name for name in free if _is_encoded(schema.field(name).type)]
+    paths = [name for name in IMAGE_NAMES if name in free and _is_text(schema.field(name).type)]
+    texts = [name for name in free if _is_text(schema.field(name).type) and name not in paths]
+    arrays = [name for name in free if _is_array(schema.field(name).type)]
+    numbers = [name for name in free if _is_number(schema.field(name).type)]
+    for kind, found in (("image", encoded or paths[:1]), ("arrays", arrays), ("text", texts), ("vector", numbers)):
+        if found and (kind in ("arrays", "vector") or len(found) == 1):
+            return kind, found
+        if found:
+            break
+    raise DataError(
+        f"{table.where}: which columns hold the samples? Name them in arguments: {{inputs: ...}}; there are "
+        f"{', '.join(f'{field.name} ({field.type})' for field in schema)}"
+    )
+
+
+def _kind(table: Table, columns: Sequence[str]) -> str:
+    """What named columns hold; one of text is an image where it is called so, or where its first entry is a file."""
+    types = [table.rows.schema.field(name).type for name in columns]
+    if all(map(_is_number, types)):
+        return "vector"
+    if all(map(_is_array, types)):
+        return "arrays"
+    if len(columns) == 1 and _is_encoded(types[0]):
+        return "image"
+    if len(columns) == 1 and _is_text(types[0]):
+        return "image" if columns[0] in IMAGE_NAMES or _names_files(table, columns[0]) else "text"
+    raise DataError(
+        f"{table.where}: arguments.inputs wants one column of images or text, columns of one number each, or columns "
+        f"of arrays; got {', '.join(f'{name} ({kind})' for name, kind in zip(columns, types, strict=True))}"
+    )
+
+
+def _names_files(table: Table, column: str) -> bool:
+    first = next((value for value in table.rows.column(column).to_pylist() if value), "")
+    try:
+        return (table.folder / first).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _array(value: Any, *, where: str) -> Values:
+    try:
+        found = np.array(value)
+    except ValueError:
+        found = np.array(None)
+    if found.dtype.kind not in "fiub":
+        raise UnreadableImageError(f"{where}: wanted numbers in one block, got rows of several lengths or no numbers")
+    return found
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _is_encoded(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return any(field.name in ("bytes", "path") for field in kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_array(kind: Any) -> bool:
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(check(storage) for check in lists):
+        return False
+    return _is_number(storage.value_type) or _is_array(storage.value_type)

@@ -1,0 +1,172 @@
+"""Samples from a function of the user's: a torch Dataset, or anything that can be iterated over."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ...errors import DataError, GradscoreError
+from ...models import code_sha256, load_function
+from ...system import IntArray
+from .base import DECODING_ERRORS, Raw, Request, UnreadableImageError, Values, as_pixels
+from .labels import as_labels
+
+LABELS = ("labels", "label", "y", "target", "targets", "class")
+MOST = 10**8
+"""Samples that an iterable may give; one without an end would fill the memory."""
+
+
+@dataclass(frozen=True)
+class CodeSource:
+    """What a function returned.
+
+    Attributes:
+        samples: by position.
+        ids: positions as text.
+        labels: (N,) or None.
+        class_names: of the labels, or None.
+        digest: of the code, its arguments and the number of samples.
+        where: names the function in messages.
+    """
+
+    samples: Any
+    ids: Sequence[str]
+    labels: IntArray | None
+    class_names: Sequence[str] | None
+    digest: str
+    where: str
+
+    def image(self, index: int) -> Raw:
+        """See `ImageSource`."""
+        name = f"sample {index} of {self.where}"
+        try:
+            return as_raw(_parted(self.samples[index])[0])
+        except GradscoreError as error:
+            raise UnreadableImageError(f"{name}: {error}") from None
+        except DECODING_ERRORS as error:
+            raise UnreadableImageError(f"{name} cannot be decoded: {error}") from error
+        except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
+            raise UnreadableImageError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+    def content(self) -> str:
+        """See `ImageSource`: the code, its arguments and the number of samples."""
+        return self.digest
+
+
+def code_source(request: Request) -> CodeSource:
+    """What `function(**arguments)` in a Python file or module returns.
+
+    A sample is x, (x, y) or a mapping, whose entry `label` or `labels` is its class. x is a PIL image, an array or
+    tensor (bytes (H, W, C) or (C, H, W) are images), text, or a mapping of arrays, which are keyword arguments of the
+    model. Labels are whole numbers or names; `targets` and `classes` of a data set spare reading every sample for them.
+    An iterable is read once, into memory.
+
+    Raises:
+        DataError: it returns something else.
+        ModelError: the code is not trusted, or fails when it is imported.
+    """
+    function = load_function(
+        request.name,
+        request.arguments,
+        trust_code=request.trust_code,
+        named=request.code,
+        setting="data source",
+    )
+    try:
+        found = function(**request.arguments)
+        samples = _indexed(found, request.source)
+        count = len(samples)
+        targets = getattr(found, "targets", None)
+        labels = list(targets) if targets is not None else [_parted(samples[place])[1] for place in range(count)]
+    except GradscoreError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DataError(
+            f"{request.source} with arguments {dict(request.arguments)} failed: {type(error).__name__}: {error}"
+        ) from error
+    if not count:
+        raise DataError(f"{request.source} has no sample")
+    if len(labels) != count:
+        raise DataError(f"{request.source}: wanted {count} targets, one for each sample, got {len(labels)}")
+    known = as_labels(labels, where=request.source, names=_classes(found))
+    is_labelled = any(label is not None for label in labels)
+    said = f"{code_sha256(request.source)} {sorted(request.arguments.items())} {count}"
+    return CodeSource(
+        samples=samples,
+        ids=[str(place) for place in range(count)],
+        labels=known.numbers if is_labelled else None,
+        class_names=known.names if is_labelled else None,
+        digest=hashlib.sha256(said.encode()).hexdigest(),
+        where=request.source,
+    )
+
+
+def as_raw(value: Any) -> Raw:
+    """A sample as sources have it.
+
+    Raises:
+        DataError: it is no image, array, tensor, text, or mapping of arrays.
+    """
+    if isinstance(value, Image.Image):
+        return as_pixels(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _numbers(each) for name, each in value.items()}
+    return _channels_last(_numbers(value))
+
+
+def _parted(sample: Any) -> tuple[Any, Any]:
+    """What the model takes of a sample, and its label; None without."""
+    if isinstance(sample, Mapping):
+        label = next((name for name in LABELS if name in sample), None)
+        rest = {name: value for name, value in sample.items() if name != label}
+        alone = next(iter(rest.values())) if len(rest) == 1 else None
+        return (rest if alone is None else alone), None if label is None else sample[label]
+    if isinstance(sample, tuple | list) and len(sample) in (1, 2):
+        return sample[0], sample[1] if len(sample) == 2 else None
+    return sample, None
+
+
+def _indexed(found: Any, source: str) -> Any:
+    """What can be indexed and has a length: the data set itself, or all that an iterable gives."""
+    if isinstance(found, str | bytes | Mapping):
+        raise DataError(f"{source} returned {type(found).__name__}, wanted a Dataset or an iterable of samples")
+    getitem: Callable[..., Any] | None = getattr(found, "__getitem__", None)
+    if getitem is not None and hasattr(found, "__len__"):
+        return found
+    if not isinstance(found, Iterable):
+        raise DataError(f"{source} returned {type(found).__name__}, wanted a Dataset or an iterable of samples")
+    samples = list(itertools.islice(iter(found), MOST + 1))
+    if len(samples) > MOST:
+        raise DataError(f"{source} gives more than {MOST} samples; let it end")
+    return samples
+
+
+def _classes(found: Any) -> list[str] | None:
+    names = getattr(found, "classes", None)
+    return list(names) if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names) else None
+
+
+def _numbers(value: Any) -> Values:
+    array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"wanted an image, numbers or text, got {type(value).__name__}")
+    return array
+
+
+def _channels_last(array: Values) -> Values:
+    """Bytes (C, H, W), as torch has images, as (H, W, C); bytes (H, W) as (H, W, 1)."""
+    if array.dtype != np.uint8 or array.ndim not in (2, 3):
+        return array
+    if array.ndim == 2:
+        return array[..., None]
+    is_torch = array.shape[2] not in (1, 3) and array.shape[0] in (1, 3)
+    return np.ascontiguousarray(array.transpose(1, 2, 0)) if is_torch else array

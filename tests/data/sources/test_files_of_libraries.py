@@ -1,0 +1,532 @@
+"""Every row of docs/data.md, on files made by the library that people make them with."""
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import webdataset
+from PIL import Image
+
+from gradscore.data.sources import ImageSource, UnreadableImageError, open_source
+from gradscore.errors import DataError, ModelError
+
+RANDOM = np.random.default_rng(0)
+COLOUR = RANDOM.integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+VECTORS = RANDOM.normal(size=(4, 3)).astype(np.float32)
+TOKENS = RANDOM.integers(0, 50, (4, 7))
+MASKS = np.array([[1] * length + [0] * (7 - length) for length in (7, 5, 3, 6)])
+LABELS = [1, 0, 1, 1]
+NAMES = ["cat", "dog"]
+TEXTS = ["one fine day", "two", "three more", "four"]
+
+
+def png(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def save_images(folder: Path) -> list[str]:
+    (folder / "pictures").mkdir()
+    for place, pixels in enumerate(COLOUR):
+        Image.fromarray(pixels).save(folder / f"pictures/{place}.png")
+    return [f"pictures/{place}.png" for place in range(4)]
+
+
+def csv_of_paths(folder: Path) -> str:
+    frame = pd.DataFrame({"path": save_images(folder), "label": [NAMES[label] for label in LABELS]})
+    frame.to_csv(folder / "t.csv", index=False)
+    return f"csv:{folder}/t.csv"
+
+
+def tsv_of_paths(folder: Path) -> str:
+    frame = pd.DataFrame({"file_name": save_images(folder), "class": [NAMES[label] for label in LABELS]})
+    frame.to_csv(folder / "t.tsv", index=False, sep="\t")
+    return f"csv:{folder}/t.tsv"
+
+
+def parquet_of_paths(folder: Path) -> str:
+    pd.DataFrame({"path": save_images(folder), "label": LABELS}).to_parquet(folder / "t.parquet")
+    return f"parquet:{folder}/t.parquet"
+
+
+def parquet_of_bytes(folder: Path) -> str:
+    pd.DataFrame({"image": [png(each) for each in COLOUR], "y": LABELS}).to_parquet(folder / "t.parquet")
+    return f"parquet:{folder}/t.parquet"
+
+
+def hf_set(_folder: Path, **columns: object) -> datasets.Dataset:
+    features = {"label": datasets.ClassLabel(names=NAMES)}
+    if "image" in columns:
+        features["image"] = datasets.Image()
+    found = datasets.Dataset.from_dict({**columns, "label": LABELS})
+    return found.cast(datasets.Features({**found.features, **features}))
+
+
+def hf_of_images(folder: Path) -> str:
+    images = [{"bytes": png(each), "path": None} for each in COLOUR]
+    hf_set(folder, image=images).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def hf_dictionary(folder: Path) -> str:
+    images = [{"bytes": png(each), "path": None} for each in COLOUR]
+    found = datasets.DatasetDict({"train": hf_set(folder, image=images[:1] * 4), "test": hf_set(folder, image=images)})
+    found.save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def hf_in_shards(folder: Path) -> str:
+    images = [{"bytes": png(each), "path": None} for each in COLOUR]
+    hf_set(folder, image=images).save_to_disk(folder / "saved", num_shards=3)
+    return f"hf:{folder}/saved"
+
+
+def hf_parquet(folder: Path) -> str:
+    images = [{"bytes": png(each), "path": None} for each in COLOUR]
+    (folder / "data").mkdir()
+    hf_set(folder, image=images).to_parquet(folder / "data/test-00000-of-00001.parquet")
+    return f"hf:{folder}"
+
+
+def shards(folder: Path, name: str = "shard") -> str:
+    with webdataset.ShardWriter(f"{folder}/{name}-%02d.tar", maxcount=2, verbose=0) as writer:
+        for place, (pixels, label) in enumerate(zip(COLOUR, LABELS, strict=True)):
+            writer.write({"__key__": f"sample{place}", "png": pixels, "cls": label})
+    return f"wds:{folder}/{name}-{{00..01}}.tar"
+
+
+def shards_with_names(folder: Path) -> str:
+    with webdataset.TarWriter(f"{folder}/set.tar") as writer:
+        for place, (pixels, label) in enumerate(zip(COLOUR, LABELS, strict=True)):
+            writer.write({"__key__": f"a/{place}", "png": pixels, "cls": NAMES[label].encode()})
+    return f"wds:{folder}/set.tar"
+
+
+def folder_of_shards(folder: Path) -> str:
+    shards(folder)
+    return f"wds:{folder}"
+
+
+def npz_channels_first(folder: Path) -> str:
+    np.savez(folder / "t.npz", images=COLOUR.transpose(0, 3, 1, 2), labels=LABELS)
+    return f"npz:{folder}/t.npz"
+
+
+def npz_with_names(folder: Path) -> str:
+    np.savez(folder / "t.npz", images=COLOUR, labels=LABELS, class_names=NAMES)
+    return f"npz:{folder}/t.npz"
+
+
+def nested_folders(folder: Path) -> str:
+    for place, (pixels, label) in enumerate(zip(COLOUR, LABELS, strict=True)):
+        path = folder / NAMES[label] / ("deep/" * place) / f"{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return f"folder:{folder}"
+
+
+IMAGES: dict[str, tuple[Callable[[Path], str], dict, list[str] | None]] = {
+    "csv of paths": (csv_of_paths, {}, NAMES),
+    "tsv of paths": (tsv_of_paths, {}, NAMES),
+    "Parquet of paths": (parquet_of_paths, {}, None),
+    "Parquet of encoded images": (parquet_of_bytes, {}, None),
+    "save_to_disk": (hf_of_images, {}, NAMES),
+    "save_to_disk of several splits": (hf_dictionary, {"split": "test"}, NAMES),
+    "save_to_disk in shards": (hf_in_shards, {}, NAMES),
+    "Parquet of datasets": (hf_parquet, {}, NAMES),
+    "tar shards by a pattern": (shards, {}, None),
+    "tar shards with names": (shards_with_names, {}, NAMES),
+    "a folder of tar shards": (folder_of_shards, {}, None),
+    "npz, channels first": (npz_channels_first, {}, None),
+    "npz with names": (npz_with_names, {}, NAMES),
+}
+
+
+@pytest.mark.parametrize(("make", "arguments", "names"), IMAGES.values(), ids=IMAGES)
+def test_images(tmp_path: Path, make, arguments: dict, names: list[str] | None) -> None:
+    name = make(tmp_path)
+    source = open_source(name, arguments)
+    assert len(source.ids) == len(set(source.ids)) == 4
+    assert source.labels.tolist() == LABELS
+    assert (None if source.class_names is None else list(source.class_names)) == names
+    np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
+    assert source.content() == open_source(name, arguments).content()
+
+
+def test_folders_nested_at_any_depth(tmp_path: Path) -> None:
+    source = open_source(nested_folders(tmp_path))
+    assert source.labels.tolist() == [0, 1, 1, 1]
+    assert list(source.class_names) == NAMES
+    assert [Path(name).stem for name in source.ids] == ["1", "0", "2", "3"]
+    np.testing.assert_array_equal(source.image(1), COLOUR[0])
+
+
+def columns_of_numbers(folder: Path) -> str:
+    frame = pd.DataFrame(VECTORS, columns=["a", "b", "c"]).assign(label=LABELS)
+    frame.to_csv(folder / "t.csv", index=False)
+    return f"csv:{folder}/t.csv"
+
+
+def parquet_of_numbers(folder: Path) -> str:
+    pd.DataFrame(VECTORS, columns=["a", "b", "c"]).assign(label=LABELS, note="x").to_parquet(folder / "t.parquet")
+    return f"parquet:{folder}/t.parquet"
+
+
+def hf_of_numbers(folder: Path) -> str:
+    hf_set(folder, a=VECTORS[:, 0], b=VECTORS[:, 1], c=VECTORS[:, 2]).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def hf_of_lists(folder: Path) -> str:
+    hf_set(folder, values=VECTORS.tolist()).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def npz_of_floats(folder: Path) -> str:
+    np.savez(folder / "t.npz", x=VECTORS, y=LABELS)
+    return f"npz:{folder}/t.npz"
+
+
+def shards_of_arrays(folder: Path) -> str:
+    with webdataset.TarWriter(f"{folder}/set.tar") as writer:
+        for place, (values, label) in enumerate(zip(VECTORS, LABELS, strict=True)):
+            writer.write({"__key__": str(place), "npy": values, "cls": label})
+    return f"wds:{folder}/set.tar"
+
+
+FLOATS: dict[str, tuple[Callable[[Path], str], dict]] = {
+    "csv of columns": (columns_of_numbers, {}),
+    "Parquet of columns": (parquet_of_numbers, {"inputs": ["a", "b", "c"]}),
+    "save_to_disk of columns": (hf_of_numbers, {}),
+    "save_to_disk of lists": (hf_of_lists, {}),
+    "npz of vectors": (npz_of_floats, {}),
+    "tar shards of arrays": (shards_of_arrays, {}),
+}
+
+
+@pytest.mark.parametrize(("make", "arguments"), FLOATS.values(), ids=FLOATS)
+def test_vectors(tmp_path: Path, make, arguments: dict) -> None:
+    source = open_source(make(tmp_path), arguments)
+    found = np.stack([source.image(place) for place in range(4)])
+    np.testing.assert_array_equal(found.astype(np.float32), VECTORS)
+    assert source.labels.tolist() == LABELS
+
+
+def hf_of_tokens(folder: Path) -> str:
+    hf_set(folder, input_ids=TOKENS.tolist(), attention_mask=MASKS.tolist()).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def parquet_of_tokens(folder: Path) -> str:
+    frame = pd.DataFrame({"input_ids": TOKENS.tolist(), "attention_mask": MASKS.tolist(), "label": LABELS})
+    frame.to_parquet(folder / "t.parquet")
+    return f"parquet:{folder}/t.parquet"
+
+
+def npz_of_tokens(folder: Path) -> str:
+    np.savez(folder / "t.npz", input_ids=TOKENS, attention_mask=MASKS, labels=LABELS)
+    return f"npz:{folder}/t.npz"
+
+
+def shards_of_tokens(folder: Path) -> str:
+    with webdataset.TarWriter(f"{folder}/set.tar") as writer:
+        for place in range(4):
+            arrays = {"input_ids.npy": TOKENS[place], "attention_mask.npy": MASKS[place]}
+            writer.write({"__key__": str(place), **arrays, "cls": LABELS[place]})
+    return f"wds:{folder}/set.tar"
+
+
+NAMED = {"datasets": hf_of_tokens, "Parquet": parquet_of_tokens, "npz": npz_of_tokens, "tar shards": shards_of_tokens}
+
+
+@pytest.mark.parametrize("make", NAMED.values(), ids=NAMED)
+def test_several_arrays_are_keyword_inputs(tmp_path: Path, make) -> None:
+    source = open_source(make(tmp_path))
+    samples = [source.image(place) for place in range(4)]
+    assert {tuple(sorted(sample)) for sample in samples} == {("attention_mask", "input_ids")}
+    np.testing.assert_array_equal([sample["input_ids"] for sample in samples], TOKENS)
+    np.testing.assert_array_equal([sample["attention_mask"] for sample in samples], MASKS)
+    assert source.labels.tolist() == LABELS
+
+
+def csv_of_text(folder: Path) -> str:
+    pd.DataFrame({"text": TEXTS, "label": LABELS}).to_csv(folder / "t.csv", index=False)
+    return f"csv:{folder}/t.csv"
+
+
+def hf_of_text(folder: Path) -> str:
+    hf_set(folder, sentence=TEXTS).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def shards_of_text(folder: Path) -> str:
+    with webdataset.TarWriter(f"{folder}/set.tar") as writer:
+        for place in range(4):
+            writer.write({"__key__": str(place), "txt": TEXTS[place], "cls": LABELS[place]})
+    return f"wds:{folder}/set.tar"
+
+
+TEXT = {"csv": csv_of_text, "datasets": hf_of_text, "tar shards": shards_of_text}
+
+
+@pytest.mark.parametrize("make", TEXT.values(), ids=TEXT)
+def test_text(tmp_path: Path, make) -> None:
+    source = open_source(make(tmp_path))
+    assert [source.image(place) for place in range(4)] == TEXTS
+    assert source.labels.tolist() == LABELS
+
+
+CODE = """
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from beside import COLOUR, LABELS, MASKS, TOKENS
+
+
+class Pictures(Dataset):
+    classes = ["cat", "dog"]
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, place):
+        return Image.fromarray(COLOUR[place]), LABELS[place]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter((torch.tensor(COLOUR[place]).permute(2, 0, 1), LABELS[place]) for place in range(4))
+
+
+def pictures():
+    return Pictures()
+
+
+def stream():
+    return Stream()
+
+
+def arrays(count=4):
+    return [(COLOUR[place], ["cat", "dog"][LABELS[place]]) for place in range(count)]
+
+
+def tensors():
+    return TensorDataset(torch.tensor(COLOUR), torch.tensor(LABELS))
+
+
+def tokens():
+    for place in range(4):
+        yield {"input_ids": TOKENS[place], "attention_mask": torch.tensor(MASKS[place]), "labels": LABELS[place]}
+
+
+def without_labels():
+    return list(COLOUR)
+
+
+def nothing():
+    return []
+
+
+def no_data():
+    return 3
+
+
+def broken():
+    raise RuntimeError("no disk")
+
+
+def leaving():
+    raise SystemExit(0)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "data.py").write_text(CODE)
+    beside = {"COLOUR": COLOUR, "LABELS": LABELS, "MASKS": MASKS, "TOKENS": TOKENS}
+    lines = [f"{name} = np.array({np.asarray(value).tolist()})" for name, value in beside.items()]
+    text = "\n".join(["import numpy as np", *lines, "COLOUR = COLOUR.astype(np.uint8)", "LABELS = LABELS.tolist()"])
+    (tmp_path / "beside.py").write_text(text)
+    return tmp_path / "data.py"
+
+
+PICTURES = {"pictures": NAMES, "stream": None, "arrays": NAMES, "tensors": None}
+
+
+@pytest.mark.parametrize(("function", "names"), PICTURES.items(), ids=PICTURES)
+def test_images_of_a_function(code: Path, function: str, names: list[str] | None) -> None:
+    source = open_source(f"python:{code}:{function}", trust_code=True)
+    assert source.labels.tolist() == LABELS
+    assert (None if source.class_names is None else list(source.class_names)) == names
+    np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
+
+
+def test_a_function_is_given_the_arguments(code: Path) -> None:
+    assert len(open_source(f"python:{code}:arrays", {"count": 3}, trust_code=True).ids) == 3
+
+
+def test_dictionaries_of_a_function_are_keyword_inputs(code: Path) -> None:
+    source = open_source(f"python:{code}:tokens", trust_code=True)
+    assert source.labels.tolist() == LABELS
+    np.testing.assert_array_equal(source.image(2)["attention_mask"], MASKS[2])
+    np.testing.assert_array_equal(source.image(2)["input_ids"], TOKENS[2])
+
+
+def test_a_function_without_labels(code: Path) -> None:
+    assert open_source(f"python:{code}:without_labels", trust_code=True).labels is None
+
+
+BAD_CODE = {
+    "nothing": (DataError, "has no sample"),
+    "no_data": (DataError, "returned int, wanted a Dataset or an iterable"),
+    "broken": (DataError, "failed: RuntimeError: no disk"),
+    "leaving": (DataError, "failed: SystemExit: 0"),
+    "missing": (ModelError, "no function 'missing'"),
+}
+
+
+@pytest.mark.parametrize(("function", "wanted"), BAD_CODE.items(), ids=BAD_CODE)
+def test_functions_that_give_no_data(code: Path, function: str, wanted: tuple) -> None:
+    with pytest.raises(wanted[0], match=wanted[1]):
+        open_source(f"python:{code}:{function}", trust_code=True)
+
+
+def test_code_does_not_run_without_trust(code: Path) -> None:
+    with pytest.raises(ModelError, match=r"data source 'python:.*data\.py:pictures' runs the code .*--trust-code"):
+        open_source(f"python:{code}:pictures")
+
+
+def table(folder: Path, *paths: str, **arguments: object) -> ImageSource:
+    pd.DataFrame({"path": paths}).to_csv(folder / "t.csv", index=False)
+    return open_source(f"csv:{folder}/t.csv", arguments)
+
+
+LEADING_OUT = {"up": "../secret.png", "from the root": "{folder}/secret.png", "a link": "link.png"}
+
+
+@pytest.mark.parametrize("path", LEADING_OUT.values(), ids=LEADING_OUT)
+def test_a_path_that_leads_out_of_the_folder_of_its_table_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "inner").mkdir()
+    Image.fromarray(COLOUR[0]).save(tmp_path / "secret.png")
+    (tmp_path / "inner/link.png").symlink_to(tmp_path / "secret.png")
+    named = path.format(folder=tmp_path)
+    with pytest.raises(UnreadableImageError, match=r"row 0 of .* is refused: .* leads out of .*arguments: \{root"):
+        table(tmp_path / "inner", named).image(0)
+    allowed = table(tmp_path / "inner", named, root=str(tmp_path))
+    np.testing.assert_array_equal(allowed.image(0), COLOUR[0])
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], object], str, dict, str]] = {
+    "a csv that is none": (
+        lambda folder: (folder / "t.csv").write_bytes(bytes(range(256))),
+        "csv:{}/t.csv",
+        {},
+        "cannot be read",
+    ),
+    "a Parquet file that is none": (
+        lambda folder: (folder / "t.parquet").write_text("no"),
+        "parquet:{}/t.parquet",
+        {},
+        "cannot be read: .*wanted a Parquet file",
+    ),
+    "a folder for a file": (lambda _folder: None, "csv:{}", {}, "is a folder, wanted a file"),
+    "a file for a folder": (
+        lambda folder: (folder / "x").write_text(""),
+        "folder:{}/x",
+        {},
+        "is a file, wanted a fold",
+    ),
+    "an npz that is a folder": (lambda _folder: None, "npz:{}", {}, "is a folder, wanted a file"),
+    "a missing column": (csv_of_paths, "csv:{}/t.csv", {"inputs": "pth"}, "no column 'pth' .*did you mean 'path'"),
+    "a missing label": (csv_of_paths, "csv:{}/t.csv", {"labels": "lable"}, "no column 'lable' .*did you mean 'label'"),
+    "no split named": (hf_dictionary, "hf:{}/saved", {}, "which split.*one of train, test"),
+    "another split": (hf_dictionary, "hf:{}/saved", {"split": "tset"}, "did you mean 'test'"),
+    "no saved data set": (lambda _folder: None, "hf:{}", {}, "wanted a folder made by save_to_disk"),
+    "no shards": (lambda _folder: None, "wds:{}", {}, "has no .tar file"),
+    "a missing shard": (shards, "wds:{}/shard-{{00..02}}.tar", {}, "shard-02.tar does not exist"),
+    "a shard cut off": (
+        lambda folder: (shards(folder), _cut(folder / "shard-01.tar")),
+        "wds:{}",
+        {},
+        "shard-01.tar cannot be read: .*complete .tar file",
+    ),
+    "a compressed shard": (
+        lambda folder: tarfile.open(folder / "t.tar", "w:gz").close(),
+        "wds:{}/t.tar",
+        {},
+        "that is not compressed",
+    ),
+}
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:700])
+
+
+@pytest.mark.parametrize(("make", "name", "arguments", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_what_cannot_be_used_is_named(tmp_path: Path, make, name: str, arguments: dict, message: str) -> None:
+    make(tmp_path)
+    with pytest.raises(DataError, match=message):
+        open_source(name.format(tmp_path), arguments)
+
+
+def test_a_row_without_a_number_is_one_bad_sample(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,label\n1,2,0\n3,,1\n")
+    source = open_source(f"csv:{tmp_path}/t.csv")
+    with pytest.raises(UnreadableImageError, match=r"row 1 of .* has nothing in column 'b'"):
+        source.image(1)
+    np.testing.assert_array_equal(source.image(0), [1, 2])
+
+
+def exif_rotated(path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.rot90(COLOUR[0]).copy()).save(path, exif=exif)
+
+
+def animated(path: Path) -> None:
+    frames = [Image.fromarray(COLOUR[place]) for place in range(2)]
+    frames[0].save(path, save_all=True, append_images=frames[1:], lossless=True)
+
+
+def transparent(path: Path) -> None:
+    Image.fromarray(np.dstack([COLOUR[0], np.full((5, 6), 7, dtype=np.uint8)])).save(path)
+
+
+def palette(path: Path) -> None:
+    Image.fromarray(COLOUR[0]).quantize(30).save(path)
+
+
+GREY = COLOUR[0, ..., :1]
+FILES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
+    "grey": ("a.png", lambda path: Image.fromarray(GREY[..., 0]).save(path), GREY),
+    "16 bits": ("a.png", lambda path: Image.fromarray(GREY[..., 0].astype(np.uint16) * 256 + 9).save(path), GREY),
+    "16 bits in a TIFF": (
+        "a.tiff",
+        lambda path: Image.fromarray(GREY[..., 0].astype(np.uint16) * 256 + 9).save(path),
+        GREY,
+    ),
+    "transparent": ("a.png", transparent, COLOUR[0]),
+    "palette": ("a.png", palette, np.asarray(Image.fromarray(COLOUR[0]).quantize(30).convert("RGB"))),
+    "CMYK": (
+        "a.tiff",
+        lambda path: Image.fromarray(COLOUR[0]).convert("CMYK").save(path),
+        np.asarray(Image.fromarray(COLOUR[0]).convert("CMYK").convert("RGB")),
+    ),
+    "turned by EXIF": ("a.png", exif_rotated, COLOUR[0]),
+    "animated": ("a.webp", animated, COLOUR[0]),
+}
+
+
+@pytest.mark.parametrize(("name", "save", "wanted"), FILES.values(), ids=FILES)
+def test_kinds_of_images(tmp_path: Path, name: str, save, wanted: np.ndarray) -> None:
+    save(tmp_path / name)
+    np.testing.assert_array_equal(open_source(f"folder:{tmp_path}").image(0), wanted)

@@ -1,0 +1,123 @@
+"""Sets made of vectors, tokens and text, against what their names promise."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradscore.data.sources import ArraySource, ImageSource, open_source
+from gradscore.data.sources.npz import NamedArrays
+from gradscore.errors import DataError
+
+RANDOM = np.random.default_rng(0)
+LABELS = np.array([0, 0, 1, 1, 2, 2])
+IDS = [str(place) for place in range(6)]
+VECTORS = RANDOM.normal(size=(6, 10)).astype(np.float32)
+LENGTHS = np.array([9, 5, 6, 9, 7, 8])
+TOKENS = np.arange(6 * 9).reshape(6, 9)
+MASKS = (np.arange(9) < LENGTHS[:, None]).astype(np.int64)
+
+
+class Texts:
+    """Sentences."""
+
+    ids = IDS
+    labels = LABELS
+
+    def image(self, index: int) -> str:
+        return " ".join(f"w{index}{place}" for place in range(8))
+
+    def content(self) -> str:
+        return "texts"
+
+
+OF_VECTORS = ArraySource(VECTORS, IDS, LABELS)
+OF_TOKENS = NamedArrays({"input_ids": TOKENS, "attention_mask": MASKS}, IDS, LABELS)
+OF_PLAIN_TOKENS = ArraySource(TOKENS, IDS, LABELS)
+
+
+def made(kind: str, base: ImageSource, **arguments: Any) -> list[Any]:
+    source = open_source(f"synthetic:{kind}", arguments, base=base)
+    return [source.image(place) for place in range(6)]
+
+
+def test_permuted_columns_are_the_own_values_in_other_places() -> None:
+    found = np.stack(made("permuted_columns", OF_VECTORS))
+    np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(VECTORS, axis=1))
+    assert (found != VECTORS).any(axis=1).all()
+
+
+def test_a_mixture_is_the_mean_of_two_samples_of_different_classes() -> None:
+    found = np.stack(made("feature_mixture", OF_VECTORS))
+    others = 2 * found.astype(np.float64) - VECTORS
+    gaps = np.abs(others[:, None] - VECTORS[None]).max(axis=2)
+    assert gaps.min(axis=1).max() < 1e-6
+    assert (LABELS[gaps.argmin(axis=1)] != LABELS).all()
+    assert found.dtype == np.float32
+
+
+def test_swapped_fields_take_half_of_the_columns_from_another_class() -> None:
+    found = np.stack(made("swapped_fields", OF_VECTORS))
+    own = found == VECTORS
+    assert own.sum(axis=1).tolist() == [5] * 6
+    rows, columns = np.nonzero(~own)
+    from_others = [VECTORS[LABELS[row] != LABELS, column] for row, column in zip(rows, columns, strict=True)]
+    assert all(value in others for value, others in zip(found[~own], from_others, strict=True))
+
+
+def test_shuffled_tokens_leave_the_ends_and_the_padding() -> None:
+    found = made("shuffled_tokens", OF_TOKENS)
+    tokens, masks = (np.stack([sample[name] for sample in found]) for name in ("input_ids", "attention_mask"))
+    np.testing.assert_array_equal(masks, MASKS)
+    np.testing.assert_array_equal(np.sort(tokens, axis=1), TOKENS)
+    np.testing.assert_array_equal(tokens[:, 0], TOKENS[:, 0])
+    last = (np.arange(6), LENGTHS - 1)
+    np.testing.assert_array_equal(tokens[last], TOKENS[last])
+    np.testing.assert_array_equal(tokens[MASKS == 0], TOKENS[MASKS == 0])
+    assert (tokens != TOKENS).any(axis=1).sum() >= 5
+
+
+def test_swapped_tokens_end_as_a_sample_of_another_class() -> None:
+    found = np.stack([sample["input_ids"] for sample in made("swapped_fields", OF_TOKENS)])
+    half = LENGTHS // 2
+    front = np.arange(9) < half[:, None]
+    np.testing.assert_array_equal(found[front], TOKENS[front])
+    others = found[:, -1] // 9
+    np.testing.assert_array_equal(np.where(front, TOKENS, TOKENS[others]), found)
+    assert (LABELS[others] != LABELS).all()
+
+
+def test_tokens_without_a_mask() -> None:
+    found = np.stack(made("shuffled_tokens", OF_PLAIN_TOKENS))
+    np.testing.assert_array_equal(np.sort(found, axis=1), TOKENS)
+    np.testing.assert_array_equal(found[:, [0, -1]], TOKENS[:, [0, -1]])
+
+
+def test_text_is_shuffled_and_swapped_by_words() -> None:
+    base = Texts()
+    shuffled, swapped = made("shuffled_tokens", base), made("swapped_fields", base)
+    assert [sorted(text.split()) for text in shuffled] == [base.image(place).split() for place in range(6)]
+    assert [text.split()[:4] for text in swapped] == [base.image(place).split()[:4] for place in range(6)]
+    assert all(text.split()[4][1] != text.split()[0][1] for text in swapped)
+
+
+KINDS: dict[str, Mapping[str, ImageSource]] = {
+    "shuffled_tokens": {"tokens": OF_TOKENS},
+    "swapped_fields": {"vectors": OF_VECTORS},
+    "permuted_columns": {"vectors": OF_VECTORS},
+}
+
+
+@pytest.mark.parametrize(("kind", "bases"), KINDS.items(), ids=KINDS)
+def test_they_follow_the_seed(kind: str, bases: Mapping[str, ImageSource]) -> None:
+    (base,) = bases.values()
+    first, again, other = (str(made(kind, base, seed=seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_images_have_sets_of_their_own() -> None:
+    images = ArraySource(np.zeros((6, 4, 4, 1), dtype=np.uint8), IDS, LABELS)
+    with pytest.raises(DataError, match=r"samples that are no images, .*for them there are: blur"):
+        open_source("synthetic:feature_mixture", base=images)

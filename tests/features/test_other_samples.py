@@ -1,0 +1,370 @@
+"""Samples that are no photographs of one size: vectors, arrays, tokens with masks; from extract to a score."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gradscore.config import Config
+from gradscore.data import open_user_images
+from gradscore.deployment import Scorer, make_bundle, score_stream, write_bundle
+from gradscore.errors import DataError, ModelError
+from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation.near_duplicates import search
+from gradscore.features import extract, open_datasets
+from gradscore.models import build_model
+from gradscore.store import RunFolder
+from gradscore.system import import_torchvision
+
+NET = """
+import torch
+from torch import nn
+
+
+def vectors():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def pictures():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+
+
+class Text(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 8)
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, input_ids, attention_mask):
+        mask = attention_mask.unsqueeze(2).to(self.words.weight.dtype)
+        return self.body((self.words(input_ids) * mask).sum(1) / mask.sum(1).clamp(min=1))
+
+
+def text():
+    return Text()
+"""
+
+DATA = """
+import numpy as np
+from torch.utils.data import TensorDataset
+import torch
+
+
+def vectors(seed, count):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, count)
+    values = random.normal(size=(count, 4)).astype(np.float32) + labels[:, None]
+    return TensorDataset(torch.tensor(values, dtype=torch.float32), torch.tensor(labels))
+"""
+
+COUNT = 60
+
+
+def labels_of(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 3, COUNT)
+
+
+def save_vectors(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    values = np.random.default_rng(seed + 100).normal(size=(COUNT, 4)) + labels_of(seed)[:, None]
+    frame = pd.DataFrame(values, columns=list("abcd"))
+    frame.assign(label=np.array(["ant", "bee", "cow"])[labels_of(seed)]).to_csv(folder / f"{name}.csv", index=False)
+    return {"source": f"csv:{folder}/{name}.csv"}
+
+
+def save_pictures(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    values = np.random.default_rng(seed + 100).random((COUNT, 3, 6, 6), dtype=np.float32)
+    np.savez(folder / f"{name}.npz", images=values, labels=labels_of(seed))
+    return {"source": f"npz:{folder}/{name}.npz"}
+
+
+def save_tokens(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed + 100)
+    tokens = random.integers(0, 16, (COUNT, 9)) + 16 * labels_of(seed)[:, None]
+    masks = (np.arange(9) < random.integers(4, 10, COUNT)[:, None]).astype(np.int64)
+    np.savez(folder / f"{name}.npz", input_ids=tokens, attention_mask=masks, labels=labels_of(seed))
+    return {"source": f"npz:{folder}/{name}.npz"}
+
+
+def of_code(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    (folder / "data.py").write_text(DATA)
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, COUNT)
+    values = random.normal(size=(COUNT, 4)).astype(np.float32) + labels[:, None]
+    np.savez(folder / f"{name}.npz", x=values.astype(np.float32), y=labels)
+    return {"source": f"python:{folder}/data.py:vectors", "arguments": {"seed": seed, "count": COUNT}}
+
+
+KINDS: dict[str, tuple[Callable[[Path, str, int], dict[str, Any]], str, list[str], str]] = {
+    "columns of a table": (
+        save_vectors,
+        "vectors",
+        ["permuted_columns", "feature_mixture", "swapped_fields"],
+        "test.csv",
+    ),
+    "float images": (save_pictures, "pictures", ["feature_mixture", "permuted_columns"], "test.npz"),
+    "tokens and masks": (save_tokens, "text", ["shuffled_tokens", "swapped_fields"], "test.npz"),
+    "a function": (of_code, "vectors", ["feature_mixture"], "test.npz"),
+}
+"""How the samples are saved, the model, what is made of them, and the file with the test samples."""
+
+
+def make_config(folder: Path, kind: str, **changes: Any) -> Config:
+    save, model, synthetic, _ = KINDS[kind]
+    (folder / "net.py").write_text(NET)
+    made = [{"name": name, "source": f"synthetic:{name}", "auxiliary": True} for name in synthetic]
+    return Config.model_validate(
+        {
+            "model": {"source": f"python:{folder}/net.py:{model}", "checkpoint": None, "num_classes": 3},
+            "data": {
+                "in_dist": {"fit": save(folder, "fit", 1), "test": save(folder, "test", 2)},
+                "ood": [{"name": "other", **save(folder, "other", 3)}, *made],
+            },
+            "features": {"statistics": ["l2", "max"], "losses": ["uniform"]},
+            "extract": {"batch_size": 16, "device": "cpu"},
+            "meta": {"strengths": [0.01], "cv_folds": 2},
+            "evaluate": {"protocols": ["auxiliary", "in_dist_only"]},
+            "run": folder / "run",
+            **changes,
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_is_scored_as_it_was_extracted(tmp_path: Path, kind: str) -> None:
+    config = make_config(tmp_path, kind)
+    extract(config, trust_code=True)
+    run = RunFolder(config.run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # random weights leave some figures without a value
+        fit_run(run)
+        evaluate_run(run)
+    write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5, with_weights=True, trust_code=True))
+    scorer = Scorer.load(tmp_path / "b", trust_code=True)
+    samples = open_user_images([str(tmp_path / KINDS[kind][3])])[0]
+    found = pd.concat(list(score_stream(scorer, samples, batch_size=16)))
+    assert (found["error"] == "").all()
+    assert set(found["decision"]) <= {"accept", "reject"}
+    assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
+    assert list(found.columns) == scorer.columns()
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "of", "day"]
+
+
+def save_bert(folder: Path) -> str:
+    """A small model of text with its tokenizer, and names of its classes in an order of their own."""
+    import_torchvision()
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    names = {0: "cow", 1: "ant", 2: "bee"}
+    torch.manual_seed(0)
+    places = {word: place for place, word in enumerate(WORDS)}
+    settings = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=12, id2label=names, **sizes)
+    transformers.BertForSequenceClassification(settings).save_pretrained(folder / "bert")
+    transformers.BertTokenizer(vocab=places).save_pretrained(folder / "bert")
+    return f"transformers:{folder}/bert"
+
+
+def save_texts(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    texts = [" ".join(random.choice(WORDS[4:], random.integers(3, 9))) for _ in range(COUNT)]
+    labels = np.array(["ant", "bee", "cow"])[labels_of(seed)]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / f"{name}.csv", index=False)
+    return {"source": f"csv:{folder}/{name}.csv"}
+
+
+def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: Path) -> None:
+    made = [{"name": each, "source": f"synthetic:{each}"} for each in ("shuffled_tokens", "swapped_fields")]
+    data = {
+        "in_dist": {"fit": save_texts(tmp_path, "fit", 1), "test": save_texts(tmp_path, "test", 2)},
+        "ood": [{"name": "other", **save_texts(tmp_path, "other", 3)}, *({**each, "auxiliary": True} for each in made)],
+    }
+    model = {"source": save_bert(tmp_path), "num_classes": 3}
+    config = make_config(tmp_path, "tokens and masks", data=data, model=model)
+    extract(config)
+    run = RunFolder(config.run)
+    assert run.class_names == ["cow", "ant", "bee"]
+    labels = run.read("in_dist.test")["label"].tolist()
+    assert labels == [[1, 2, 0][place] for place in labels_of(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit_run(run)
+        evaluate_run(run)
+    write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
+    samples = open_user_images([str(tmp_path / "test.csv")])[0]
+    found = pd.concat(list(score_stream(Scorer.load(tmp_path / "b"), samples, batch_size=16)))
+    assert (found["error"] == "").all()
+    assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
+    assert set(found["prediction_name"]) <= {"cow", "ant", "bee"}
+
+
+def test_values_of_keyword_inputs_are_those_of_autograd(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    extract(config, trust_code=True)
+    frame = RunFolder(config.run).read("in_dist.test")
+    torch.manual_seed(config.extract.seed)
+    model = build_model(config.model, trust_code=True).double()
+    arrays = np.load(tmp_path / "test.npz")
+    tokens, masks = torch.tensor(arrays["input_ids"][:1]), torch.tensor(arrays["attention_mask"][:1])
+    logits = model(input_ids=tokens, attention_mask=masks)
+    np.testing.assert_allclose(frame[["logit_0", "logit_1", "logit_2"]].to_numpy()[:1], logits.detach(), rtol=1e-5)
+    loss = -logits.log_softmax(1).mean()
+    (gradient,) = torch.autograd.grad(loss, [model.body[2].weight])
+    assert frame["uniform/body.2.weight/l2"][0] == pytest.approx(float(gradient.norm()), rel=1e-4)
+
+
+def test_the_classes_of_a_run_have_names(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    extract(config, trust_code=True)
+    assert RunFolder(config.run).class_names == ["ant", "bee", "cow"]
+
+
+def test_values_do_not_depend_on_workers(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    extract(config, trust_code=True)
+    changed = {"extract": config.extract.model_copy(update={"workers": 2})}
+    extract(config.model_copy(update=changed), out=tmp_path / "two", trust_code=True)
+    names = ["in_dist.test", "ood.other", "ood.shuffled_tokens"]
+    tables = [[RunFolder(tmp_path / run).table_sha256(name) for name in names] for run in ("run", "two")]
+    assert tables[0] == tables[1]
+
+
+def test_select_goes_by_content_for_tokens_as_well(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    halves = [{"source": config.data.in_dist.fit.source, "select": {"hash": share}} for share in ([0, 0.5], [0.5, 1])]
+    data = {"in_dist": {"fit": halves[0], "test": halves[1]}, "ood": []}
+    extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+    ids = [RunFolder(config.run).read(name)["sample_id"].tolist() for name in ("in_dist.fit", "in_dist.test")]
+    assert sorted(ids[0] + ids[1], key=int) == [str(place) for place in range(COUNT)]
+    assert min(map(len, ids)) > 0
+
+
+def with_ood(folder: Path, kind: str, name: str) -> Config:
+    config = make_config(folder, kind)
+    return Config.model_validate(
+        {
+            **config.model_dump(),
+            "data": {**config.data.model_dump(), "ood": [{"name": "made", "source": f"synthetic:{name}"}]},
+        }
+    )
+
+
+MADE_OF_IMAGES = {
+    "blur of vectors": ("columns of a table", "blur", "for images, .*permuted_columns"),
+    "mixup of tokens": ("tokens and masks", "mixup", "for images, .*shuffled_tokens"),
+    "shuffled tokens of vectors": ("columns of a table", "shuffled_tokens", "for text and for tokens"),
+    "mixture of tokens": ("tokens and masks", "feature_mixture", "for vectors and arrays of floats"),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "message"), MADE_OF_IMAGES.values(), ids=MADE_OF_IMAGES)
+def test_sets_that_cannot_be_made_of_such_samples(tmp_path: Path, kind: str, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=f"synthetic:{name} is {message}"):
+        extract(with_ood(tmp_path, kind, name), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_corrupted_sets_are_of_images(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    data = {**config.data.model_dump(), "shifted": [{"name": "noisy", "source": "corrupted:noise"}]}
+    with pytest.raises(DataError, match="corrupted:noise is for images"):
+        extract(make_config(tmp_path, "columns of a table", data=data), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "resize of vectors": (
+        "columns of a table",
+        {"preprocessing": {"resize": 8}},
+        r"preprocessing\.resize is for images",
+    ),
+    "as many means as columns": (
+        "columns of a table",
+        {"preprocessing": {"mean": [0.0, 1.0], "std": [1.0, 1.0]}},
+        r"preprocessing\.mean has 2 values, .*one for each column",
+    ),
+    "means of tokens": (
+        "tokens and masks",
+        {"preprocessing": {"mean": [0.0], "std": [1.0]}},
+        r"preprocessing\.mean is for images",
+    ),
+    "views of tokens": (
+        "tokens and masks",
+        {"features": {"views": ["mirror"]}},
+        "views look at one tensor, and these inputs are input_ids",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), REFUSED.values(), ids=REFUSED)
+def test_settings_for_images_are_refused_for_others(tmp_path: Path, kind: str, changes: dict, message: str) -> None:
+    with pytest.raises((DataError, ModelError), match=message):
+        extract(make_config(tmp_path, kind, **changes), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_are_standardised_by_mean_and_std(tmp_path: Path) -> None:
+    mean, std = [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 8.0]
+    config = make_config(tmp_path, "columns of a table", preprocessing={"mean": mean, "std": std})
+    sample = open_datasets(config)["in_dist.test"][3]
+    raw = pd.read_csv(tmp_path / "test.csv")[list("abcd")].to_numpy()[3]
+    np.testing.assert_allclose(sample.image, (raw - mean) / std, rtol=1e-6)
+
+
+def test_samples_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    tokens = [list(range(length)) for length in (3, 4, 5, 3)]
+    frame = pd.DataFrame({"input_ids": tokens, "attention_mask": tokens, "label": [0, 1, 2, 0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    source = {"source": f"parquet:{tmp_path}/t.parquet"}
+    data = {"in_dist": {"fit": source, "test": source}}
+    with pytest.raises(DataError, match=r"has shape .*input_ids \(4,\).*pad or cut them"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+
+
+def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    extract(config, trust_code=True)
+    found = search(RunFolder(config.run))
+    assert found.pairs == []
+    (said,) = found.notices
+    assert "near-duplicates were not looked for" in said
+    assert "it is a search of images, and the samples are float32 of shape (4,)" in said
+
+
+def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "a function")
+    extract(config, trust_code=True)
+    run = RunFolder(config.run)
+    named = run.named_data_code()
+    assert len(open_datasets(config, trust_code=True, named=named)) == 4
+    (tmp_path / "data.py").write_text("raise SystemExit(0)\n" + DATA)
+    with pytest.raises(ModelError, match="nothing of it was run"):
+        open_datasets(config, trust_code=True, named=named)
+
+
+def test_data_that_are_code_want_trust(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "a function")
+    with pytest.raises(ModelError, match=r"data source 'python:.*' runs the code in .*--trust-code"):
+        open_datasets(config)
+
+
+def test_text_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"text": ["a b", "c d"], "label": [0, 1]}).to_csv(tmp_path / "t.csv", index=False)
+    source = {"source": f"csv:{tmp_path}/t.csv"}
+    data = {"in_dist": {"fit": source, "test": source}}
+    with pytest.raises(DataError, match="the samples are text, and this model has no tokenizer"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+
+
+def test_a_model_that_takes_other_inputs(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    spec = {"source": config.data.in_dist.fit.source, "arguments": {"inputs": "input_ids"}}
+    data = {"in_dist": {"fit": spec, "test": spec}}
+    with pytest.raises(ModelError, match=r"cannot take inputs of shape \(9,\): .*attention_mask"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
