@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from .options import RunArgument, TrustOption
-from .rendering import Terminal, figures_table, interval, notes, say, say_code
+from .options import JsonOption, QuietOption, RunArgument, TrustOption
+from .output import Output
+from .rendering import figures_table, interval, say_code
 
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle
@@ -34,6 +34,8 @@ def bundle(
         typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not near the run or below here."),
     ] = None,
     trust_code: TrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Pack what a decision on new samples needs into one file without pickle: meta models, calibration, thresholds.
 
@@ -50,10 +52,34 @@ def bundle(
     check_bundle_target(out)
     options: dict[str, Any] = {"trust_code": trust_code, "model_source": model, "tell": say_code}
     made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)
-    _print(Terminal(), made, out=out, sha256=write_bundle(out, made))
+    output, written = Output(as_json=as_json, quiet=quiet), write_bundle(out, made)
+    output.document(_document(made, out=out, sha256=written))
+    _print(output, made, out=out, sha256=written)
 
 
-def _print(console: Console, made: Bundle, *, out: Path, sha256: str) -> None:
+def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
+    detectors = {
+        name: {
+            "protocol": detector.protocol,
+            "calibration_samples": detector.threshold.n,
+            "alpha": detector.threshold.alpha,
+            "realised_rate": detector.threshold.realised_rate(),
+            "threshold": detector.threshold.value,
+        }
+        for name, detector in made.detectors.items()
+    }
+    weights = None if made.weights is not None else made.model.checkpoint
+    return {
+        "bundle": out,
+        "sha256": sha256,
+        "alpha": made.alpha,
+        "detectors": detectors,
+        "weights": weights,
+        "notices": made.notices,
+    }
+
+
+def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     figures = ["calibration\nsamples", "false alarms\nat most", "90 % of\ncalibrations", "threshold"]
     table = figures_table(["tells", "meta model"], figures)
     for name, detector in made.detectors.items():
@@ -61,12 +87,13 @@ def _print(console: Console, made: Bundle, *, out: Path, sha256: str) -> None:
         low, high = limit.realised_rate()
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
         table.add_row(WHAT[name], detector.protocol, *cells)
-    console.print(table)
-    say(
-        console,
+    output.show(table)
+    output.explain(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
         "over calibrations",
-        *notes(made.notices),
+    )
+    output.note(made.notices, rest="gradscore bundle --json")
+    output.say(
         f"weights: {'inside' if made.weights is not None else made.model.checkpoint}",
         f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",
         f"sha256: {sha256}",
