@@ -18,15 +18,21 @@ if TYPE_CHECKING:
     from gradscore.features import ExtractSummary, SplitSummary
 
 
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="RUN", help="Run folder, instead of the configuration's.")
+]
+DeviceOption = Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")]
+BatchOption = Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")]
+
+
 def extract(
     config: ConfigArgument,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="RUN", help="Run folder, instead of the configuration's.")
-    ] = None,
+    out: OutOption = None,
     settings: SetOption = None,
-    device: Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")] = None,
+    device: DeviceOption = None,
+    batch_size: BatchOption = None,
+    workers: WorkersOption = None,
     trust_code: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -37,22 +43,33 @@ def extract(
 
     Example: gradscore extract configs/digits.yaml --out runs/digits --batch-size 128 --trust-code
     """
+    output = Output(as_json=as_json, quiet=quiet)
+    given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    output.document(document(extracted(output, config, given, out=out, trust_code=trust_code)))
+
+
+def settings_of(settings: list[str] | None, **options: object) -> list[str]:
+    """Settings as `--set` takes them, those that have options of their own last."""
+    return [*(settings or ()), *(f"extract.{name}={value}" for name, value in options.items() if value is not None)]
+
+
+def extracted(
+    output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool
+) -> ExtractSummary:
+    """Extracts and says what was done."""
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
     from gradscore.features import extract as run_extract
 
-    options = {"device": device, "batch_size": batch_size, "workers": workers}
-    given = [f"extract.{name}={value}" for name, value in options.items() if value is not None]
-    loaded = load_config(config, [*(settings or ()), *given])
+    loaded = load_config(config, settings)
     try:
-        with counting(quiet=quiet) as tell:
+        with counting(quiet=output.quiet) as tell:
             summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
     except KeyboardInterrupt:
         say(Terminal(stderr=True), f"interrupted; the same command continues the run in {out or loaded.run}")
         raise typer.Exit(INTERRUPTED) from None
-    output = Output(as_json=as_json, quiet=quiet)
     report(output, summary)
-    output.document(document(summary))
+    return summary
 
 
 def report(output: Output, summary: ExtractSummary) -> None:

@@ -20,9 +20,11 @@ from .doctor import doctor
 from .evaluate import evaluate
 from .extract import extract
 from .fit_meta import fit_meta
+from .init import init
 from .inspect import inspect
 from .options import INTERRUPTED, TrustsOneFile
 from .rendering import printable
+from .run import run
 from .runs import app as runs_app
 from .score import score
 
@@ -120,7 +122,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.command("init")(init)
 app.command("doctor")(doctor)
+app.command("run")(run)
 app.command("extract")(extract)
 app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)

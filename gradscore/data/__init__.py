@@ -14,7 +14,17 @@ from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, collate
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import GIVEN, SOURCES, ArraySource, ImageSource, Pixels, Request, SourceKind, UnreadableImageError
+from .sources import (
+    GIVEN,
+    IMAGE_SUFFIXES,
+    SOURCES,
+    ArraySource,
+    ImageSource,
+    Pixels,
+    Request,
+    SourceKind,
+    UnreadableImageError,
+)
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
@@ -27,6 +37,7 @@ __all__ = [
     "FIT",
     "FORMS",
     "GIVEN",
+    "IMAGE_SUFFIXES",
     "SOURCES",
     "SYNTHETIC_KINDS",
     "TEST",
