@@ -38,7 +38,9 @@ def test_preprocessing_is_that_of_the_weights() -> None:
     assert found.preprocessing == {"resize": 256, "crop": 224, "mean": mean, "std": std}
 
 
-def test_recognised_without_a_hint() -> None:
+def test_recognised_without_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["ghostnet_050", "mobilenetv3_small_050", "vit_tiny_patch16_224", "test_vit"]
+    monkeypatch.setattr(timm, "list_models", lambda: names)
     assert recognised(shapes_of(timm.create_model("test_vit", num_classes=3).state_dict())).source == "timm:test_vit"
 
 
