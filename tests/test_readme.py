@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gradscore
+from gradscore.config import load_config
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
 
@@ -30,8 +31,20 @@ def own_model(tmp_path_factory):
         patch.syspath_prepend(str(script.parent))
         spec.loader.exec_module(module)
         module.main([str(folder / "my_model")])
-    (folder / "my_model" / "gradscore.yaml").write_text(blocks("yaml")[0])
+        patch.chdir(folder)
+        commands, results = run_lines(blocks("sh")[0])
+    assert commands == ["init"]
+    assert "to fill in: preprocessing.mean" in results[0].output
+    file = folder / "my_model" / "gradscore.yaml"
+    written = file.read_text()
+    file.write_text(written.replace("mean: fill-in", "mean: [0.5]").replace("std: fill-in", "std: [0.5]"))
     return folder
+
+
+def test_shown_is_what_init_writes(own_model):
+    file = own_model / "my_model" / "gradscore.yaml"
+    (own_model / "my_model" / "shown.yaml").write_text(blocks("yaml")[0])
+    assert load_config(own_model / "my_model" / "shown.yaml") == load_config(file)
 
 
 def run_lines(block):
@@ -45,12 +58,12 @@ def run_lines(block):
 def finished(own_model):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own_model)
-        return run_lines(blocks("sh")[0])
+        return run_lines(blocks("sh")[1])
 
 
 def test_steps_for_your_own_model(own_model, finished):
     commands, results = finished
-    assert commands == ["extract", "fit-meta", "evaluate"]
+    assert commands == ["run"]
     assert "leave_one_out" in results[-1].output
     run = RunFolder(own_model / "my_model" / "run")
     assert (run.evaluation_path / "report.html").is_file()
@@ -60,16 +73,18 @@ def test_steps_for_your_own_model(own_model, finished):
 @pytest.mark.usefixtures("finished")
 def test_steps_for_new_samples(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[1])
+    commands, results = run_lines(blocks("sh")[2])
     assert commands == ["bundle", "score", "score"]
-    assert "decision" in results[1].output
+    shown = blocks("text")[1].splitlines()
+    assert results[1].output.splitlines() == shown[:5]
+    assert results[2].output.splitlines() == shown[5:]
     assert len((own_model / "scores.csv").read_text().splitlines()) == 355
 
 
 @pytest.mark.usefixtures("finished")
 def test_steps_for_a_gate(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[2])
+    commands, results = run_lines(blocks("sh")[3])
     assert commands == ["check", "check"]
     assert "passed" in results[1].output
 
@@ -77,7 +92,7 @@ def test_steps_for_a_gate(own_model, monkeypatch):
 @pytest.mark.usefixtures("finished")
 def test_step_to_look_inside(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, _ = run_lines(blocks("sh")[3])
+    commands, _ = run_lines(blocks("sh")[4])
     assert commands == ["inspect"]
     assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
 
