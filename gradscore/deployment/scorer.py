@@ -27,6 +27,7 @@ from ..system import Device, Inputs, each_input, resolve_device, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
+from .single_score import Seen, SingleScore
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -242,14 +243,20 @@ class Scorer:
         table: dict[str, Any] = {"prediction": pd.array(logits.argmax(axis=1), dtype="Int64")}
         fires: dict[str, NDArray[np.bool_]] = {}
         inputs = self.bundle.inputs
-        scaled = inputs.scaled(features)
+        seen = Seen(inputs, features)
         for name, detector in self.bundle.detectors.items():
-            scores = detector.model.of_scaled(scaled)
+            model = detector.model
+            scores = seen.by(model)
             table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
-            if explain:
-                shares = contributions(detector.model, scaled)
+            if explain and isinstance(model, SingleScore):
+                table[f"because_{name}"] = [
+                    f"{model.name} {score:+.3g}: the only score that decides" for score in scores
+                ]
+                table[f"drivers_{name}"] = [f"{model.name} {score:+.3g}" for score in scores]
+            elif explain and not isinstance(model, SingleScore):
+                shares = contributions(model, seen.scaled)
                 table[f"because_{name}"] = loudest_group(inputs.names, shares)
                 found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
@@ -274,9 +281,9 @@ class Scorer:
             what = "logits" if view is None else f"logits of view '{view}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
-        scaled = [self.bundle.inputs.scaled(frame.loc[usable]) for frame in (wanted, got)]
+        seen = [Seen(self.bundle.inputs, frame.loc[usable]) for frame in (wanted, got)]
         for name, detector in self.bundle.detectors.items():
-            before, now = map(detector.model.of_scaled, scaled)
+            before, now = (each.by(detector.model) for each in seen)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
 
@@ -295,12 +302,14 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
 
 
 def _wrong_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At the share of wrong predictions among the samples that fitted the meta model."""
+    """At the share of wrong predictions among the samples that fitted the meta model; missing for a single score."""
+    if isinstance(detector.model, SingleScore):
+        return np.full(len(scores), np.nan)
     return probabilities(scores, shift=detector.model.shift)
 
 
 def _ood_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With OOD samples as common as others; nothing is known of their share. Missing for a one-class model."""
+    """With OOD samples as common as others; nothing is known of their share. Missing for what gives no log-odds."""
     if detector.model.kind != "logistic":
         return np.full(len(scores), np.nan)
     return probabilities(scores)
