@@ -173,7 +173,11 @@ def _in_words(verdict: Verdict) -> str:
     gain = verdict.by_gradients
     known = gain is not None and gain.value is not None and gain.low is not None
     by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
-    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}"
+    detector = "ood" if verdict.area.task == "ood" else "wrong"
+    advice = (
+        f"; gradscore bundle --score {detector}={verdict.best} has that decide" if verdict.outcome == "worse" else ""
+    )
+    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}{advice}"
 
 
 def _print_tables(output: Output, report: EvaluationReport) -> None:

@@ -70,14 +70,22 @@ def test_steps_for_your_own_model(own_model, finished):
     assert run.read("in_dist.test")["correct"].mean() > 0.9
 
 
+def without_figures(lines):
+    return [re.sub(r"\d\.?\d*|decision .*", "#", line).split() for line in lines]
+
+
 @pytest.mark.usefixtures("finished")
 def test_steps_for_new_samples(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
     commands, results = run_lines(blocks("sh")[2])
     assert commands == ["bundle", "score", "score"]
     shown = blocks("text")[1].splitlines()
-    assert results[1].output.splitlines() == shown[:5]
-    assert results[2].output.splitlines() == shown[5:]
+    # Another processor trains other weights, so figures differ, and with them what is decided.
+    assert without_figures(results[1].stdout.splitlines()) == without_figures(shown[:5])
+    assert without_figures(results[2].stdout.splitlines()) == without_figures(shown[5:])
+    names = {"gradscore": gradscore}
+    exec(compile(blocks("python")[0], "README.md", "exec"), names)
+    assert names["decisions"]["decision"].isin(["accept", "reject"]).all()
     assert len((own_model / "scores.csv").read_text().splitlines()) == 355
 
 

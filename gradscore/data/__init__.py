@@ -24,6 +24,7 @@ from .sources import (
     Request,
     SourceKind,
     UnreadableImageError,
+    as_pixels,
 )
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
@@ -66,6 +67,7 @@ __all__ = [
     "UserImages",
     "View",
     "ViewKind",
+    "as_pixels",
     "base_split",
     "check_classes",
     "check_views",

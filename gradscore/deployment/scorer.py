@@ -27,6 +27,7 @@ from ..system import Device, Inputs, each_input, resolve_device, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
+from .given import Given, raw_images
 from .single_score import Seen, SingleScore
 
 LOGIT_TOLERANCE = 1e-3
@@ -157,13 +158,17 @@ class Scorer:
             check_mode(model)
         return cls(bundle, model, device=device, trust_code=trust_code, code=code, tell=tell)
 
-    def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
-        """Scores a batch.
+    def __call__(
+        self, images: Images | Given | Sequence[Given], *, sample_ids: Sequence[str] | None = None, explain: int = 0
+    ) -> pd.DataFrame:
+        """Scores images.
 
         Args:
-            images: (N, C, H, W). Floats are taken as preprocessed, as the model takes them; uint8 are raw pixels and
-                go through the preprocessing of the bundle.
-            sample_ids: names of the samples; their positions if None.
+            images: a batch (N, C, H, W): floats are taken as preprocessed, as the model takes them; uint8 are raw
+                pixels and go through the preprocessing of the bundle. Or one or several paths, PIL images and arrays
+                of pixels (H, W) or (H, W, C) uint8, which go through the preprocessing, too; one that cannot be used
+                has a row with the error.
+            sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
 
         Returns:
@@ -176,6 +181,8 @@ class Scorer:
             DataError: images of another form.
             ModelError: the model cannot take the images.
         """
+        if not isinstance(images, Tensor) and (not isinstance(images, np.ndarray) or _is_one_image(images)):
+            return self._of_given(images, sample_ids, explain=explain)
         return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
 
     def judge(self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
@@ -187,8 +194,7 @@ class Scorer:
         """
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
-        if len(names) != count:
-            raise DataError(f"sample_ids: wanted {count} names, one for each image, got {len(names)}")
+        _check_names(names, count)
         values = self._values(batch)
         usable = _usable(values)
         table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
@@ -198,6 +204,16 @@ class Scorer:
             return table
         joined = with_errors(table, [names[place] for place in lost], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
+
+    def _of_given(self, images: object, sample_ids: Sequence[str] | None, *, explain: int) -> pd.DataFrame:
+        from .streaming import score_stream  # which is made of this class
+
+        raw = raw_images(images)
+        if sample_ids is not None:
+            _check_names(sample_ids, len(raw))
+            raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]
+        tables = list(score_stream(self, raw, explain=explain))
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=self.columns(explain=explain))
 
     @property
     def model(self) -> nn.Module:
@@ -286,6 +302,15 @@ class Scorer:
             before, now = (each.by(detector.model) for each in seen)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
+
+
+def _is_one_image(array: NDArray[Any]) -> bool:
+    return array.dtype == np.uint8 and array.ndim in (2, 3)
+
+
+def _check_names(names: Sequence[str], images: int) -> None:
+    if len(names) != images:
+        raise DataError(f"sample_ids: wanted {images} names, one for each image, got {len(names)}")
 
 
 def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:

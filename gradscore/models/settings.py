@@ -35,8 +35,8 @@ class ModelConfig(Section):
     arguments: InFeatures[dict[str, Any]] = {}
     """What that function is called with, by name."""
     checkpoint: Elsewhere[AnchoredPath | None]
-    """File of the trained weights, read without running code in it; null, which must be written, for random ones or those
-    that the source brings."""
+    """File of the trained weights, read without running code in it; null, which must be written, for random ones or
+    those that the source brings."""
     prefix: Elsewhere[str | None] = None
     """What names of parameters begin with in the checkpoint and not in the network; found by itself where all share
     one."""
