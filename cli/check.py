@@ -40,7 +40,9 @@ class WritesJson(TyperCommand):
 
 
 def _is_file(argument: str) -> bool:
-    return argument == str(STDOUT) or not (argument.startswith("-") or not argument or (Path(argument) / "manifest.json").is_file())
+    if argument.startswith("-") or not argument:
+        return argument == str(STDOUT)
+    return not (Path(argument) / "manifest.json").is_file()
 
 
 def check(

@@ -84,7 +84,7 @@ def test_steps_for_new_samples(own_model, monkeypatch):
     assert without_figures(results[1].stdout.splitlines()) == without_figures(shown[:5])
     assert without_figures(results[2].stdout.splitlines()) == without_figures(shown[5:])
     names = {"gradscore": gradscore}
-    exec(compile(blocks("python")[0], "README.md", "exec"), names)
+    exec(compile(blocks("python")[1], "README.md", "exec"), names)
     assert names["decisions"]["decision"].isin(["accept", "reject"]).all()
     assert len((own_model / "scores.csv").read_text().splitlines()) == 355
 
@@ -134,11 +134,11 @@ def example(place, **names):
 
 
 def test_example_of_a_training_loop():
-    assert not example(1)["model"][0]._forward_hooks
+    assert not example(2)["model"][0]._forward_hooks
 
 
 def test_example_of_the_collector():
-    assert example(2)["features"].shape == (16, 4)
+    assert example(3)["features"].shape == (16, 4)
 
 
 def test_files_that_are_mentioned_are_there():
