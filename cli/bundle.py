@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from .options import RunArgument, TrustOption
-from .rendering import Terminal, figures_table, interval, notes, say, say_code
+from .options import JsonOption, QuietOption, RunArgument, TrustOption
+from .output import Output
+from .rendering import figures_table, interval, say_code
 
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle
@@ -33,9 +33,22 @@ def bundle(
         str | None,
         typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not near the run or below here."),
     ] = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--score",
+            metavar="[wrong=|ood=]NAME",
+            help="Decide by a single score of evaluate's tables, such as energy or ood=knn, not by a meta model.",
+            show_default=False,
+        ),
+    ] = None,
     trust_code: TrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Pack what a decision on new samples needs into one file without pickle: meta models, calibration, thresholds.
+
+    Where the report says that a single score does better, --score has it decide instead, with thresholds of its own.
 
     Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code
     """
@@ -48,25 +61,56 @@ def bundle(
 
     refuse_run_files(out, option="--out")
     check_bundle_target(out)
-    options: dict[str, Any] = {"trust_code": trust_code, "model_source": model, "tell": say_code}
+    options: dict[str, Any] = {
+        "trust_code": trust_code,
+        "model_source": model,
+        "scores": scores or (),
+        "tell": say_code,
+    }
     made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)
-    _print(Terminal(), made, out=out, sha256=write_bundle(out, made))
+    output, written = Output(as_json=as_json, quiet=quiet), write_bundle(out, made)
+    output.document(_document(made, out=out, sha256=written))
+    _print(output, made, out=out, sha256=written)
 
 
-def _print(console: Console, made: Bundle, *, out: Path, sha256: str) -> None:
+def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
+    detectors = {
+        name: {
+            "protocol": detector.protocol,
+            "score": getattr(detector.model, "name", None),
+            "calibration_samples": detector.threshold.n,
+            "alpha": detector.threshold.alpha,
+            "realised_rate": detector.threshold.realised_rate(),
+            "threshold": detector.threshold.value,
+        }
+        for name, detector in made.detectors.items()
+    }
+    weights = None if made.weights is not None else made.model.checkpoint
+    return {
+        "bundle": out,
+        "sha256": sha256,
+        "alpha": made.alpha,
+        "detectors": detectors,
+        "weights": weights,
+        "notices": made.notices,
+    }
+
+
+def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     figures = ["calibration\nsamples", "false alarms\nat most", "90 % of\ncalibrations", "threshold"]
-    table = figures_table(["tells", "meta model"], figures)
+    table = figures_table(["tells", "by"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
         low, high = limit.realised_rate()
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
-        table.add_row(WHAT[name], detector.protocol, *cells)
-    console.print(table)
-    say(
-        console,
+        table.add_row(WHAT[name], getattr(detector.model, "name", detector.protocol), *cells)
+    output.show(table)
+    output.explain(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
         "over calibrations",
-        *notes(made.notices),
+    )
+    output.note(made.notices, rest="gradscore bundle --json")
+    output.say(
         f"weights: {'inside' if made.weights is not None else made.model.checkpoint}",
         f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",
         f"sha256: {sha256}",

@@ -5,21 +5,44 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
 
-from .options import RunArgument
-from .rendering import Terminal, figures_table, notes, say
+from .options import QuietOption, RunArgument
+from .output import Output
+from .rendering import figures_table
 
 if TYPE_CHECKING:
     from gradscore.deployment import Baseline, CheckReport, Policy
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
+
+
+STDOUT = Path("-")
+"""The file that stands for standard output."""
+
+
+class WritesJson(TyperCommand):
+    """A command whose `--json` is followed by a file or by nothing, for standard output."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Puts standard output where no file follows; a run folder is the run that is checked."""
+        given = [
+            f"--json={STDOUT}" if arg == "--json" and not _is_file(following) else arg
+            for arg, following in zip(args, [*args[1:], ""], strict=True)
+        ]
+        return super().parse_args(ctx, given)
+
+
+def _is_file(argument: str) -> bool:
+    if argument.startswith("-") or not argument:
+        return argument == str(STDOUT)
+    return not (Path(argument) / "manifest.json").is_file()
 
 
 def check(
@@ -39,7 +62,10 @@ def check(
     ] = None,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a summary.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write JSON.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="[FILE]", help="Write JSON; without a file on standard output.")
+    ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare a run with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.
 
@@ -55,20 +81,21 @@ def check(
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
     _check_targets({"--baseline": baseline, **files})
     for option, target in {**files, "--baseline": baseline if update else None}.items():
-        if target is not None:
+        if target not in (None, STDOUT):
             refuse_run_files(target, option=option)
-    console, folder = Terminal(), RunFolder(run)
+    output, folder = Output(as_json=json_file == STDOUT, quiet=quiet), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
-        say(console, f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
+        output.say(f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
+        output.document({"baseline": baseline})
         return
     known = read_baseline(baseline)
     report = check_run(folder, known, policy=_policy(known, margins or ()))
-    _print(console, report)
-    _write(report, files)
+    _print(output, report)
+    _write(output, report, files)
     if update:
         write_baseline(baseline, report.current)
-        say(console, f"baseline updated: {baseline}")
+        output.say(f"baseline updated: {baseline}")
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
@@ -103,31 +130,34 @@ def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy
         raise ConfigError(f"--margin {first['loc'][0]}={first['input']}: {first['msg']}") from None
 
 
-def _print(console: Console, report: CheckReport) -> None:
+def _print(output: Output, report: CheckReport) -> None:
     from gradscore.deployment import gate_cells
 
     table = figures_table(["", "gate"], ["baseline", "now", "change, bounds", "margin"])
     for gate in report.gates:
         status = "unclear" if gate.status == "inconclusive" else gate.status
         table.add_row(Text(status, style=COLOURS[gate.status]), gate.name, *gate_cells(gate))
-    console.print(table)
-    say(console, "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
-    lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
-    lines += [gate.message for gate in report.gates if gate.status == "info"]
-    say(console, *lines, *notes(report.notices), report.summary)
+    output.show(table)
+    output.explain("change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
+    output.say(*(gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")))
+    output.explain(*(gate.message for gate in report.gates if gate.status == "info"))
+    output.note(report.notices, rest="gradscore check --json")
+    output.say(report.summary)
 
 
-def _write(report: CheckReport, files: Mapping[str, Path | None]) -> None:
+def _write(output: Output, report: CheckReport, files: Mapping[str, Path | None]) -> None:
     """Writes what was found to the files of options, and for GitHub to where it looks."""
     from gradscore.deployment import to_annotations, to_json, to_junit, to_markdown
     from gradscore.system import write_text
 
     renderings = {"--junit": to_junit, "--markdown": to_markdown, "--json": to_json}
     for option, path in files.items():
-        if path is not None:
+        if path == STDOUT:
+            typer.echo(renderings[option](report), nl=False)
+        elif path is not None:
             write_text(path, renderings[option](report))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        typer.echo(to_annotations(report), nl=False)
+        typer.echo(to_annotations(report), nl=False, err=output.as_json)
         _append_summary(os.environ, to_markdown(report))
 
 

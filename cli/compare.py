@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .rendering import Terminal, cell, figures_table, notes, printable, say
+from .options import JsonOption, QuietOption
+from .output import Output
+from .rendering import cell, figures_table, printable
 
 if TYPE_CHECKING:
     from gradscore.evaluation import Comparison
@@ -24,6 +25,8 @@ RunsArgument = Annotated[
 def compare(
     runs: RunsArgument,
     score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "meta",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare runs on the samples they have in common: checkpoints, losses, statistics or layers.
 
@@ -32,10 +35,13 @@ def compare(
     from gradscore.evaluation import compare_runs  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
-    _print(Terminal(), compare_runs([RunFolder(run) for run in runs], score=score), first=runs[0], score=score)
+    output = Output(as_json=as_json, quiet=quiet)
+    comparison = compare_runs([RunFolder(run) for run in runs], score=score)
+    output.document({"first": runs[0], "score": score, "compared": comparison.compared, "notices": comparison.notices})
+    _print(output, comparison, first=runs[0], score=score)
 
 
-def _print(console: Console, comparison: Comparison, *, first: Path, score: str) -> None:
+def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -> None:
     tables: dict[Path, Table] = {}
     last = ""
     for each in comparison.compared:
@@ -56,10 +62,9 @@ def _print(console: Console, comparison: Comparison, *, first: Path, score: str)
         name = f"{each.dataset} ({positives}/{each.n})"
         tables[each.run].add_row(name, cell(each.first), cell(each.other), *change)
     for table in tables.values():
-        console.print(table)
-    say(
-        console,
+        output.show(table)
+    output.explain(
         "in brackets: positive samples / all; change: second minus first, with its 95 % interval (paired, DeLong);",
         "p: of no change, not corrected for the number of rows",
-        *notes(comparison.notices),
     )
+    output.note(comparison.notices, rest="gradscore compare --json")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from gradscore.config import dump_config, load_config
-
-from .options import ConfigArgument, SetOption
+from .options import ConfigArgument, JsonOption, SetOption
+from .output import json_text
 
 app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 
 
 @app.command("show")
-def show(config: ConfigArgument, settings: SetOption = None) -> None:
+def show(config: ConfigArgument, settings: SetOption = None, as_json: JsonOption = False) -> None:
     """Print every setting of a configuration, defaults included.
 
     Example: gradscore config show configs/digits.yaml --set extract.batch_size=32
     """
-    typer.echo(dump_config(load_config(config, settings or ())), nl=False)
+    from gradscore.config import dump_config, load_config  # imports PyTorch, which help need not wait for
+
+    loaded = load_config(config, settings or ())
+    typer.echo(json_text(loaded.model_dump(mode="json")) + "\n" if as_json else dump_config(loaded), nl=False)
 
 
 @app.callback()

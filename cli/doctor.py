@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from gradscore.config import load_config
-
-from .options import ConfigArgument, SetOption, TrustOption
+from .options import ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
+from .output import Output
 
 MEANINGLESS = 2
 """The exit code when scores would be meaningless."""
+
+COLOURS = {"problem": "red", "warning": "yellow"}
 
 
 def doctor(
@@ -24,6 +25,8 @@ def doctor(
         bool, typer.Option("--coverage", help="List how the gradients of every parameter are computed.")
     ] = False,
     trust_code: TrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Look for what would make the scores of a model wrong, useless or slow.
 
@@ -31,15 +34,17 @@ def doctor(
 
     Example: gradscore doctor configs/digits.yaml --trust-code
     """
-    from gradscore.doctor import check_config  # imports PyTorch, which help and errors need not wait for
+    from gradscore.config import load_config  # these import PyTorch, which help need not wait for
+    from gradscore.doctor import check_config
 
     diagnosis = check_config(load_config(config, settings or ()), samples=samples, trust_code=trust_code)
-    if coverage:
-        for name, way in diagnosis.coverage.items():
-            typer.echo(f"{name}: {way}")
+    output = Output(as_json=as_json, quiet=quiet)
+    covered = diagnosis.coverage if coverage else {}
+    output.document({"usable": diagnosis.usable, "findings": diagnosis.findings, "coverage": covered})
+    output.say(*(f"{name}: {way}" for name, way in covered.items()))
     for finding in diagnosis.findings:
-        typer.echo(str(finding))
+        output.say(str(finding), style=COLOURS.get(finding.severity.value))
     if not diagnosis.usable:
         typer.echo("scores of this model would be meaningless: see the problems above", err=True)
         raise typer.Exit(MEANINGLESS)
-    typer.echo("fit to be scored")
+    output.say("fit to be scored")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
 
-from .options import ProtocolsOption, RunArgument, SetOption, with_protocols
-from .rendering import Terminal, cell, figures_table, interval, notes, say, warnings
+from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
+from .output import Output
+from .progress import doing
+from .rendering import cell, figures_table, interval
 
 if TYPE_CHECKING:
     from gradscore.evaluation import EvaluationReport, Record, Verdict
@@ -57,6 +60,8 @@ def evaluate(
     protocols: ProtocolsOption = None,
     tables: TablesOption = False,
     permuted: PermutedOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Report how well the meta models of a run and single scores do: a verdict here, and a page evaluation/report.html.
 
@@ -65,39 +70,85 @@ def evaluate(
 
     Example: gradscore evaluate runs/digits/run
     """
+    output = Output(as_json=as_json, quiet=quiet)
+    settings = with_protocols(overrides, protocols)
+    found = evaluated(output, run, settings=settings, tables=tables, permuted=permuted)
+    output.document(found)
+    if not found["passed"]:
+        raise typer.Exit(1)
+
+
+def evaluated(
+    output: Output, run: Path, *, settings: Sequence[str] = (), tables: bool, permuted: bool
+) -> dict[str, Any]:
+    """Evaluates, writes the report, says what was found, and returns it for a program."""
     # These import scikit-learn, which help need not wait for.
     from gradscore.evaluation import evaluate_run, in_words, permuted_labels
     from gradscore.reporting import write_report
     from gradscore.store import RunFolder
 
-    folder = RunFolder(run).with_settings(with_protocols(overrides, protocols), sections=("evaluate",))
-    evaluation = evaluate_run(folder)
-    passed = True
-    if permuted:
-        with Terminal(stderr=True).status("permuting labels") as status:
-            controls = permuted_labels(folder, progress=lambda label: status.update(f"permuting {label}"))
-        passed = all(control.passed for control in controls)
-        evaluation = replace(evaluation, notices=[*evaluation.notices, *in_words(controls)])
-    console = Terminal()
-    say(console, *warnings(evaluation.warnings))
+    folder = RunFolder(run).with_settings(settings, sections=("evaluate",))
+    with doing(quiet=output.quiet) as tell:
+        tell("evaluating")
+        evaluation = evaluate_run(folder)
+        controls = permuted_labels(folder, progress=lambda label: tell(f"permuting {label}")) if permuted else []
+        evaluation = replace(evaluation, notices=[*(in_words(controls) if permuted else []), *evaluation.notices])
+        tell("writing the report")
+        try:
+            page, missing = write_report(folder, evaluation).html, ""
+        except MissingExtraError as error:
+            page, missing = None, str(error)
+    report(output, evaluation, tables=tables)
+    if page is None:
+        output.remark(f"note: {missing}")
+    else:
+        output.say(f"report: {page}")
+    return {**document(evaluation), "report": page, "passed": all(control.passed for control in controls)}
+
+
+def report(output: Output, evaluation: EvaluationReport, *, tables: bool) -> None:
+    """Says what was found; with `tables` every figure of every score."""
+    output.warn(evaluation.warnings)
     if tables:
-        _print_tables(console, evaluation)
-    _print_verdict(console, evaluation)
-    say(console, *notes(evaluation.notices), f"all metrics: {evaluation.path}")
-    try:
-        line = f"report: {write_report(folder, evaluation).html}"
-    except MissingExtraError as error:
-        line = f"note: {error}"
-    say(console, line)
-    if not passed:
-        raise typer.Exit(1)
+        _print_tables(output, evaluation)
+    _print_verdict(output, evaluation)
+    output.note(evaluation.notices, rest=f"{evaluation.path.parent / 'report.md'}")
+    output.say(f"all metrics: {evaluation.path}")
 
 
-def _print_verdict(console: Console, report: EvaluationReport) -> None:
+def document(evaluation: EvaluationReport) -> dict[str, Any]:
+    """The same for a program."""
+    from gradscore.evaluation import verdicts
+
+    found = [
+        {
+            "what": each.what,
+            "protocol": each.protocol,
+            "outcome": each.outcome,
+            "auroc": each.area.value,
+            "low": each.area.low,
+            "high": each.area.high,
+            "best_single_score": each.best,
+            "gain": None if each.gain is None else each.gain.entry(),
+            "gain_by_gradients": None if each.by_gradients is None else each.by_gradients.entry(),
+            "false_alarms": each.false_alarms,
+        }
+        for each in verdicts(evaluation.records)
+    ]
+    return {
+        "verdicts": found,
+        "records": [record.entry() for record in evaluation.records],
+        "warnings": evaluation.warnings,
+        "notices": evaluation.notices,
+        "metrics": evaluation.path,
+    }
+
+
+def _print_verdict(output: Output, report: EvaluationReport) -> None:
     from gradscore.evaluation import verdicts
 
     if report.warnings:
-        say(console, "no verdict: what is warned of above must be repaired first")
+        output.say("no verdict: what is warned of above must be repaired first")
         return
     found = verdicts(report.records)
     table = figures_table([""], ["AUROC", "95 %", "gain", "95 %", "false\nalarms"])
@@ -108,47 +159,44 @@ def _print_verdict(console: Console, report: EvaluationReport) -> None:
         alarms = "-" if each.false_alarms is None else f"{100 * each.false_alarms:.0f} %"
         area = each.area
         table.add_row(each.what, f"{area.value:.3f}", interval(area.low, area.high), gained, span, alarms)
-    console.print(table)
+    output.show(table)
     ood = next((each.protocol for each in found if each.area.task == "ood"), None)
-    say(
-        console,
+    output.explain(
         "gain: in AUROC over the best single score on the same samples; by gradients: over a regression on all scores",
         "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
-        *(_in_words(each) for each in found if each.best is not None),
     )
+    output.say(*(_in_words(each) for each in found if each.best is not None))
 
 
 def _in_words(verdict: Verdict) -> str:
     gain = verdict.by_gradients
     known = gain is not None and gain.value is not None and gain.low is not None
     by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
-    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}"
+    detector = "ood" if verdict.area.task == "ood" else "wrong"
+    advice = (
+        f"; gradscore bundle --score {detector}={verdict.best} has that decide" if verdict.outcome == "worse" else ""
+    )
+    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}{advice}"
 
 
-def _print_tables(console: Console, report: EvaluationReport) -> None:
+def _print_tables(output: Output, report: EvaluationReport) -> None:
     from gradscore.evaluation import is_group
 
     tables: dict[str, Table] = {}
-    last = ""
     scores = _by_score(report.records)
     for (task, protocol, dataset, score), metrics in scores.items():
         if is_group(dataset) or "auroc" not in metrics:
             continue
-        title = f"{task}, {protocol}"
-        if title not in tables:
-            tables[title] = figures_table(["data set", "score"], FIGURES, title=title)
-            last = ""
         area = metrics["auroc"]
-        name = f"{dataset} ({area.n_positive}/{area.n})"
+        title = f"{task}, {protocol}: {dataset} ({area.n_positive}/{area.n})"
+        if title not in tables:
+            tables[title] = figures_table(["score"], FIGURES, title=title)
         first, *others = [cell(metrics[metric].value) for metric in HEADINGS]
-        span = interval(area.low, area.high)
-        tables[title].add_row(name if name != last else "", score, first, span, *others)
-        last = name
+        tables[title].add_row(score, first, interval(area.low, area.high), *others)
     for table in [*tables.values(), *_group_tables(scores)]:
-        console.print(table)
-    say(
-        console,
+        output.show(table)
+    output.explain(
         "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)",
         "samples as positives, and with in-distribution (or correct) ones as positives",
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from .options import ProtocolsOption, RunArgument, SetOption, with_protocols
-from .rendering import Terminal, figures_table, notes, say, warnings
+from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
+from .output import Output
+from .progress import doing
+from .rendering import figures_table
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport, Fitted
@@ -22,7 +25,12 @@ AgainOption = Annotated[
 
 
 def fit_meta(
-    run: RunArgument, overrides: SetOption = None, protocols: ProtocolsOption = None, again: AgainOption = False
+    run: RunArgument,
+    overrides: SetOption = None,
+    protocols: ProtocolsOption = None,
+    again: AgainOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Fit the meta models of a run: one for misclassification, and for OOD those of each protocol.
 
@@ -31,31 +39,62 @@ def fit_meta(
 
     Example: gradscore fit-meta runs/digits --protocols auxiliary,in_dist_only --set meta.cv_folds=10
     """
+    output = Output(as_json=as_json, quiet=quiet)
+    output.document(document(fitted(output, run, settings=with_protocols(overrides, protocols), again=again)))
+
+
+def fitted(output: Output, run: Path, *, settings: Sequence[str] = (), again: bool = False) -> FitReport:
+    """Fits and says what was fitted."""
     from gradscore.evaluation import fit_run  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
-    with Terminal(stderr=True).status("reading") as status:
-        folder = RunFolder(run).with_settings(with_protocols(overrides, protocols), sections=("meta", "evaluate"))
-        report = fit_run(folder, again=again, progress=lambda label: status.update(f"fitting {label}"))
-    _print(Terminal(), report)
+    with doing(quiet=output.quiet) as tell:
+        folder = RunFolder(run).with_settings(settings, sections=("meta", "evaluate"))
+        found = fit_run(folder, again=again, progress=lambda label: tell(f"fitting {label}"))
+    report(output, found)
+    return found
 
 
-def _print(console: Console, report: FitReport) -> None:
-    say(console, *warnings(report.warnings))
+def document(report: FitReport) -> dict[str, Any]:
+    """What was fitted, for a program."""
+    models = [
+        {
+            "name": fitted.spec.label,
+            "fit_on": fitted.model.notes["n"],
+            "positive": fitted.model.notes["n_positive"],
+            "left_out": fitted.spec.duplicates,
+            "strength": fitted.model.notes.get("strength"),
+            "converged": fitted.model.notes.get("converged", True),
+            "strongest": [{"name": name, "value": value} for name, value in fitted.model.strongest(STRONGEST)],
+        }
+        for fitted in report.models
+    ]
+    return {
+        "models": models,
+        "kept": report.kept,
+        "skipped": report.skipped,
+        "notices": report.notices,
+        "warnings": report.warnings,
+        "path": report.path,
+    }
+
+
+def report(output: Output, found: FitReport) -> None:
+    """Says what was fitted."""
+    output.warn(found.warnings)
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
-    for fitted in report.models:
+    for fitted in found.models:
         table.add_row(*_row(fitted))
-    console.print(table)
-    say(
-        console,
+    output.show(table)
+    output.explain(
         "left out: samples whose content is also (on request: or nearly) among the reported ones",
         "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
-        *(line for fitted in report.models for line in _strongest(fitted)),
-        *([f"kept as they were: {', '.join(report.kept)}"] if report.kept else []),
-        *(f"skipped: {line}" for line in report.skipped),
-        *notes(report.notices),
-        f"meta models: {report.path}",
+        *(line for fitted in found.models for line in _strongest(fitted)),
     )
+    output.explain(*([f"kept as they were: {', '.join(found.kept)}"] if found.kept else []))
+    output.remark(*(f"skipped: {line}" for line in found.skipped))
+    output.note(found.notices, rest="gradscore fit-meta --json")
+    output.say(f"meta models: {found.path}")
 
 
 def _row(fitted: Fitted) -> tuple[str, ...]:

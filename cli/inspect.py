@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Column
 
 from gradscore.errors import ConfigError
 
-from .options import SetOption, TrustOption
-from .rendering import Terminal, figures_table, notes, say, say_code
+from .options import JsonOption, QuietOption, SetOption, TrustOption
+from .output import Output
+from .progress import counting
+from .rendering import figures_table, say_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +94,8 @@ def inspect(
     out: OutOption = None,
     settings: SetOption = None,
     trust_code: TrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Look at the gradients of a saved model, layer by layer: in-distribution beside OOD, right beside wrong.
 
@@ -109,14 +111,14 @@ def inspect(
 
     if out is not None:
         refuse_run_files(out, option="--out")
-    console, sources = Terminal(), source or []
+    output, sources = Output(as_json=as_json, quiet=quiet), source or []
     if checkpoint is not None or training is not None:
         _refuse_others(context, "--training" if checkpoint is None else "--checkpoints")
     if checkpoint is not None:
-        _inspect_checkpoints(console, sources, checkpoint, out)
+        _inspect_checkpoints(output, sources, checkpoint, out)
         return
     if training is not None:
-        _inspect_training(console, [training, *sources], out)
+        _inspect_training(output, [training, *sources], out)
         return
     if len(sources) != 1:
         got = ", ".join(map(str, sources)) or "none"
@@ -126,7 +128,7 @@ def inspect(
 
     config, folder, named = _opened(sources[0], settings or [])
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
-    with Terminal(stderr=True).status("inspecting") as status:
+    with counting(quiet=quiet) as tell:
         found = inspect_config(
             config,
             quantities=names,
@@ -138,18 +140,21 @@ def inspect(
             named=named,
             data_code=RunFolder(sources[0]).named_data_code() if sources[0].is_dir() else None,
             tell=None if named is None else say_code,
-            progress=lambda group, done, total: status.update(f"{group}: {done} of {total} samples"),
+            progress=tell,
         )
-    _print(console, found)
+    _print(output, found)
     name = f"{config.run.parent.name}, by {by.value}"
     in_run = out is None and sources[0].is_dir()
     with changing(sources[0], [folder.name]) if in_run else nullcontext():
-        _say_files(console, write_inspection(found, out or folder, name=name))
+        files = write_inspection(found, out or folder, name=name)
+    _say_files(output, files)
+    result = {"verdict": found.verdict, "scope": found.scope, "findings": found.findings, "samples": found.samples}
+    output.document({**result, "notices": found.notices, "figures": files.tables, "report": files.html})
 
 
 def _refuse_others(context: typer.Context, chosen: str) -> None:
     """Options that say nothing about files that are shown are refused, not ignored."""
-    kept = {"source", chosen.removeprefix("--").removesuffix("s"), "out"}
+    kept = {"source", chosen.removeprefix("--").removesuffix("s"), "out", "as_json", "quiet"}
     given = [
         max(parameter.opts, key=len)
         for parameter in context.command.params
@@ -178,18 +183,18 @@ def _opened(source: Path, settings: list[str]) -> tuple[Config, Path, NamedCode 
     )
 
 
-def _inspect_checkpoints(console: Console, source: list[Path], first: Path, out: Path | None) -> None:
+def _inspect_checkpoints(output: Output, source: list[Path], first: Path, out: Path | None) -> None:
     from gradscore.inspect import moves, write_moves
 
     files = [first, *source]
     found = moves(files)
-    _print_moves(console, found)
-    _say_files(
-        console, write_moves(found, out or first.parent / "inspect", name=f"{files[0].name} to {files[-1].name}")
-    )
+    _print_moves(output, found)
+    written = write_moves(found, out or first.parent / "inspect", name=f"{files[0].name} to {files[-1].name}")
+    _say_files(output, written)
+    output.document({"steps": found.to_dict("records"), "figures": written.tables, "report": written.html})
 
 
-def _inspect_training(console: Console, files: list[Path], out: Path | None) -> None:
+def _inspect_training(output: Output, files: list[Path], out: Path | None) -> None:
     from gradscore.inspect import read_record, write_training
 
     records = [read_record(file) for file in files]
@@ -197,11 +202,13 @@ def _inspect_training(console: Console, files: list[Path], out: Path | None) -> 
     write_training(records, page)
     for record in records:
         prefix = f"{record.name}: " if len(records) > 1 else ""
-        say(console, *(prefix + sentence for sentence in record.findings["sentence"]))
-    say(console, f"report: {page}")
+        output.say(*(prefix + sentence for sentence in record.findings["sentence"]))
+    output.say(f"report: {page}")
+    said = {record.name: list(record.findings["sentence"]) for record in records}
+    output.document({"findings": said, "report": page})
 
 
-def _print(console: Console, found: Inspection) -> None:
+def _print(output: Output, found: Inspection) -> None:
     figures = found.table()
     for (quantity, measure, statistic), title in SHOWN.items():
         chosen = (figures["quantity"] == quantity) & (figures["measure"] == measure)
@@ -209,32 +216,33 @@ def _print(console: Console, found: Inspection) -> None:
         values = {(row["layer"], row["group"]): float(row["value"]) for row in part.to_dict("records")}
         if not values:
             continue
-        table = figures_table([Column("layer", no_wrap=True)], list(found.samples))
+        table = figures_table(["layer"], list(found.samples))
         for layer in found.layers:
             cells = [values.get((layer, group)) for group in found.samples]
             if any(cell is not None for cell in cells):
                 table.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
-        say(console, title)
-        console.print(table)
-    say(
-        console,
+        output.say(title)
+        output.show(table)
+    output.say(
         f"{found.verdict} ({found.scope})",
         *map(str, found.findings),
         *(f"{group}: {count} samples" for group, count in found.samples.items()),
-        *notes(found.notices),
     )
+    output.note(found.notices, rest="the report")
 
 
-def _print_moves(console: Console, found: pd.DataFrame) -> None:
-    names: list[str | Column] = [Column("layer", no_wrap=True), "from", "to"]
-    table = figures_table(names, ["size", "relative", "correlation"], title="steps")
+def _print_moves(output: Output, found: pd.DataFrame) -> None:
+    table = figures_table(["layer", "from", "to"], ["size", "relative", "correlation"], title="steps")
     for _, row in found.iterrows():
         figures = [row["norm"], row["relative"], row["correlation"]]
         cells = ["" if value != value else f"{value:.3g}" for value in figures]
         table.add_row(row["layer"], row["from"], row["to"], *cells)
-    console.print(table)
+    output.show(table)
 
 
-def _say_files(console: Console, files: InspectionFiles) -> None:
-    say(console, f"figures: {files.tables[0]}")
-    say(console, f"note: {files.notice}" if files.html is None else f"report: {files.html}")
+def _say_files(output: Output, files: InspectionFiles) -> None:
+    output.say(f"figures: {files.tables[0]}")
+    if files.html is None:
+        output.remark(f"note: {files.notice}")
+    else:
+        output.say(f"report: {files.html}")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from importlib.metadata import version
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -16,16 +13,18 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 
 from .bundle import bundle
-from .check import check
+from .check import WritesJson, check
 from .compare import compare
 from .config import app as config_app
 from .doctor import doctor
 from .evaluate import evaluate
 from .extract import extract
 from .fit_meta import fit_meta
+from .init import init
 from .inspect import inspect
 from .options import INTERRUPTED, TrustsOneFile
 from .rendering import printable
+from .run import run
 from .runs import app as runs_app
 from .score import score
 
@@ -100,6 +99,11 @@ def _on_paths() -> str:
 
 def _report(error: Exception) -> str:
     """Writes down what happened and says where; the traceback itself where it cannot be written."""
+    # Slow to import, and only needed here.
+    import traceback
+    from importlib.metadata import version
+    from tempfile import NamedTemporaryFile
+
     lines = "".join(traceback.format_exception(error))
     try:
         with NamedTemporaryFile("w", prefix="gradscore-", suffix=".txt", delete=False, encoding="utf-8") as file:
@@ -114,18 +118,20 @@ app = typer.Typer(
     help="Tell from per-sample gradients whether a prediction is wrong or a sample is out of distribution.\n\n"
     "Example: gradscore extract configs/digits.yaml --trust-code",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.command("init")(init)
 app.command("doctor")(doctor)
+app.command("run")(run)
 app.command("extract")(extract)
 app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("bundle")(bundle)
 app.command("score", cls=TrustsOneFile)(score)
-app.command("check")(check)
+app.command("check", cls=WritesJson)(check)
 app.command("inspect")(inspect)
 app.add_typer(config_app, name="config")
 app.add_typer(runs_app, name="runs")
@@ -133,6 +139,8 @@ app.add_typer(runs_app, name="runs")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # slow to import, and only needed here
+
         typer.echo(f"gradscore {version('gradscore')}")
         raise typer.Exit
 

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
+
+NARROWEST = 16
+"""Names take so many columns at least before a table becomes wider than the terminal."""
 
 
 def printable(text: str) -> str:
@@ -22,12 +27,34 @@ def printable(text: str) -> str:
 class Terminal(Console):
     """A console that takes texts as they stand: no markup, and lines that are `printable`."""
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False)
+    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, quiet=quiet)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """See `Console`: every text passes here, cells of tables too."""
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Passes on that the reader has seen enough, which `main` knows from an error."""
+        raise  # Console calls this where it catches BrokenPipeError
+
+    def show(self, table: Table) -> None:
+        """Prints a table in which nothing is cut: names are folded, and lines are longer where that is not enough."""
+        _fold_names(table, self)
+        self.print(table, crop=False, soft_wrap=table.width is not None)
+
+
+def _fold_names(table: Table, console: Console) -> None:
+    """Sets the widths of a table that is wider than the console."""
+    wide = Measurement.get(console, console.options.update(width=10_000), table).maximum
+    for column in table.columns:
+        if wide <= console.width or column.no_wrap:
+            continue
+        longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        column.width = min(longest, max(NARROWEST, longest - (wide - console.width)))
+        wide -= longest - column.width
+    if wide > console.width:
+        table.width = wide
 
 
 def say_code(code: object) -> None:
@@ -35,10 +62,10 @@ def say_code(code: object) -> None:
     say(Terminal(stderr=True), f"running {code}")
 
 
-def say(console: Console, *lines: str) -> None:
-    """Prints lines as they stand: no wrapping, no colours, no markup."""
+def say(console: Console, *lines: str, style: str | None = None) -> None:
+    """Prints lines as they stand: no wrapping, no markup, no colours but those of `style`."""
     for line in lines:
-        console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
+        console.print(printable(line), soft_wrap=True, highlight=False, markup=False, style=style)
 
 
 def notes(lines: Iterable[str]) -> list[str]:
@@ -52,17 +79,18 @@ def warnings(lines: Iterable[str]) -> list[str]:
 
 
 def figures_table(names: Sequence[str | Column], figures: Sequence[str], *, title: str = "") -> Table:
-    """A table of names on the left and figures on the right.
+    """A table of names on the left, which may be folded, and figures on the right, which are never broken.
 
     Args:
         names: headings of the columns with names.
         figures: headings of the columns with figures.
         title: above it.
     """
-    heading = Text(printable(title)) if title else None
-    table = Table(*names, title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    heading = Text(printable(title), overflow="fold") if title else None
+    columns = [Column(name, overflow="fold") if isinstance(name, str) else name for name in names]
+    table = Table(*columns, title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in figures:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 

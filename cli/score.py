@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from .options import DeviceChoice
+from .options import DeviceChoice, JsonOption, QuietOption
+from .output import Output
+from .progress import counting
 from .rendering import Terminal, say, say_code
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def score(
     weights: WeightsOption = None,
     sha256: HashOption = None,
     trust_code: ScoreTrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
 
@@ -94,7 +96,8 @@ def score(
     sources = open_user_images(samples, column=column, root=root)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
-    counts = _scored(scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
+    output = Output(as_json=as_json, quiet=quiet)
+    counts = _scored(output, scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
     if counts["error"] == sum(counts.values()):
         raise typer.Exit(2)
     if fail_on_reject and counts["reject"] + counts["error"]:
@@ -102,34 +105,40 @@ def score(
 
 
 def _scored(
-    scorer: Scorer, sources: Sequence[UserImages], *, out: Path | None, batch_size: int, explain: int
+    output: Output, scorer: Scorer, sources: Sequence[UserImages], *, out: Path | None, batch_size: int, explain: int
 ) -> Counter[str]:
     """Scores all images, shows or writes the results, and counts the decisions."""
     from gradscore.deployment import score_stream, table_writer
 
-    console, errors = Terminal(), Terminal(stderr=True)
-    counts, first_error, total = Counter[str](), "", sum(map(len, sources))
+    counts, total = Counter[str](), sum(map(len, sources))
+    rows: list[dict[Hashable, Any]] = []
+    first_error = ""
+    # Lines about samples show how far it is; others among them would be in the way.
+    silent = output.quiet or (out is None and not output.as_json)
     with ExitStack() as stack:
         write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=explain)))
-        # Lines on the terminal show how far it is; a bar among them would be in the way.
-        hidden = write is None or not errors.is_terminal
+        tell = stack.enter_context(counting(quiet=silent))
         raw = (image for source in sources for image in source)
-        shown = track(raw, "scoring", total=total, console=errors, transient=True, disable=hidden)
-        for table in score_stream(scorer, shown, batch_size=batch_size, explain=explain):
+        for table in score_stream(scorer, raw, batch_size=batch_size, explain=explain):
             counts.update(table["decision"])
+            tell("scoring", sum(counts.values()), total)
             first_error = first_error or next((error for error in table["error"] if error), "")
             if write is not None:
                 write(table)
+            elif output.as_json:
+                rows += table.to_dict("records")
             elif total == 1:
-                _print_card(console, table.iloc[0], scorer)
+                _print_card(output, table.iloc[0], scorer)
             else:
-                _print_rows(console, table, scorer)
-    _print_summary(console, counts, first_error=first_error, out=out)
+                _print_rows(output, table, scorer)
+    _print_summary(output, counts, first_error=first_error, out=out)
+    decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
+    output.document({**decisions, "samples": rows, "results": out})
     return counts
 
 
-def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
-    say(console, row["sample_id"])
+def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
+    output.say(row["sample_id"])
     if row["error"]:
         return
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
@@ -139,28 +148,28 @@ def _print_card(console: Console, row: pd.Series[Any], scorer: Scorer) -> None:
         p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
         card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
     card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
-    console.print(card)
+    output.show(card)
     for name in scorer.bundle.detectors:
         if f"drivers_{name}" in row.index:
-            say(console, f"  what moved the score for '{NAMES[name]}' most: {row[f'because_{name}']}")
+            output.say(f"  what moved the score for '{NAMES[name]}' most: {row[f'because_{name}']}")
             for driver in str(row[f"drivers_{name}"]).split("; "):
-                say(console, f"    {driver}")
+                output.say(f"    {driver}")
 
 
-def _print_rows(console: Console, table: pd.DataFrame, scorer: Scorer) -> None:
+def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer) -> None:
     for row in table.to_dict("records"):
         if row["error"]:
-            say(console, f"error   {row['error']}")
+            output.say(f"error   {row['error']}")
             continue
         values = [
             f"P({NAMES[name]}) {_known(row[f'probability_{name}'])} p {row[f'p_value_{name}']:.4f}"
             for name in scorer.bundle.detectors
         ]
         reason = f"  {row['reason']}" if row["reason"] else ""
-        say(console, f"{row['decision']}  {row['sample_id']}  {_class(row)}  {'  '.join(values)}{reason}")
+        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {'  '.join(values)}{reason}")
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
-                say(console, f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
+                output.say(f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
 
 
 def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -173,10 +182,10 @@ def _known(probability: float) -> str:
     return "-" if math.isnan(probability) else f"{probability:.3f}"
 
 
-def _print_summary(console: Console, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
+def _print_summary(output: Output, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
     if sum(counts.values()) > 1 or out is not None:
-        say(console, f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
+        output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if counts["error"]:
         say(Terminal(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
     if out is not None:
-        say(console, f"results: {out}")
+        output.say(f"results: {out}")

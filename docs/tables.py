@@ -12,14 +12,19 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import yaml
+
+from gradscore.config import Config
 from gradscore.data import SOURCES, VIEWS
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
 from gradscore.models import MODEL_SOURCES
 from gradscore.scores import SCORES
 from gradscore.statistics import STATISTICS, Statistic
-from gradscore.system import first_line
+from gradscore.system import Influence, Section, first_line, influence_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -102,6 +107,95 @@ def quantities() -> str:
     return table(("name for `--quantities`", "class", "measures"), rows)
 
 
+CHANGES = {Influence.FEATURES: "features", Influence.MODELS: "meta models", Influence.ELSEWHERE: ""}
+
+
+def settings() -> str:
+    """Every key of a configuration, section by section."""
+    places: dict[type[Section], list[str]] = {}
+    gather(Config, "", places)
+    return "\n\n".join(part for section, paths in places.items() for part in section_table(section, paths))
+
+
+def gather(section: type[Section], path: str, places: dict[type[Section], list[str]]) -> None:
+    """Where each section stands, in the order of the file."""
+    places.setdefault(section, []).append(path)
+    for name, field in section.model_fields.items():
+        entry = "[]" if get_origin(field.annotation) is list else ""
+        for each in sections_in(field.annotation):
+            gather(each, f"{path}.{name}{entry}".lstrip("."), places)
+
+
+def section_table(section: type[Section], paths: Sequence[str]) -> tuple[str, str]:
+    """The heading and the table of a section."""
+    rows = []
+    for name, field in section.model_fields.items():
+        found = sections_in(field.annotation)
+        is_list = get_origin(field.annotation) is list
+        bounds = [limit for part in field.metadata for limit in limits(part)]
+        kind = ", ".join(
+            [("list of sections" if is_list else "section") if found else words(field.annotation), *bounds]
+        )
+        default = "(required)" if field.is_required() else as_default(field.get_default())
+        changes = CHANGES[influence_of(section, name) or Influence.ELSEWHERE]
+        rows.append((f"`{name}`", kind, default, " ".join((field.description or "").split()), changes))
+    title = ", ".join(f"`{path}`" for path in paths if path) or "The whole"
+    return f"## {title}", table(("key", "type", "default", "meaning", "changes"), rows)
+
+
+def sections_in(annotation: Any) -> list[type[Section]]:
+    """The sections that a type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in sections_in(part)]
+
+
+def as_default(value: Any) -> str:
+    """A default as it is written in YAML."""
+    if isinstance(value, Section):
+        return ""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    return f"`{text}`"
+
+
+PLAIN = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    NoneType: "null",
+    Path: "path",
+    Any: "any",
+}
+LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+def words(annotation: Any) -> str:
+    """A type in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        found = [limit for part in parts[1:] for limit in limits(part)]
+        return ", ".join([words(parts[0]), *found])
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(words, parts)))
+    if origin is list:
+        return f"list of {words(parts[0])}"
+    if origin is tuple:
+        return f"[{', '.join(map(words, parts))}]"
+    if origin is dict:
+        return f"mapping of {words(parts[0])} to {words(parts[1])}"
+    return PLAIN[annotation]
+
+
+def limits(constraint: Any) -> list[str]:
+    """What bounds a number, in words."""
+    inner = getattr(constraint, "metadata", ())
+    own = [f"{said} {getattr(constraint, name):g}" for name, said in LIMITS.items() if hasattr(constraint, name)]
+    return own + [limit for each in inner for limit in limits(each)]
+
+
 def rooms() -> str:
     """The rooms from top to bottom as a Mermaid picture, each with the first line of what it says of itself."""
     settings = TOOLS["importlinter"]
@@ -144,6 +238,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "scores": scores,
     "quantities": quantities,
     "rooms": rooms,
+    "settings": settings,
 }
 """What a page may ask for, and what makes it."""
 

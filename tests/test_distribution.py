@@ -151,7 +151,13 @@ def test_source_distribution_holds_what_the_wheel_is_built_of(distributions: tup
     code = {path.relative_to(ROOT).as_posix() for path in shipped().values()}
     about = {name for name in names - code if not name.startswith("gradscore.egg-info/")}
     assert names >= code
-    assert about == {"MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+    assert about == {"LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+
+
+def test_wheel_holds_the_license(distributions: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(distributions[1]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+        assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
 
 
 @pytest.mark.parametrize("package", FOLDERS)

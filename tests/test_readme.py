@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gradscore
+from gradscore.config import load_config
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
 
@@ -30,8 +31,20 @@ def own_model(tmp_path_factory):
         patch.syspath_prepend(str(script.parent))
         spec.loader.exec_module(module)
         module.main([str(folder / "my_model")])
-    (folder / "my_model" / "gradscore.yaml").write_text(blocks("yaml")[0])
+        patch.chdir(folder)
+        commands, results = run_lines(blocks("sh")[0])
+    assert commands == ["init"]
+    assert "to fill in: preprocessing.mean" in results[0].output
+    file = folder / "my_model" / "gradscore.yaml"
+    written = file.read_text()
+    file.write_text(written.replace("mean: fill-in", "mean: [0.5]").replace("std: fill-in", "std: [0.5]"))
     return folder
+
+
+def test_shown_is_what_init_writes(own_model):
+    file = own_model / "my_model" / "gradscore.yaml"
+    (own_model / "my_model" / "shown.yaml").write_text(blocks("yaml")[0])
+    assert load_config(own_model / "my_model" / "shown.yaml") == load_config(file)
 
 
 def run_lines(block):
@@ -45,31 +58,41 @@ def run_lines(block):
 def finished(own_model):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own_model)
-        return run_lines(blocks("sh")[0])
+        return run_lines(blocks("sh")[1])
 
 
 def test_steps_for_your_own_model(own_model, finished):
     commands, results = finished
-    assert commands == ["extract", "fit-meta", "evaluate"]
+    assert commands == ["run"]
     assert "leave_one_out" in results[-1].output
     run = RunFolder(own_model / "my_model" / "run")
     assert (run.evaluation_path / "report.html").is_file()
     assert run.read("in_dist.test")["correct"].mean() > 0.9
 
 
+def without_figures(lines):
+    return [re.sub(r"\d\.?\d*|decision .*", "#", line).split() for line in lines]
+
+
 @pytest.mark.usefixtures("finished")
 def test_steps_for_new_samples(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[1])
+    commands, results = run_lines(blocks("sh")[2])
     assert commands == ["bundle", "score", "score"]
-    assert "decision" in results[1].output
+    shown = blocks("text")[1].splitlines()
+    # Another processor trains other weights, so figures differ, and with them what is decided.
+    assert without_figures(results[1].stdout.splitlines()) == without_figures(shown[:5])
+    assert without_figures(results[2].stdout.splitlines()) == without_figures(shown[5:])
+    names = {"gradscore": gradscore}
+    exec(compile(blocks("python")[1], "README.md", "exec"), names)
+    assert names["decisions"]["decision"].isin(["accept", "reject"]).all()
     assert len((own_model / "scores.csv").read_text().splitlines()) == 355
 
 
 @pytest.mark.usefixtures("finished")
 def test_steps_for_a_gate(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[2])
+    commands, results = run_lines(blocks("sh")[3])
     assert commands == ["check", "check"]
     assert "passed" in results[1].output
 
@@ -77,7 +100,7 @@ def test_steps_for_a_gate(own_model, monkeypatch):
 @pytest.mark.usefixtures("finished")
 def test_step_to_look_inside(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, _ = run_lines(blocks("sh")[3])
+    commands, _ = run_lines(blocks("sh")[4])
     assert commands == ["inspect"]
     assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
 
@@ -111,11 +134,11 @@ def example(place, **names):
 
 
 def test_example_of_a_training_loop():
-    assert not example(1)["model"][0]._forward_hooks
+    assert not example(2)["model"][0]._forward_hooks
 
 
 def test_example_of_the_collector():
-    assert example(2)["features"].shape == (16, 4)
+    assert example(3)["features"].shape == (16, 4)
 
 
 def test_files_that_are_mentioned_are_there():

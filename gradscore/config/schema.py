@@ -63,14 +63,27 @@ class FeaturesConfig(Section):
     """
 
     preset: Elsewhere[str | None] = None
+    """A published choice that fills in `losses`, `statistics`, `parameters` and `granularity` where they are not
+    given: `oberdiek`, `gradnorm`, `exgrad`, `lee_alregib`."""
     losses: InFeatures[Names] = ["pseudo_label", "uniform"]
+    """Whose gradients; [all losses](evaluation.md#gradient-features)."""
     statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
+    """What is kept of each gradient; [all statistics](evaluation.md#gradient-features)."""
     parameters: InFeatures[Names] = ["*"]
+    """Patterns of parameter names (`layer4.*`), or `@last` for the last layer."""
     granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
+    """One set of statistics for each parameter, for each module that owns some, or for the whole model."""
     columns: InFeatures[Columns] = []
+    """More features of each sample: `output_gradient_norm`, `activation_rate`, `gradient_cosine`."""
     penultimate: InFeatures[bool | str] = False
+    """Also store what enters the last layer, or the linear layer that is named, for scores of it; true by default
+    with a bank or views."""
     views: InFeatures[Views] = []
+    """Also look at the samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or changed
+    by a function of yours (`python:<file.py or module>:<function>`): their logits and penultimate features are
+    inputs of the meta models."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
+    """Run the network in half precision; all features show it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -85,11 +98,17 @@ class ExtractConfig(Section):
     """How features are computed; only `batch_size` and `device` may move their last bits."""
 
     batch_size: InFeatures[Positive] = 64
+    """Samples at a time."""
     workers: Elsewhere[NotNegative] = 0
+    """Processes that read samples; 0 reads in this one."""
     device: InFeatures[Device] = "auto"
+    """Where to compute; `auto` takes CUDA where there is one."""
     on_error: InFeatures[Literal["fail", "skip"]] = "fail"
+    """What a sample that cannot be used does: end the command, or be left out and listed."""
     part_size: InFeatures[Positive] = 1024
+    """Samples in a file of the feature table; an interrupted run goes on at the last full one."""
     seed: InFeatures[int] = 0
+    """Of random weights and of random choices."""
 
 
 PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
@@ -104,10 +123,17 @@ class MetaConfig(Section):
     """
 
     ood: InModels[Literal["auto", "logistic", "sum"]] = "auto"
+    """What OOD models are: log-odds, their sum with scores that do not extrapolate, or whichever of the two finds
+    auxiliary sets better that it has not seen."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
+    """Folds of the cross-validation that chooses among `strengths` and `boosts`."""
     seed: InModels[int] = 0
+    """Of the folds."""
     strengths: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
+    """Inverse regularisation strengths of the coefficients of gradients to choose from."""
     boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
+    """Factors to choose from, which single scores are multiplied by before they meet the same penalty as gradients:
+    a larger one trusts the scores more."""
 
 
 class EvaluateConfig(Section):
@@ -124,22 +150,35 @@ class EvaluateConfig(Section):
         "auxiliary",
         "in_dist_only",
     ]
+    """What OOD models are fitted on and reported on ([in full](evaluation.md))."""
     seed: Elsewhere[int] = 0
+    """Of bootstrap intervals and of controls."""
     duplicates: Elsewhere[Literal["remove", "error"]] = "remove"
+    """What to do about images that are in two splits: leave them out of the fits and say so, or refuse."""
     near_duplicates: Elsewhere[Literal["report", "leave_out", "ignore"]] = "report"
+    """What to do about reported images that are nearly images of in_dist.fit: count and name them, leave those out
+    of the fits as well, or not look."""
 
 
 class Config(Section):
     """Everything a run needs; `run` is the folder `extract` writes to unless told otherwise."""
 
     model: ModelConfig
+    """The network."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
+    """What happens to a sample before the network sees it."""
     data: DataConfig
+    """The sets of samples."""
     features: FeaturesConfig = FeaturesConfig()
+    """What is computed of each sample."""
     extract: ExtractConfig = ExtractConfig()
+    """How it is computed."""
     meta: MetaConfig = MetaConfig()
+    """How meta models are fitted."""
     evaluate: EvaluateConfig = EvaluateConfig()
+    """What is reported."""
     run: Elsewhere[AnchoredPath]
+    """The run folder, which `extract` writes to unless told otherwise."""
 
     @model_validator(mode="before")
     @classmethod

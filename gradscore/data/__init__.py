@@ -16,6 +16,7 @@ from .samples import BadSample, Batch, Sample, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import (
     GIVEN,
+    IMAGE_SUFFIXES,
     SOURCES,
     ArraySource,
     ImageSource,
@@ -24,6 +25,7 @@ from .sources import (
     Request,
     SourceKind,
     UnreadableImageError,
+    as_pixels,
     describe_raw,
     is_image,
 )
@@ -39,6 +41,7 @@ __all__ = [
     "FIT",
     "FORMS",
     "GIVEN",
+    "IMAGE_SUFFIXES",
     "SOURCES",
     "SYNTHETIC_KINDS",
     "TEST",
@@ -68,6 +71,7 @@ __all__ = [
     "UserImages",
     "View",
     "ViewKind",
+    "as_pixels",
     "base_split",
     "check_classes",
     "check_views",

@@ -66,13 +66,23 @@ class PreprocessingConfig(Section):
     """
 
     resize: InFeatures[Size] = None
+    """[height, width], or the length of the shorter side."""
     crop: InFeatures[Size] = None
+    """[height, width] or side of the part in the middle that is kept, after `resize`."""
     channels: InFeatures[Literal[1, 3] | None] = None
+    """1 makes images grey, 3 makes them RGB; by default they stay as they are."""
     mean: InFeatures[list[float] | None] = None
+    """Subtracted from each channel, of values from 0 to 1; together with `std`."""
     std: InFeatures[list[Annotated[float, Field(gt=0)]] | None] = None
+    """What each channel is divided by afterwards."""
     weights: InFeatures[str | None] = None
+    """torchvision weights whose own transforms are used instead of all others here:
+    `ResNet18_Weights.IMAGENET1K_V1`."""
     processor: Elsewhere[AnchoredPath | None] = None
+    """A folder with a processor or tokenizer of transformers, which makes inputs of samples; that of the model's folder
+    by default."""
     max_length: InFeatures[Positive | None] = None
+    """Longer texts are cut after so many tokens."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -95,11 +105,18 @@ class SelectConfig(Section):
     """Which samples of a source: by class, then by content hash, then `start` to `stop`, then `count` at random."""
 
     classes: InFeatures[list[int | str] | None] = None
+    """Only samples with these labels, as the source counts them or by name, before `label_map`."""
     count: InFeatures[Positive | None] = None
+    """So many of the others, drawn at random with `seed`."""
     start: InFeatures[NotNegative | None] = None
+    """Leave out what comes before this position, among those that are left by `classes` and `hash`."""
     stop: InFeatures[NotNegative | None] = None
+    """Leave out this position and what comes after."""
     hash: InFeatures[tuple[float, float] | None] = None
+    """Only samples whose content has a hash in [low, high) of 0 to 1: [0, 0.5] and [0.5, 1] are halves without a
+    sample in common, whatever the order of files."""
     seed: InFeatures[int] = 0
+    """Of the random choice of `count`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -117,9 +134,13 @@ class DatasetConfig(Section):
     """
 
     source: InFeatures[DataSource]
+    """Where the samples come from (docs/evaluation.md and the README list the kinds)."""
     arguments: InFeatures[dict[str, Any]] = {}
+    """Settings of the source, by name."""
     select: SelectConfig = SelectConfig()
+    """Which samples of the source."""
     label_map: InFeatures[dict[int | str, int | str] | None] = None
+    """Class of the network by label of the source, numbers or names, for every label that occurs: {0: 1, 1: 0}."""
 
     @field_validator("arguments")
     @classmethod
@@ -132,8 +153,11 @@ class OodConfig(DatasetConfig):
     """A named set of out-of-distribution samples; an `auxiliary` one joins the fits and is left out of the headline."""
 
     name: Elsewhere[Slug]
+    """What the set is called in tables and reports."""
     group: Elsewhere[Slug | None] = None
+    """Sets of a group are reported together, too: `near` or `far`, say."""
     auxiliary: Elsewhere[bool] = False
+    """Joins the fits of the meta models and is not reported; sets that are made (`synthetic:`), usually."""
 
     @field_validator("source")
     @classmethod
@@ -151,6 +175,7 @@ class ShiftedConfig(DatasetConfig):
     """
 
     name: Elsewhere[Slug]
+    """What the set is called in tables and reports."""
 
 
 class InDistConfig(Section):
@@ -163,9 +188,14 @@ class InDistConfig(Section):
     """
 
     fit: DatasetConfig
+    """Labelled samples the meta models are fitted on; must not have trained the network."""
     test: DatasetConfig | None
+    """Labelled samples that are reported on; none of them is among `fit`."""
     calibration: DatasetConfig | None = None
+    """Samples that thresholds of bundles are set with; by default those of `test`."""
     bank: DatasetConfig | None = None
+    """Samples like those that trained the network, which others are compared with (neighbours); looked at forward
+    only."""
 
 
 class DataConfig(Section):
@@ -176,9 +206,13 @@ class DataConfig(Section):
     """
 
     in_dist: InDistConfig
+    """Samples of the network's classes."""
     class_names: Elsewhere[ClassNameList] = None
+    """Names of the network's classes in the order of its outputs: a list, or a file with one on each line (or JSON)."""
     ood: list[OodConfig] = []
+    """Samples that are none of these classes."""
     shifted: list[ShiftedConfig] = []
+    """Labelled samples of these classes that were taken otherwise; reported by themselves."""
 
     @field_validator("ood", "shifted")
     @classmethod

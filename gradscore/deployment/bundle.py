@@ -36,6 +36,7 @@ from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256
 from .archive import is_archive, read_archive, write_archive
 from .conformal import Threshold, threshold
+from .single_score import SingleScore, wanted_scores
 
 FORMAT = "gradscore bundle"
 VERSION = 1
@@ -55,16 +56,16 @@ _INPUT = "input/"
 
 @dataclass(frozen=True, kw_only=True)
 class Detector:
-    """A meta model and when it fires.
+    """A meta model, or a single score in its place, and when it fires.
 
     Attributes:
-        model: the meta model.
-        protocol: what it was fitted on, see `gradscore.evaluation.protocols`.
+        model: the meta model or the score.
+        protocol: what it was fitted on, see `gradscore.evaluation.protocols`; `PROTOCOL` of a single score.
         calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
         threshold: a score above it fires.
     """
 
-    model: MetaModel
+    model: MetaModel | SingleScore
     protocol: str
     calibration: FloatArray
     threshold: Threshold
@@ -174,6 +175,7 @@ class _DetectorIndex(BaseModel):
     threshold: float
     n: int
     rank: int
+    score: str | None = None
 
 
 class _Index(BaseModel):
@@ -216,7 +218,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         OutputError: it cannot be written.
     """
     check_bundle_target(path)
-    models = {name: _members(name, detector.model) for name, detector in bundle.detectors.items()}
+    models = {name: _model_members(name, detector.model) for name, detector in bundle.detectors.items()}
     index = {
         "format": FORMAT,
         "version": VERSION,
@@ -291,7 +293,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
     except ValidationError as error:
         first = error.errors()[0]
         raise BundleError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; make the bundle anew") from None
-    except (KeyError, SafetensorError, StoreError, EvaluationError) as error:
+    except (KeyError, SafetensorError, StoreError, EvaluationError, BundleError) as error:
         raise BundleError(f"{path}: incomplete or inconsistent ({error}); make the bundle anew") from None
     _check_columns(path, bundle)
     return bundle
@@ -305,12 +307,19 @@ def _mean_gradients(members: Mapping[str, bytes]) -> MeanGradients | None:
 def _described(name: str, detector: Detector, files: Mapping[str, bytes]) -> dict[str, Any]:
     limit = detector.threshold
     entry = {"alpha": limit.alpha, "threshold": limit.value, "n": limit.n, "rank": limit.rank}
-    return {"protocol": detector.protocol, "model": _fingerprint(name, files), **entry}
+    single = {"score": detector.model.name} if isinstance(detector.model, SingleScore) else {}
+    return {"protocol": detector.protocol, "model": _fingerprint(name, detector.model, files), **entry, **single}
 
 
-def _fingerprint(name: str, files: Mapping[str, bytes]) -> str:
+def _fingerprint(name: str, model: MetaModel | SingleScore, files: Mapping[str, bytes]) -> str:
     """What ties thresholds to the model they came of; its description holds a hash of its arrays."""
+    if isinstance(model, SingleScore):
+        return hashlib.sha256(f"{model.inputs.fingerprint} {model.name}".encode()).hexdigest()
     return hashlib.sha256(files[f"meta/{name}/{DESCRIPTION}"]).hexdigest()
+
+
+def _model_members(name: str, model: MetaModel | SingleScore) -> dict[str, bytes]:
+    return _members(name, model) if isinstance(model, MetaModel) else {}
 
 
 def _members(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
@@ -328,15 +337,24 @@ def _unpacked(name: str, members: Mapping[str, bytes]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _read_detector(
-    name: str, index: _DetectorIndex, members: Mapping[str, bytes], calibration: FloatArray, inputs: Inputs
-) -> Detector:
+def _read_model(
+    name: str, index: _DetectorIndex, members: Mapping[str, bytes], inputs: Inputs
+) -> MetaModel | SingleScore:
+    if index.score is not None:
+        return wanted_scores([index.score], inputs, [name])[name]
     with _unpacked(name, members) as folder:
         model = MetaModel.load(folder, inputs)
     label = f"{TASKS[name]}/{index.protocol}/"
     if not fit_label(model).startswith(label):
         raise EvaluationError(f"wanted a meta model of {label}* as '{name}', got that of '{fit_label(model)}'")
-    if index.model != _fingerprint(name, members):
+    return model
+
+
+def _read_detector(
+    name: str, index: _DetectorIndex, members: Mapping[str, bytes], calibration: FloatArray, inputs: Inputs
+) -> Detector:
+    model = _read_model(name, index, members, inputs)
+    if index.model != _fingerprint(name, model, members):
         raise EvaluationError(f"the threshold of '{name}' was calibrated with another meta model")
     if (np.diff(calibration) < 0).any():
         raise EvaluationError(f"the calibration scores of '{name}' are not in ascending order")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,10 @@ from ..models import NamedCode, TellCode, build_model, find_last_layer, group_pa
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
-from .bundle import Bundle, Detector, SelfTest, TestInputs
+from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
 from .calibration import calibrated, calibration_frame
 from .choice import deployed_protocol, judged, ood_place
+from .single_score import PROTOCOL, Seen, SingleScore, wanted_scores
 
 SELF_TEST_IMAGES = 8
 """Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -48,6 +49,7 @@ def make_bundle(
     with_weights: bool = False,
     trust_code: bool = False,
     model_source: str | None = None,
+    scores: Sequence[str] = (),
     tell: TellCode | None = None,
     model: nn.Module | None = None,
     self_test: TestInputs | None = None,
@@ -61,6 +63,8 @@ def make_bundle(
         with_weights: put the weights into the bundle; they are where no checkpoint is named.
         trust_code: allow a `python:` model and views, whose code is run.
         model_source: where the model's code is, if not in a file beside the run or in the working directory.
+        scores: single scores that decide in the place of meta models: names for all detectors, or `ood=<name>` and
+            `wrong=<name>` for one.
         tell: called before the code of a `python:` model or view runs.
         model: the model of the run, where it need not be built.
         self_test: inputs (n, ...) whose answers are noted, uint8 noise for those of floats; by default noise of the
@@ -70,7 +74,7 @@ def make_bundle(
         The bundle.
 
     Raises:
-        BundleError: no meta models, or a checkpoint that is not that of the run.
+        BundleError: no meta models, no such score, or a checkpoint that is not that of the run.
         EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
             or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
@@ -88,7 +92,7 @@ def make_bundle(
     _check_weights(run, model)
     frame, notices = calibration_frame(run)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
-    models, about_models = _deployed_models(run)
+    models, about_models = _deployed_models(run, scores)
     notices += about_models
     detectors = calibrated(models, frame, alpha=alpha)
     means = run_means(run)
@@ -120,24 +124,34 @@ def make_bundle(
     )
 
 
-def _deployed_models(run: RunFolder) -> tuple[dict[str, tuple[MetaModel, str]], list[str]]:
-    """The meta model of each detector and its protocol, and what a user should know of the choice."""
+def _deployed_models(
+    run: RunFolder, scores: Sequence[str]
+) -> tuple[dict[str, tuple[MetaModel | SingleScore, str]], list[str]]:
+    """What decides for each detector and its protocol, and what a user should know of the choice."""
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
     inputs = _without_content(Inputs.load(run.inputs_path))
+    single = wanted_scores(scores, inputs, DETECTORS)
     identities = FitIdentities(run, specs_of(run))
     protocol = deployed_protocol(run)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
-    found = {
+    fitted: dict[str, tuple[MetaModel | SingleScore, str]] = {
         name: (identities.load(place, inputs), place.split("/")[1])
         for name, place in places.items()
-        if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir()
+        if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir() and name not in single
     }
+    decided = {**fitted, **{name: (each, PROTOCOL) for name, each in single.items()}}
+    found = {name: decided[name] for name in DETECTORS if name in decided}
     if not found:
         raise BundleError(nothing)
     notices = [f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in places if name not in found]
-    if protocol is not None and np.isfinite(judged(run, protocol)):
+    notices += [
+        f"detector '{name}': the single score {each.name} decides, not a meta model, so there is no probability and "
+        "nothing to explain it by"
+        for name, each in single.items()
+    ]
+    if protocol is not None and "ood" not in single and np.isfinite(judged(run, protocol)):
         notices.append(
             f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
             f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
@@ -237,13 +251,14 @@ def batch_notices(
     usable = np.asarray(np.isfinite(together).all(axis=1) & np.isfinite(in_pairs).all(axis=1), dtype=np.bool_)
     one, other = (pd.DataFrame(values[usable], columns=columns) for values in (together, in_pairs))
     inputs = next(iter(detectors.values())).model.inputs
-    before, after = inputs.scaled(one), inputs.scaled(other)
+    before, after = Seen(inputs, one), Seen(inputs, other)
     notices = []
     for name, detector in detectors.items():
-        gap = np.abs(detector.model.of_scaled(after) - detector.model.of_scaled(before)).max(initial=0.0)
-        if gap > BATCH_TOLERANCE:
-            moved = np.abs(contributions(detector.model, after) - contributions(detector.model, before)).max(axis=0)
-            worst = [detector.model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
+        model = detector.model
+        gap = np.abs(after.by(model) - before.by(model)).max(initial=0.0)
+        if gap > BATCH_TOLERANCE and isinstance(model, MetaModel):
+            moved = np.abs(contributions(model, after.scaled) - contributions(model, before.scaled)).max(axis=0)
+            worst = [model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
             notices.append(
                 f"scores of '{name}' change by up to {gap:.2g} with the batch a sample comes in, mostly through "
                 f"{', '.join(worst)}: they hold little but rounding"

@@ -19,6 +19,7 @@ from ..meta import MetaModel
 from ..store import RunFolder
 from .bundle import Detector
 from .conformal import threshold
+from .single_score import SingleScore
 
 
 def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
@@ -62,12 +63,12 @@ def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
 
 
 def calibrated(
-    models: Mapping[str, tuple[MetaModel, str]], right: pd.DataFrame, *, alpha: float
+    models: Mapping[str, tuple[MetaModel | SingleScore, str]], right: pd.DataFrame, *, alpha: float
 ) -> dict[str, Detector]:
     """Detectors that together reject at most a share `alpha` of the samples that are predicted right.
 
     Args:
-        models: the meta model of each detector, and its protocol.
+        models: the meta model of each detector, or its single score, and its protocol.
         right: the feature table of the calibration samples that are predicted right.
         alpha: bound of the rate, on average over calibrations.
 
@@ -81,7 +82,9 @@ def calibrated(
     }
 
 
-def _calibrated(name: str, model: MetaModel, protocol: str, *, right: pd.DataFrame, alpha: float) -> Detector:
+def _calibrated(
+    name: str, model: MetaModel | SingleScore, protocol: str, *, right: pd.DataFrame, alpha: float
+) -> Detector:
     scores = np.sort(model.decision(right))
     try:
         limit = threshold(scores, alpha)

@@ -27,6 +27,8 @@ from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import feature_extractor, named_views, self_test_images
 from .conformal import p_values
+from .given import Given, raw_images
+from .single_score import Seen, SingleScore
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -156,14 +158,18 @@ class Scorer:
             check_mode(model)
         return cls(bundle, model, device=device, trust_code=trust_code, code=code, tell=tell)
 
-    def __call__(self, images: Images, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
-        """Scores a batch.
+    def __call__(
+        self, images: Images | Given | Sequence[Given], *, sample_ids: Sequence[str] | None = None, explain: int = 0
+    ) -> pd.DataFrame:
+        """Scores images.
 
         Args:
-            images: (N, C, H, W), or (N, ...) of samples that are no images. Floats are taken as preprocessed, as the
-                model takes them; uint8 images are raw pixels and go through the preprocessing of the bundle. A mapping
-                has keyword inputs, (N, ...) each.
-            sample_ids: names of the samples; their positions if None.
+            images: a batch (N, C, H, W), or (N, ...) of samples that are no images: floats are taken as preprocessed,
+                as the model takes them; uint8 images are raw pixels and go through the preprocessing of the bundle. A
+                mapping has keyword inputs, (N, ...) each. Or one or several paths, PIL images and arrays of pixels
+                (H, W) or (H, W, C) uint8, which go through the preprocessing, too; one that cannot be used has a row
+                with the error.
+            sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
 
         Returns:
@@ -176,6 +182,8 @@ class Scorer:
             DataError: images of another form.
             ModelError: the model cannot take the images.
         """
+        if self._are_raw(images):
+            return self._of_given(images, sample_ids, explain=explain)
         return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
 
     def judge(self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
@@ -187,8 +195,7 @@ class Scorer:
         """
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
-        if len(names) != count:
-            raise DataError(f"sample_ids: wanted {count} names, one for each image, got {len(names)}")
+        _check_names(names, count)
         values = self._values(batch)
         usable = _usable(values)
         table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
@@ -198,6 +205,22 @@ class Scorer:
             return table
         joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
+
+    def _are_raw(self, images: object) -> bool:
+        """Whether these are no batch, but paths, PIL images or arrays of pixels."""
+        if isinstance(images, np.ndarray):
+            return _is_one_image(images) and len(self.input_shape) == 3
+        return not isinstance(images, Tensor | Mapping)
+
+    def _of_given(self, images: object, sample_ids: Sequence[str] | None, *, explain: int) -> pd.DataFrame:
+        from .streaming import score_stream  # which is made of this class
+
+        raw = raw_images(images)
+        if sample_ids is not None:
+            _check_names(sample_ids, len(raw))
+            raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]
+        tables = list(score_stream(self, raw, explain=explain))
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=self.columns(explain=explain))
 
     @property
     def model(self) -> nn.Module:
@@ -270,14 +293,20 @@ class Scorer:
             table["prediction_name"] = [self.bundle.class_names[place] for place in predictions.tolist()]
         fires: dict[str, NDArray[np.bool_]] = {}
         inputs = self.bundle.inputs
-        scaled = inputs.scaled(features)
+        seen = Seen(inputs, features)
         for name, detector in self.bundle.detectors.items():
-            scores = detector.model.of_scaled(scaled)
+            model = detector.model
+            scores = seen.by(model)
             table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
-            if explain:
-                shares = contributions(detector.model, scaled)
+            if explain and isinstance(model, SingleScore):
+                table[f"because_{name}"] = [
+                    f"{model.name} {score:+.3g}: the only score that decides" for score in scores
+                ]
+                table[f"drivers_{name}"] = [f"{model.name} {score:+.3g}" for score in scores]
+            elif explain and not isinstance(model, SingleScore):
+                shares = contributions(model, seen.scaled)
                 table[f"because_{name}"] = loudest_group(inputs.names, shares)
                 found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
@@ -302,15 +331,24 @@ class Scorer:
             what = "logits" if view is None else f"logits of view '{view}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
-        scaled = [self.bundle.inputs.scaled(frame.loc[usable]) for frame in (wanted, got)]
+        seen = [Seen(self.bundle.inputs, frame.loc[usable]) for frame in (wanted, got)]
         for name, detector in self.bundle.detectors.items():
-            before, now = map(detector.model.of_scaled, scaled)
+            before, now = (each.by(detector.model) for each in seen)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
 
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _is_one_image(array: NDArray[Any]) -> bool:
+    return array.dtype == np.uint8 and array.ndim in (2, 3)
+
+
+def _check_names(names: Sequence[str], images: int) -> None:
+    if len(names) != images:
+        raise DataError(f"sample_ids: wanted {images} names, one for each image, got {len(names)}")
 
 
 def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
@@ -327,12 +365,14 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
 
 
 def _wrong_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At the share of wrong predictions among the samples that fitted the meta model."""
+    """At the share of wrong predictions among the samples that fitted the meta model; missing for a single score."""
+    if isinstance(detector.model, SingleScore):
+        return np.full(len(scores), np.nan)
     return probabilities(scores, shift=detector.model.shift)
 
 
 def _ood_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With OOD samples as common as others; nothing is known of their share. Missing for a one-class model."""
+    """With OOD samples as common as others; nothing is known of their share. Missing for what gives no log-odds."""
     if detector.model.kind != "logistic":
         return np.full(len(scores), np.nan)
     return probabilities(scores)

@@ -10,7 +10,7 @@ section `model` of a configuration.
 from __future__ import annotations
 
 from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
-from .checkpoint import load_checkpoint, read_weights
+from .checkpoint import COUNTER, load_checkpoint, read_weights
 from .code import ModelCode, NamedCode, TellCode, load_function
 from .identity import at_path, code_sha256, code_syntax_sha256, is_file_source, source_path, weights_sha256
 from .interface import Interface, refuse_foreign, refuse_probabilities
@@ -23,6 +23,7 @@ from .settings import CodeSource, ModelConfig
 from .sources import MODEL_SOURCES, ModelRequest, ModelSource
 
 __all__ = [
+    "COUNTER",
     "LAST_LAYER",
     "LIVE",
     "MODEL_SOURCES",

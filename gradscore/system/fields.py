@@ -9,9 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 
 class Section(BaseModel):
-    """A section of settings: no unknown keys, and nothing changes after it was checked."""
+    """A section of settings: no unknown keys, and nothing changes after it was checked.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The text below a setting is its description, which docs/configuration.md shows.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def anchored(path: Path, info: ValidationInfo) -> Path:

@@ -7,8 +7,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gradscore.store.run_folder import RunFolder
-from gradscore_cli.extract import _progress_bar, _Teller
 from gradscore_cli.main import app
+from gradscore_cli.progress import Bar, progress_bar
 
 NET = """
 from torch import nn
@@ -54,8 +54,8 @@ def test_summary(config_file: Path, tmp_path: Path) -> None:
 
 
 def test_rate_counts_only_what_is_computed_now() -> None:
-    with _progress_bar(Console(quiet=True)) as bar:
-        tell = _Teller(bar)
+    with progress_bar(Console(quiet=True)) as bar:
+        tell = Bar(bar)
         tell("in_dist.fit", 1000, 2000)
         assert (bar.tasks[0].completed, bar.tasks[0].speed) == (1000, None)
         tell("in_dist.fit", 1001, 2000)

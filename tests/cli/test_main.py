@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -30,6 +31,46 @@ def test_help_shows_an_example(command: list[str]) -> None:
 def test_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"gradscore {version('gradscore')}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_short_help(command: list[str]) -> None:
+    short, long = (CliRunner().invoke(app, [*command, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.stdout) == (0, long.stdout)
+
+
+LIGHT = {
+    "help": ["--help"],
+    "version": ["--version"],
+    **{f"help of {name}": [*command, "--help"] for name, command in COMMANDS.items()},
+    "help of inspect": ["inspect", "--help"],
+    "help of score": ["score", "--help"],
+    "help of check": ["check", "--help"],
+    "wrong usage": ["extract"],
+}
+HEAVY = ["torch", "numpy", "pandas", "sklearn", "PIL"]
+
+
+@pytest.mark.parametrize("arguments", LIGHT.values(), ids=LIGHT)
+def test_help_waits_for_no_library(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from gradscore_cli.main import app
+try:
+    app({arguments!r})
+finally:
+    print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_shell_completion() -> None:
+    environment = os.environ | {"_GRADSCORE_COMPLETE": "complete_bash", "COMP_WORDS": "gradscore ex", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gradscore_cli"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["extract"], done.stderr
 
 
 MODULES = ["gradscore", "gradscore_cli"]
@@ -110,3 +151,19 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     script = f"{sys.executable} -m gradscore_cli --help | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_is_gone_is_no_error(small_run: Path) -> None:
+    command = [sys.executable, "-m", "gradscore_cli", "runs", "show", str(small_run)]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_colours(small_run: Path) -> None:
+    command = [sys.executable, "-m", "gradscore_cli", "runs", "show", str(small_run)]
+    plain = os.environ | {"NO_COLOR": "1", "FORCE_COLOR": "1"}
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
+    assert "\x1b[3" not in done.stdout

@@ -47,3 +47,25 @@ def test_cells_and_titles(terminal: Terminal, name: str, wanted: str) -> None:
     terminal.print(table)
     assert terminal.file.getvalue().count(wanted) == 2
     assert name == wanted or name not in terminal.file.getvalue()
+
+
+LONG = "features.denseblock4.denselayer16.conv2.weight"
+WIDE = {
+    "one long name": ([LONG], 7, 80),
+    "two long names": ([LONG, LONG], 5, 80),
+    "more figures than fit": ([LONG], 20, 1 + (16 + 2) + 20 * (6 + 2)),
+}
+
+
+@pytest.mark.parametrize(("names", "figures", "widest"), WIDE.values(), ids=WIDE)
+def test_no_name_and_no_figure_is_cut(terminal: Terminal, names: list[str], figures: int, widest: int) -> None:
+    terminal.width = 80
+    table = figures_table([f"name {place}" for place in range(len(names))], [f"f{place}" for place in range(figures)])
+    table.add_row(*names, *["0.1234"] * figures)
+    terminal.show(table)
+    shown = terminal.file.getvalue()
+    rows = shown.splitlines()[3:]
+    assert max(map(len, shown.splitlines())) <= widest
+    assert shown.count("0.1234") == figures
+    assert "".join("".join(row.split()[:1]) for row in rows) == LONG
+    assert "…" not in shown

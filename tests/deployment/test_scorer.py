@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 import torch
 from meta_models import OOD, WRONG, meta_model
+from PIL import Image
+from sklearn.datasets import load_digits
 
 import gradscore
 from gradscore.data import Batch, collate
@@ -168,12 +170,63 @@ def test_another_alpha_moves_the_thresholds(small_bundle, scorer) -> None:
     assert strict.bundle.detectors["ood"].threshold.alpha == 0.2
 
 
+GIVEN = {
+    "paths": lambda folder: [folder / "0.png", folder / "1.png"],
+    "a folder": lambda folder: str(folder),
+    "PIL images": lambda folder: [Image.open(folder / "0.png"), Image.open(folder / "1.png")],
+    "pixels": lambda folder: [
+        np.asarray(Image.open(folder / "0.png")),
+        np.asarray(Image.open(folder / "1.png"))[..., None],
+    ],
+    "some of each": lambda folder: [folder / "0.png", Image.open(folder / "1.png")],
+}
+
+
+@pytest.fixture
+def two_images(tmp_path):
+    """Two digits as files, and as raw pixels (N, C, H, W)."""
+    pixels = np.round(load_digits().images[:2, None] * (255 / 16)).astype(np.uint8)
+    for place, image in enumerate(pixels[:, 0]):
+        Image.fromarray(image).save(tmp_path / f"{place}.png")
+    return tmp_path, pixels
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_images_as_people_have_them(scorer, two_images, given) -> None:
+    folder, pixels = two_images
+    found, wanted = scorer(given(folder), explain=1), scorer(pixels, explain=1)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_one_image(scorer, two_images) -> None:
+    folder, pixels = two_images
+    wanted = scorer(pixels[:1])["score_ood"].tolist()
+    image = Image.open(folder / "0.png")
+    found = [scorer(each)["score_ood"].tolist() for each in (folder / "0.png", image, np.asarray(image))]
+    assert found == [wanted] * 3
+
+
+def test_names_of_images(scorer, two_images) -> None:
+    folder, _ = two_images
+    assert scorer([folder / "1.png"])["sample_id"].tolist() == [str(folder / "1.png")]
+    assert scorer([folder / "1.png"], sample_ids=["one"])["sample_id"].tolist() == ["one"]
+
+
+def test_an_image_that_cannot_be_read_has_an_error(scorer, two_images) -> None:
+    folder, _ = two_images
+    (folder / "1.png").write_bytes(b"no image")
+    assert scorer(folder)["decision"].tolist()[1] == "error"
+
+
 BAD_CALLS = {
     "three axes": (
         lambda scorer: scorer(torch.zeros(1, 8, 8)),
         DataError,
         r"wanted shape \(N, C, H, W\), got \(1, 8, 8\)",
     ),
+    "another thing": (lambda scorer: scorer([3]), DataError, r"images\[0\]: wanted a path, a PIL image, or pixels"),
+    "pixels that are floats": (lambda scorer: scorer([np.zeros((8, 8))]), DataError, r"got float64 \(8, 8\)"),
+    "ids of paths": (lambda scorer: scorer([np.zeros((8, 8), np.uint8)], sample_ids=[]), DataError, "wanted 1 names"),
     "integers": (lambda scorer: scorer(torch.zeros(1, 1, 8, 8, dtype=torch.int64)), DataError, "wanted floats"),
     "ids": (lambda scorer: scorer(torch.zeros(2, 1, 8, 8), sample_ids=["a"]), DataError, "wanted 2 names"),
     "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), ModelError, "cannot take images"),
@@ -210,7 +263,7 @@ def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: s
 
 
 def test_code_needs_trust(small_bundle) -> None:
-    with pytest.raises(ModelError, match="--trust-code"):
+    with pytest.raises(ModelError, match=r"--trust-code.*Scorer\.load\(\.\.\., trust_code=True\)"):
         Scorer.load(small_bundle)
 
 

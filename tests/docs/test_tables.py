@@ -2,8 +2,12 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field
+
+from gradscore.config import Config
 
 ROOT = Path(__file__).parent.parent.parent
 SPEC = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
@@ -40,3 +44,36 @@ def test_a_mark_that_nothing_fills_is_an_error():
 
 def test_bars_in_cells_are_escaped():
     assert tables.table(["a"], [["|x|"]]).splitlines() == ["| a |", "|---|", r"| \|x\| |"]
+
+
+TYPES = {
+    "a number with bounds": (Annotated[float, Field(ge=0, le=1)], "number, at least 0, at most 1"),
+    "one of some": (Literal["a", "b"], "`a`, `b`"),
+    "or nothing": (int | None, "integer or null"),
+    "a pair": (tuple[int, int], "[integer, integer]"),
+    "a mapping": (dict[str, Any], "mapping of text to any"),
+    "a list of bounded numbers": (list[Annotated[float, Field(gt=0)]], "list of number, more than 0"),
+}
+
+
+@pytest.mark.parametrize(("annotation", "wanted"), TYPES.values(), ids=TYPES)
+def test_types_in_words(annotation: object, wanted: str) -> None:
+    assert tables.words(annotation) == wanted
+
+
+def test_every_setting_is_documented() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    names = {name for section in places() for name in section.model_fields}
+    assert [name for name in names if f"| `{name}` | " not in page] == []
+
+
+def places() -> dict[type, list[str]]:
+    found: dict[type, list[str]] = {}
+    tables.gather(Config, "", found)
+    return found
+
+
+def test_a_section_stands_once_with_all_its_places() -> None:
+    headings = {", ".join(paths) for paths in places().values()}
+    of_sets = ", ".join(f"data.in_dist.{name}" for name in ("fit", "test", "calibration", "bank"))
+    assert {"", "model", of_sets, "data.ood[]"} <= headings

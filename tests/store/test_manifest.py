@@ -47,6 +47,11 @@ def test_every_setting_says_what_it_influences(section: type[Section], name: str
     )
 
 
+@pytest.mark.parametrize(("section", "name"), SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_says_what_it_is(section: type[Section], name: str) -> None:
+    assert section.model_fields[name].description, f"{section.__name__}.{name}: write what it is below it"
+
+
 def settings() -> dict[str, Any]:
     return {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 3},

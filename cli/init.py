@@ -1,0 +1,95 @@
+"""`gradscore init`: a first configuration for folders and checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradscore.errors import ConfigError
+
+from .options import JsonOption, QuietOption
+from .output import Output
+from .progress import doing
+
+if TYPE_CHECKING:
+    from gradscore.setup import Proposal
+
+PlacesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FOLDER | CHECKPOINT]...",
+        help="Folders of images, code and weights, and files of weights; this folder by default.",
+        show_default=False,
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="The configuration to write; gradscore.yaml in the folder, or here if several places are named.",
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")]
+
+
+def init(
+    places: PlacesArgument = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Look at images and a checkpoint, and write a commented configuration for them.
+
+    Looked for are class folders, sizes of images, the number of classes, the architecture (torchvision, timm) and its
+    preprocessing. What cannot be found out is asked for on a terminal, and marked FILL IN in the file. No code is run.
+
+    Example: gradscore init my_model
+    """
+    from gradscore.setup import propose, write_proposal  # imports PyTorch, which help need not wait for
+
+    chosen = places or [Path()]
+    alone = chosen[0] if len(chosen) == 1 and chosen[0].is_dir() else Path()
+    target = out or alone / "gradscore.yaml"
+    if target.exists() and not force:
+        raise ConfigError(f"{target}: there is a file already; name another with --out, or replace it with --force")
+    with doing(quiet=quiet) as tell:
+        proposal = propose(chosen, base=target.parent, progress=tell)
+    if not as_json and not quiet and sys.stdin.isatty() and sys.stdout.isatty():
+        _ask(proposal)
+    write_proposal(proposal, target, force=force)
+    output = Output(as_json=as_json, quiet=quiet)
+    _report(output, proposal, target)
+    output.document(
+        {
+            "config": target,
+            "settings": proposal.settings,
+            "missing": proposal.missing,
+            "remarks": proposal.remarks,
+        }
+    )
+
+
+def _ask(proposal: Proposal) -> None:
+    import yaml
+
+    for key, wanted in list(proposal.missing.items()):
+        answer = typer.prompt(f"{key} ({wanted}; empty: later)", default="", show_default=False)
+        if answer:
+            source = key.startswith("data.")
+            proposal.put(key, {"source": answer} if source else yaml.safe_load(answer))
+
+
+def _report(output: Output, proposal: Proposal, target: Path) -> None:
+    for key, why in proposal.reasons.items():
+        output.explain(f"{key}: {proposal.settings[key]} ({why})")
+    output.remark(*(f"note: {line}" for line in proposal.remarks))
+    output.say(f"configuration: {target}")
+    if proposal.missing:
+        output.warn([f"to fill in: {key}: {wanted}" for key, wanted in proposal.missing.items()])
+    else:
+        output.explain(f"next: gradscore doctor {target}, then gradscore run {target}")

@@ -1,0 +1,15 @@
+"""A first configuration for somebody's files.
+
+In come folders and checkpoints; out comes a `Proposal`: settings with the reason for each, and what could not be found
+out. `folders` looks for checkpoints, code and images, `images` for what images are like and which sets they make,
+`architectures` for the network a checkpoint fits, `proposal` puts all together, and `writing` makes a commented YAML
+file of it. Nothing that is found is run.
+"""
+
+from __future__ import annotations
+
+from .architectures import Architecture, recognised
+from .proposal import FILL_IN, Proposal, propose
+from .writing import as_yaml, write_proposal
+
+__all__ = ["FILL_IN", "Architecture", "Proposal", "as_yaml", "propose", "recognised", "write_proposal"]

@@ -1,0 +1,203 @@
+"""Which network a checkpoint is of, by the names and shapes of its parameters."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..models import COUNTER
+from ..system import import_torchvision
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of parameters and buffers by name."""
+
+LIKELIEST = 3
+"""So many families of timm are looked at in full."""
+
+FEWEST = 16
+"""No network of these packages has fewer parameters and buffers."""
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network of a package.
+
+    Attributes:
+        source: as in `model.source`.
+        preprocessing: what the package says its own weights of it want, as in the section `preprocessing`.
+        origin: whose preprocessing that is; empty where the package says nothing.
+    """
+
+    source: str
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = ""
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Makes parameters without memory for them; what is counted or computed on the way stays real."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        device = {"device": "meta"} if func in (torch.empty, torch.zeros, torch.ones, torch.randn) else {}
+        return func(*args, **{**(kwargs or {}), **device})
+
+
+def shapes_of(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, without what counts steps."""
+    return {name: tuple(value.shape) for name, value in state.items() if not name.endswith(COUNTER)}
+
+
+def class_count(state: Shapes) -> tuple[str, int] | None:
+    """The last weight and its number of rows, which is the number of classes; None without any weight."""
+    weights = [(name, shape[0]) for name, shape in state.items() if len(shape) >= 2]
+    return weights[-1] if weights else None
+
+
+def input_channels(state: Shapes) -> int | None:
+    """Channels of the first convolution; None where there is none."""
+    return next((shape[1] for shape in state.values() if len(shape) == 4), None)
+
+
+def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None] | None = None) -> Architecture | None:
+    """The network of torchvision or, where it is installed, timm whose parameters have these names and shapes.
+
+    Args:
+        state: of the checkpoint, in its order.
+        hint: a name that may hold that of the network, and is tried first.
+        progress: told what is being looked at.
+
+    Returns:
+        The network, or None if there is none.
+    """
+    counted = class_count(state)
+    if counted is None or len(state) < FEWEST:
+        return None
+    for package in (_torchvision, _timm):
+        catalogue = package(counted[1])
+        name = None if catalogue is None else _found(state, catalogue, hint, progress or _silent)
+        if catalogue is not None and name is not None:
+            return catalogue.describe(name)
+    return None
+
+
+@dataclass(frozen=True)
+class _Catalogue:
+    """Networks of a package by the file that has them."""
+
+    title: str
+    families: Mapping[str, Sequence[str]]
+    make: Callable[[str], nn.Module]
+    describe: Callable[[str], Architecture]
+
+
+def _found(state: Shapes, catalogue: _Catalogue, hint: str, tell: Callable[[str], None]) -> str | None:
+    """The name of the network that fits, among those of the families whose names of parameters are most alike."""
+    every = [name for names in catalogue.families.values() for name in names]
+    hinted = sorted((name for name in every if name in hint.lower()), key=len, reverse=True)
+    wanted = _pattern(state)
+    alike: list[tuple[float, str]] = []
+
+    def fits(name: str) -> bool:
+        tell(f"comparing with {catalogue.title}'s {name}")
+        return _shapes_made(partial(catalogue.make, name)) == dict(state)
+
+    for name in hinted:
+        if fits(name):
+            return name
+    for family, names in catalogue.families.items():
+        tell(f"comparing with {catalogue.title}'s {family.rpartition('.')[2]}")
+        simplest = min(names, key=len)
+        found = _pattern(_shapes_made(partial(catalogue.make, simplest)) or {})
+        alike.append((len(wanted & found) / len(wanted | found), family))
+    likely = [family for share, family in sorted(alike, reverse=True)[:LIKELIEST] if share > 0]
+    return next((name for family in likely for name in catalogue.families[family] if fits(name)), None)
+
+
+def _torchvision(classes: int) -> _Catalogue:
+    import_torchvision()
+    models = importlib.import_module("torchvision.models")
+    families: dict[str, list[str]] = {}
+    for name in models.list_models(module=models):
+        families.setdefault(models.get_model_builder(name).__module__, []).append(name)
+
+    def make(name: str) -> nn.Module:
+        # Their way to draw weights is slow, and nobody looks at these.
+        options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        made: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
+        return made
+
+    return _Catalogue("torchvision", families, make, partial(_torchvision_architecture, models))
+
+
+def _timm(classes: int) -> _Catalogue | None:
+    import_torchvision()
+    if find_spec("timm") is None:
+        return None
+    timm = importlib.import_module("timm")
+    families: dict[str, list[str]] = {}
+    for name in timm.list_models():
+        families.setdefault(timm.models.model_entrypoint(name).__module__, []).append(name)
+
+    def make(name: str) -> nn.Module:
+        made: nn.Module = timm.create_model(name, num_classes=classes)
+        return made
+
+    return _Catalogue("timm", families, make, partial(_timm_architecture, timm))
+
+
+def _torchvision_architecture(models: Any, name: str) -> Architecture:
+    weights = getattr(models.get_model_weights(name), "DEFAULT", None)
+    if weights is None:
+        return Architecture(f"torchvision:{name}")
+    made = weights.transforms()
+    preprocessing = {
+        "resize": made.resize_size[0] if len(made.resize_size) == 1 else list(made.resize_size),
+        "crop": made.crop_size[0] if len(made.crop_size) == 1 else list(made.crop_size),
+        "mean": list(made.mean),
+        "std": list(made.std),
+    }
+    return Architecture(f"torchvision:{name}", preprocessing, f"torchvision's {weights}")
+
+
+def _timm_architecture(timm: Any, name: str) -> Architecture:
+    known = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    if known is None or not known.mean:
+        return Architecture(f"timm:{name}")
+    height, width = known.input_size[1:]
+    resize = int(height / known.crop_pct)
+    preprocessing = {
+        "resize": resize,
+        "crop": height if height == width else [height, width],
+        "mean": list(known.mean),
+        "std": list(known.std),
+    }
+    return Architecture(f"timm:{name}", preprocessing, f"timm's {name}")
+
+
+def _silent(line: str) -> None:
+    del line
+
+
+def _pattern(state: Shapes) -> set[str]:
+    return {_DIGITS.sub("#", name) for name in state}
+
+
+def _shapes_made(make: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of a network, which is made without memory; None where it cannot be."""
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), _WithoutMemory():
+            warnings.simplefilter("ignore")
+            return shapes_of(make().state_dict())
+    except Exception:  # noqa: BLE001  a network that cannot be made this way is not the one
+        return None

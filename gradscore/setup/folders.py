@@ -1,0 +1,150 @@
+"""What lies in a folder: checkpoints, code, and sets of images."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..data import IMAGE_SUFFIXES
+from ..errors import ConfigError
+
+CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+"""How files of weights are called."""
+
+DEEPEST = 5
+"""So many folders below those that are named are looked into."""
+
+FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", "net", "model")
+"""What functions that build a network are called, the likeliest first."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of one folder.
+
+    Attributes:
+        path: the folder.
+        classes: names of its class folders in order; empty where the images lie in the folder itself.
+        files: some of the images.
+        count: how many there are.
+    """
+
+    path: Path
+    classes: tuple[str, ...]
+    files: tuple[Path, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A function of a Python file that may build the network.
+
+    Attributes:
+        path: the file.
+        name: the function.
+        takes_classes: whether it takes the number of classes as `num_classes`.
+    """
+
+    path: Path
+    name: str
+    takes_classes: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in the places that were named."""
+
+    checkpoints: tuple[Path, ...]
+    sets: tuple[ImageSet, ...]
+    factories: tuple[Factory, ...]
+
+
+def look(places: Sequence[Path]) -> Found:
+    """Looks into folders; a file counts as a checkpoint.
+
+    Raises:
+        ConfigError: a place does not exist.
+    """
+    for place in places:
+        if not place.exists():
+            raise ConfigError(f"{place}: no such file or folder; name folders of images, or files of weights")
+    folders = [place for place in places if place.is_dir()]
+    files = [place for place in places if not place.is_dir()]
+    below = [path for folder in folders for path in _files_below(folder)]
+    checkpoints = files or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
+    sets = [found for folder in folders for found in _sets_below(folder, DEEPEST)]
+    code = [path for path in below if path.suffix == ".py"]
+    return Found(tuple(checkpoints), tuple(sets), tuple(found for path in code for found in _factories(path)))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Files that are no images, in order; nothing hidden, and nothing of run folders."""
+    for base, folders, names in os.walk(folder):
+        depth = len(Path(base).relative_to(folder).parts)
+        is_run = "manifest.json" in names and "config.yaml" in names
+        hidden = [name for name in folders if name.startswith((".", "__"))]
+        folders[:] = sorted(set(folders) - set(hidden)) if depth < DEEPEST and not is_run else []
+        yield from (Path(base, name) for name in sorted(names) if Path(name).suffix.lower() not in IMAGE_SUFFIXES)
+
+
+def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
+    images = _images(folder)
+    if images:
+        yield ImageSet(folder, (), tuple(images), len(images))
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    of_classes = {path: found for path in folders if (found := _images(path))}
+    deeper = [path for path in folders if path not in of_classes and _holds_images(path, depth - 1)]
+    if len(of_classes) > 1 and not deeper and not images and not set(map(role_of, of_classes)) - {None} - {"class"}:
+        files = [file for found in of_classes.values() for file in found]
+        yield ImageSet(folder, tuple(path.name for path in of_classes), tuple(files), len(files))
+    elif depth:
+        for path in folders:
+            yield from _sets_below(path, depth - 1)
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+
+
+def _holds_images(folder: Path, depth: int) -> bool:
+    if _images(folder):
+        return True
+    return depth > 0 and any(_holds_images(path, depth - 1) for path in sorted(folder.iterdir()) if path.is_dir())
+
+
+ROLES = {
+    "bank": ("train", "training", "bank"),
+    "fit": ("fit", "val", "valid", "validation", "dev"),
+    "test": ("test", "testing", "eval"),
+    "calibration": ("calibration", "calib"),
+    "ood": ("ood", "out", "outliers", "unknown", "strange"),
+}
+"""What folders of a part are called."""
+
+
+def role_of(path: Path) -> str | None:
+    """What the name of a folder says its images are for; None if it says nothing."""
+    name = path.name.lower()
+    return next((role for role, names in ROLES.items() if name in names), None)
+
+
+def _factories(path: Path) -> Iterator[Factory]:
+    """Functions that build something without arguments, or with the number of classes; the file is read, not run."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        required = [each.arg for each in arguments[: len(arguments) - len(node.args.defaults)]]
+        required += [
+            each.arg for each, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if not default
+        ]
+        known = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+        if set(required) <= {"num_classes"}:
+            yield Factory(path, node.name, "num_classes" in known)

@@ -1,0 +1,120 @@
+"""What images are like, and what their folders are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image
+
+from .folders import ImageSet, role_of
+
+LOOKED_AT = 50
+"""So many images are opened."""
+
+
+@dataclass(frozen=True)
+class ImageKind:
+    """What images have in common.
+
+    Attributes:
+        size: (height, width) if all of them have it.
+        smallest: the smallest size seen, as text.
+        largest: the largest.
+        looked_at: how many were opened.
+    """
+
+    size: tuple[int, int] | None
+    smallest: str
+    largest: str
+    looked_at: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A set for a part, which half of it by content, and why."""
+
+    of: ImageSet
+    why: str = ""
+    half: tuple[float, float] | None = None
+
+
+@dataclass
+class Parts:
+    """Which sets play which part.
+
+    Attributes:
+        roles: sets by `fit`, `test`, `calibration` and `bank`.
+        ood: sets of other images.
+        remarks: what the reader should know.
+    """
+
+    roles: dict[str, Chosen] = field(default_factory=dict)
+    ood: list[ImageSet] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def image_kind(files: Sequence[Path]) -> ImageKind | None:
+    """Looks at images spread evenly over `files`; None if none can be opened."""
+    step = max(1, len(files) // LOOKED_AT)
+    sizes = [size for path in files[::step][:LOOKED_AT] if (size := _size(path)) is not None]
+    if not sizes:
+        return None
+    ordered = sorted(sizes, key=lambda size: size[0] * size[1])
+    smallest, largest = (f"{height} x {width}" for height, width in (ordered[0], ordered[-1]))
+    return ImageKind(sizes[0] if len(set(sizes)) == 1 else None, smallest, largest, len(sizes))
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    try:
+        with Image.open(path) as image:
+            return image.height, image.width
+    except (OSError, ValueError, SyntaxError):
+        return None
+
+
+def parts_of(sets: Sequence[ImageSet]) -> Parts:
+    """Which sets are the in-distribution ones and which are others.
+
+    The labelled set with most images has the classes; those with some of these classes are in-distribution, too.
+    """
+    parts = Parts()
+    labelled = [each for each in sets if each.classes and role_of(each.path) != "ood"]
+    if not labelled:
+        parts.ood = list(sets)
+        return parts
+    known = set(max(labelled, key=lambda each: each.count).classes)
+    in_dist = [each for each in labelled if known & set(each.classes)]
+    parts.ood = [each for each in sets if each not in in_dist]
+    named: dict[str, ImageSet] = {}
+    for each in in_dist:
+        role = role_of(each.path)
+        if role is not None and role not in named:
+            named[role] = each
+    rest = [each for each in in_dist if each not in named.values()]
+    for role in ("fit", "test"):
+        if role not in named and rest:
+            named[role] = rest.pop(0)
+    parts.remarks += [f"{each.path}: not used; what is it for?" for each in rest]
+    parts.roles = {role: Chosen(each) for role, each in named.items() if role in ("calibration", "bank")}
+    parts.roles |= _halves(named)
+    return parts
+
+
+def _halves(named: dict[str, ImageSet]) -> dict[str, Chosen]:
+    """The sets to fit on and to report on; halves of one where there is no other that the network has not seen."""
+    fit, test = named.get("fit"), named.get("test")
+    if fit is not None and test is not None:
+        return {"fit": Chosen(fit, "must not have trained the network"), "test": Chosen(test)}
+    only = fit or test or named.get("bank")
+    if only is None:
+        return {}
+    seen = only is named.get("bank")
+    why = (
+        "it trained the network, so figures are too good: give others" if seen else "must not have trained the network"
+    )
+    return {
+        "fit": Chosen(only, f"one half by content; {why}", (0.0, 0.5)),
+        "test": Chosen(only, "the other half", (0.5, 1.0)),
+    }

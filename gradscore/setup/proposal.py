@@ -1,0 +1,200 @@
+"""What a first configuration says, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..models import read_weights
+from .architectures import Architecture, class_count, input_channels, recognised, shapes_of
+from .folders import FACTORIES, Factory, Found, ImageSet, look
+from .images import Parts, image_kind, parts_of
+
+FILL_IN = "fill-in"
+"""Stands where something could not be found out; no setting accepts it."""
+
+
+@dataclass
+class Proposal:
+    """Settings of a first configuration.
+
+    Attributes:
+        base: the folder of the configuration, which its paths are relative to.
+        settings: values by dotted key, in the order of the file; `FILL_IN` where a value is missing.
+        reasons: why a value is what it is, by key.
+        missing: what could not be found out, and what is wanted, by key.
+        remarks: what the reader should know beside.
+    """
+
+    base: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def put(self, key: str, value: Any, why: str = "") -> None:
+        """Sets a value."""
+        self.settings[key] = value
+        self.missing.pop(key, None)
+        if why:
+            self.reasons[key] = why
+
+    def ask(self, key: str, wanted: str, *, value: Any = FILL_IN) -> None:
+        """Marks what could not be found out; `value` stands there until somebody says."""
+        self.settings[key] = value
+        self.missing[key] = wanted
+
+
+def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], None] | None = None) -> Proposal:
+    """Looks at folders and checkpoints, and says what a configuration of them may say.
+
+    Args:
+        places: folders of images, of code and of weights, and files of weights.
+        base: the folder of the configuration.
+        progress: told what is being looked at.
+
+    Returns:
+        The settings, with what is still missing.
+
+    Raises:
+        ConfigError: a place does not exist.
+        ModelError: a checkpoint that was named cannot be read.
+    """
+    found = look(places)
+    made = Proposal(base)
+    shapes, architecture = _propose_model(made, found, progress)
+    _propose_preprocessing(made, found, shapes, architecture)
+    _propose_data(made, parts_of(found.sets))
+    made.put("run", _near(base / "run", base))
+    return made
+
+
+def _near(path: Path, base: Path) -> str:
+    """A path relative to the folder of the configuration."""
+    return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+
+
+def _propose_model(
+    made: Proposal, found: Found, progress: Callable[[str], None] | None
+) -> tuple[dict[str, tuple[int, ...]], Architecture | None]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    architecture, checkpoint = None, None
+    if found.checkpoints:
+        checkpoint, *others = found.checkpoints
+        shapes = shapes_of(read_weights(checkpoint))
+        architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
+        made.remarks += [f"{len(others)} other checkpoints: {', '.join(map(str, others[:3]))}"] if others else []
+    counted = class_count(shapes)
+    _propose_source(made, found.factories, architecture, classes=None if counted is None else counted[1])
+    if checkpoint is None:
+        made.ask("model.checkpoint", "the file of the trained weights (.pt, .pth, .safetensors)")
+    else:
+        made.put("model.checkpoint", _near(checkpoint, made.base))
+    if counted is None:
+        made.ask("model.num_classes", "how many classes the network tells apart")
+    else:
+        made.put("model.num_classes", counted[1], f"rows of {counted[0]}, the last weight")
+    return shapes, architecture
+
+
+def _propose_source(
+    made: Proposal, factories: Sequence[Factory], architecture: Architecture | None, *, classes: int | None
+) -> None:
+    if architecture is not None:
+        package = architecture.source.partition(":")[0]
+        same = "; check: networks with the same parameters may differ in what has none" if package == "timm" else ""
+        made.put("model.source", architecture.source, f"its parameters have these names and shapes{same}")
+        made.put("model.arguments", {"num_classes": classes})
+        return
+    if not factories:
+        made.ask(
+            "model.source",
+            "python:FILE.py:FUNCTION that returns the network; no network of torchvision or timm has these parameters",
+        )
+        return
+    order = {name: place for place, name in enumerate(FACTORIES)}
+    best = min(factories, key=lambda each: order.get(each.name, len(order)))
+    made.put(
+        "model.source",
+        f"python:{_near(best.path, made.base)}:{best.name}",
+        f"one of {len(factories)} functions that may build it; check" if len(factories) > 1 else "needs --trust-code",
+    )
+    if best.takes_classes and classes is not None:
+        made.put("model.arguments", {"num_classes": classes})
+
+
+def _propose_preprocessing(
+    made: Proposal, found: Found, shapes: dict[str, tuple[int, ...]], architecture: Architecture | None
+) -> None:
+    kind = image_kind([file for each in found.sets for file in each.files])
+    channels = input_channels(shapes)
+    if channels in (1, 3):
+        made.put("preprocessing.channels", channels, "of the first convolution")
+    if architecture is not None and architecture.preprocessing:
+        why = f"of {architecture.origin}; check that the network was trained with it"
+        for key, value in architecture.preprocessing.items():
+            made.put(f"preprocessing.{key}", value, why)
+            why = ""
+        return
+    if kind is None:
+        made.remarks.append("no image was found, so preprocessing.resize is left out: images come as they are")
+    elif kind.size is not None:
+        made.put("preprocessing.resize", list(kind.size), f"all of {kind.looked_at} images have this size")
+    else:
+        made.ask("preprocessing.resize", f"[height, width]; images are from {kind.smallest} to {kind.largest}")
+    for key in ("mean", "std"):
+        made.ask(
+            f"preprocessing.{key}",
+            f"{key} of each channel in training, for values from 0 to 1, such as {[0.5] * (channels or 3)}; leave mean "
+            "and std out if there was none",
+        )
+
+
+def _propose_data(made: Proposal, parts: Parts) -> None:
+    made.remarks += parts.remarks
+    for role, wanted in (("fit", "labelled images that did not train the network"), ("test", "others, for the report")):
+        chosen = parts.roles.get(role)
+        if chosen is None:
+            made.ask(f"data.in_dist.{role}", f"{wanted}", value={"source": f"folder:{FILL_IN}"})
+        else:
+            made.put(
+                f"data.in_dist.{role}", _entry(chosen.of, made.base, half=chosen.half), _why(chosen.of, chosen.why)
+            )
+    for role in ("calibration", "bank"):
+        chosen = parts.roles.get(role)
+        if chosen is not None:
+            made.put(f"data.in_dist.{role}", _entry(chosen.of, made.base), _why(chosen.of, chosen.why))
+    made.put("data.ood", list(_ood(parts.ood, made.base)))
+    known = parts.roles.get("fit")
+    classes = made.settings["model.num_classes"]
+    if known is not None and classes != FILL_IN and len(known.of.classes) != classes:
+        made.remarks.append(
+            f"{known.of.path} has {len(known.of.classes)} class folders and the network {classes} classes: give "
+            "label_map (class folder number: class of the network), or correct the folders"
+        )
+
+
+def _why(of: ImageSet, why: str) -> str:
+    return f"{of.count} images of {len(of.classes)} classes{'; ' if why else ''}{why}"
+
+
+def _entry(of: ImageSet, base: Path, *, half: tuple[float, float] | None = None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"source": f"folder:{_near(of.path, base)}"}
+    return entry if half is None else {**entry, "select": {"hash": list(half)}}
+
+
+def _ood(sets: Sequence[ImageSet], base: Path) -> Iterator[dict[str, Any]]:
+    names: set[str] = set()
+    for each in sets:
+        name = (
+            "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in each.path.name).strip("_") or "ood"
+        )
+        while name in names:
+            name += "_2"
+        names.add(name)
+        yield {"name": name, **_entry(each, base)}
+    for kind in ("mixup", "jigsaw"):
+        yield {"name": f"made_by_{kind}", "source": f"synthetic:{kind}", "auxiliary": True}

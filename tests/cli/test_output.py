@@ -1,0 +1,134 @@
+"""What `--json` and `--quiet` do to what commands say."""
+
+import json
+import math
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gradscore_cli.main import app
+from gradscore_cli.output import Output, folded, json_text
+
+
+@dataclass
+class Pair:
+    where: Path
+    value: float
+
+
+PLAIN = {
+    "data class": (Pair(Path("a/b"), 0.5), {"where": "a/b", "value": 0.5}),
+    "not finite": ([math.nan, math.inf, np.float32("nan")], [None, None, None]),
+    "numbers of NumPy": ([np.float64(0.5), np.int64(3), np.bool_(True)], [0.5, 3, True]),
+    "tuples and keys": ({1: (1, 2)}, {"1": [1, 2]}),
+    "time": (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+}
+
+
+@pytest.mark.parametrize(("content", "wanted"), PLAIN.values(), ids=PLAIN)
+def test_json_text(content: object, wanted: object) -> None:
+    assert json.loads(json_text(content)) == wanted
+
+
+def test_many_lines_are_folded() -> None:
+    lines = [str(number) for number in range(12)]
+    assert folded(lines, rest="report.md") == [*lines[:10], "and 2 more, in report.md"]
+    assert folded(lines[:10], rest="report.md") == lines[:10]
+
+
+SPOKEN = {
+    "as usual": ({}, "warning: w\nresult\nreading aid\nnote: n\n", ""),
+    "quiet": ({"quiet": True}, "warning: w\nresult\n", ""),
+    "JSON": ({"as_json": True}, "[]\n", "warning: w\nnote: n\n"),
+    "JSON, quiet": ({"as_json": True, "quiet": True}, "[]\n", "warning: w\n"),
+}
+
+
+@pytest.mark.parametrize(("options", "out", "err"), SPOKEN.values(), ids=SPOKEN)
+def test_where_things_are_said(options, out: str, err: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(**options)
+    output.warn(["w"])
+    output.say("result")
+    output.explain("reading aid")
+    output.note(["n"], rest="nowhere")
+    output.document([])
+    assert capsys.readouterr() == (out, err)
+
+
+REPORTS = {
+    "extract": (["extract", "{run}/config.yaml", "--out", "{run}", "--trust-code"], {"run", "splits", "accuracy"}),
+    "fit-meta": (["fit-meta", "{run}"], {"models", "skipped", "path"}),
+    "evaluate": (["evaluate", "{run}"], {"verdicts", "records", "report"}),
+    "compare": (["compare", "{run}", "{run}/../copy"], {"compared", "first"}),
+    "doctor": (["doctor", "{run}/config.yaml", "--samples", "20", "--trust-code"], {"usable", "findings"}),
+    "inspect": (
+        ["inspect", "{run}", "--samples", "8", "--quantities", "gradient_geometry", "--trust-code"],
+        {"verdict", "findings", "report"},
+    ),
+    "bundle": (
+        ["bundle", "{run}", "--out", "{run}/../made.gradscore", "--alpha", "0.1", "--trust-code"],
+        {"sha256", "detectors"},
+    ),
+    "check --update": (["check", "{run}", "--baseline", "{run}/../baseline.json", "--update"], {"status", "gates"}),
+    "first check --update": (["check", "{run}", "--baseline", "{run}/../new.json", "--update"], {"baseline"}),
+    "check": (["check", "{run}", "--baseline", "{run}/../baseline.json"], {"status", "gates"}),
+    "runs show": (["runs", "show", "{run}"], {"summary", "splits"}),
+    "runs verify": (["runs", "verify", "{run}"], {"intact", "damaged"}),
+    "config show": (["config", "show", "{run}/config.yaml"], {"model", "data", "run"}),
+}
+
+
+@pytest.fixture(scope="module")
+def own_run(make_run) -> Path:
+    """A run that may be written to, and a baseline beside it."""
+    run: Path = make_run()
+    CliRunner().invoke(app, ["check", str(run), "--baseline", f"{run}/../baseline.json", "--update"])
+    shutil.copytree(run, run.parent / "copy")
+    return run
+
+
+@pytest.mark.parametrize(("command", "keys"), REPORTS.values(), ids=REPORTS)
+def test_every_report_is_json(own_run: Path, command: list[str], keys: set[str]) -> None:
+    result = CliRunner().invoke(app, [*(part.format(run=own_run) for part in command), "--json"])
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout).keys() >= keys
+
+
+def test_json_of_a_gate_may_go_to_a_file(own_run: Path, tmp_path: Path) -> None:
+    baseline = ["--baseline", f"{own_run}/../baseline.json"]
+    to_file = CliRunner().invoke(app, ["check", str(own_run), *baseline, "--json", str(tmp_path / "check.json")])
+    before_the_run = CliRunner().invoke(app, ["check", "--json", str(own_run), *baseline])
+    assert (to_file.exit_code, before_the_run.exit_code) == (0, 0)
+    assert "passed" in to_file.stdout
+    assert json.loads((tmp_path / "check.json").read_text()) == json.loads(before_the_run.stdout)
+
+
+def test_scores_as_json(small_bundle: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", images=np.zeros((2, 8, 8), np.uint8))
+    command = ["score", str(small_bundle), str(tmp_path / "two.npz"), "--trust-code", "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert len(found["samples"]) == found["accepted"] + found["rejected"] == 2
+    assert {"sample_id", "decision", "probability_wrong", "p_value_ood"} <= found["samples"][0].keys()
+
+
+def test_quiet_leaves_results(own_run: Path) -> None:
+    loud, quiet = (CliRunner().invoke(app, ["fit-meta", str(own_run), *extra]) for extra in ([], ["-q"]))
+    assert quiet.stderr == ""
+    assert "fitting " in loud.stderr
+    assert set(quiet.stdout.splitlines()) < set(loud.stdout.splitlines())
+    assert f"meta models: {own_run / 'meta'}" in quiet.stdout
+
+
+def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Path) -> None:
+    command = ["extract", f"{own_run}/config.yaml", "--out", str(tmp_path / "run"), "--trust-code"]
+    lines = CliRunner().invoke(app, command).stderr.splitlines()
+    assert "in_dist.fit: 50 of 500 samples" in lines
+    assert lines[-1] == "ood.noise: 500 of 500 samples"
+    assert "\x1b" not in "".join(lines)

@@ -1,0 +1,102 @@
+"""Bundles in which a single score decides: the score of the table, with thresholds of its own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from scipy.special import logsumexp
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
+from gradscore.errors import BundleError
+from gradscore.meta import MetaModel
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+ALPHA = 0.1
+
+
+def energy(frame: pd.DataFrame) -> np.ndarray:
+    return -logsumexp(frame.filter(regex=r"^logit_\d+$").to_numpy(), axis=1)
+
+
+@pytest.fixture(scope="module")
+def bundle_file(small_run: Path) -> Path:
+    path = small_run.parent / "energy.gradscore"
+    bundle = make_bundle(RunFolder(small_run), alpha=ALPHA, with_weights=True, scores=["ood=energy"], trust_code=True)
+    write_bundle(path, bundle)
+    return path
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.round(load_digits().images[600:640, None] * (255 / 16)).astype(np.uint8)
+
+
+def test_scores_and_p_values_are_those_of_the_score(small_run, bundle_file, small_bundle, images) -> None:
+    found = Scorer.load(bundle_file, trust_code=True)(images)
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    features = pd.DataFrame(scorer._extractor.values(scorer._batch(images)), columns=scorer.bundle.columns)
+    calibration = RunFolder(small_run).read("in_dist.calibration")
+    ordinary = energy(calibration[calibration["correct"].astype(bool)])
+    wanted = energy(features)
+    np.testing.assert_allclose(found["score_ood"], wanted, rtol=1e-5)
+    p_values = (1 + (ordinary[None, :] >= found["score_ood"].to_numpy()[:, None]).sum(axis=1)) / (1 + len(ordinary))
+    np.testing.assert_allclose(found["p_value_ood"], p_values)
+    rejected = found["reason"].str.contains("out of distribution")
+    np.testing.assert_array_equal(rejected, p_values <= ALPHA / 2)
+
+
+def test_the_other_detector_stays(bundle_file: Path, small_bundle: Path, images: np.ndarray) -> None:
+    single, usual = (Scorer.load(path, trust_code=True)(images) for path in (bundle_file, small_bundle))
+    assert single["probability_ood"].isna().all()
+    pd.testing.assert_frame_equal(single.filter(like="_wrong"), usual.filter(like="_wrong"))
+
+
+def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
+    bundle = read_bundle(bundle_file)
+    assert (bundle.detectors["ood"].model.name, bundle.detectors["ood"].protocol) == ("energy", "single score")
+    assert isinstance(bundle.detectors["wrong"].model, MetaModel)
+    assert any("'ood': the single score energy decides" in notice for notice in bundle.notices)
+
+
+def test_neighbours_may_decide(make_run) -> None:
+    run = RunFolder(make_run(bank={"start": 700, "stop": 900}))
+    bundle = make_bundle(run, alpha=ALPHA, with_weights=True, scores=["knn"], trust_code=True)
+    assert {name: each.model.name for name, each in bundle.detectors.items()} == {"wrong": "knn", "ood": "knn"}
+    model = bundle.detectors["ood"].model
+    table = model.inputs.score_table(run.read("in_dist.calibration")[bundle.columns])
+    right = run.read("in_dist.calibration")["correct"].to_numpy(dtype=bool)
+    np.testing.assert_allclose(bundle.detectors["ood"].calibration, np.sort(table["knn"].to_numpy()[right]))
+
+
+REFUSED = {
+    "no such score": (["enery"], "score enery: this run has no score 'enery'; did you mean 'energy'?"),
+    "no such detector": (["far=energy"], "no detector 'far'; wanted NAME or one of wrong, ood=NAME"),
+    "two for one": (["energy", "ood=msp"], "'ood' has the score energy already"),
+    "not stored": (["vim"], "this run has no score 'vim'"),
+}
+
+
+@pytest.mark.parametrize(("scores", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(small_run: Path, scores: list[str], message: str) -> None:
+    with pytest.raises(BundleError, match=message.replace("?", r"\?")):
+        make_bundle(RunFolder(small_run), alpha=ALPHA, with_weights=True, scores=scores, trust_code=True)
+
+
+def test_on_the_command_line(small_run: Path, tmp_path: Path, images: np.ndarray) -> None:
+    target = str(small_run.parent / "both.gradscore")
+    command = ["bundle", str(small_run), "--out", target, "--alpha", "0.1", "--score", "energy", "--trust-code"]
+    made = CliRunner().invoke(app, [*command, "--json"])
+    assert made.exit_code == 0, made.output
+    assert {name: each["score"] for name, each in json.loads(made.stdout)["detectors"].items()} == (
+        {"wrong": "energy", "ood": "energy"}
+    )
+    Image.fromarray(images[0, 0]).save(tmp_path / "digit.png")
+    shown = CliRunner().invoke(app, ["score", target, str(tmp_path / "digit.png"), "--explain", "--trust-code"])
+    assert shown.exit_code == 0, shown.output
+    assert "the only score that decides" in shown.stdout

@@ -1,0 +1,143 @@
+"""What is proposed for folders and checkpoints."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from gradscore.config import load_config
+from gradscore.errors import ConfigError, OutputError
+from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
+
+
+def images(folder: Path, *classes: str, size: tuple[int, int] = (8, 6), count: int = 2) -> None:
+    """Grey images (height, width) of each class, or in the folder itself."""
+    for name in classes or (".",):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.fromarray(np.zeros(size, np.uint8)).save(folder / name / f"{number}.png")
+
+
+def network(path: Path, classes: int = 2) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(72, classes)).state_dict(), path)
+
+
+LAYOUTS = {
+    "validation and test": (("train", "val", "test"), {"bank": "train", "fit": "val", "test": "test"}),
+    "capital letters": (("Train", "Valid", "Test"), {"bank": "Train", "fit": "Valid", "test": "Test"}),
+    "test alone": (("train", "test"), {"bank": "train", "fit": "test", "test": "test"}),
+    "one set": (("photos",), {"fit": "photos", "test": "photos"}),
+    "names that say nothing": (("first", "second"), {"fit": "first", "test": "second"}),
+    "calibration": (
+        ("calibration", "fit", "test"),
+        {"fit": "fit", "test": "test", "calibration": "calibration"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("folders", "wanted"), LAYOUTS.values(), ids=LAYOUTS)
+def test_parts(tmp_path: Path, folders: tuple[str, ...], wanted: dict[str, str]) -> None:
+    for folder in folders:
+        images(tmp_path / folder, "cat", "dog")
+    settings = propose([tmp_path], base=tmp_path).settings
+    found = {key.rpartition(".")[2]: value for key, value in settings.items() if key.startswith("data.in_dist.")}
+    assert {role: entry["source"] for role, entry in found.items()} == {
+        role: f"folder:{name}" for role, name in wanted.items()
+    }
+    halves = [entry["select"]["hash"] for entry in (found["fit"], found["test"]) if "select" in entry]
+    assert halves == ([[0.0, 0.5], [0.5, 1.0]] if wanted["fit"] == wanted["test"] else [])
+
+
+def test_training_images_alone_are_said(tmp_path: Path) -> None:
+    images(tmp_path / "train", "cat", "dog")
+    assert "figures are too good" in propose([tmp_path], base=tmp_path).reasons["data.in_dist.fit"]
+
+
+OTHERS = {
+    "no classes": ("strange", ()),
+    "other classes": ("textures", ("wool", "wood")),
+    "classes of the same names": ("ood", ("cat", "dog")),
+}
+
+
+@pytest.mark.parametrize(("name", "classes"), OTHERS.values(), ids=OTHERS)
+def test_other_images_are_ood(tmp_path: Path, name: str, classes: tuple[str, ...]) -> None:
+    images(tmp_path / "in" / "val", "cat", "dog", "emu")
+    images(tmp_path / "in" / "test", "cat", "dog", "emu")
+    images(tmp_path / name, *classes, count=1)
+    first, *made = propose([tmp_path], base=tmp_path).settings["data.ood"]
+    assert first == {"name": name, "source": f"folder:{name}"}
+    assert [entry["auxiliary"] for entry in made] == [True, True]
+
+
+def test_code_is_read_and_not_run(tmp_path: Path) -> None:
+    network(tmp_path / "weights.pt")
+    (tmp_path / "net.py").write_text("""
+raise SystemExit("this file was run")
+
+def helper(path):
+    pass
+
+def build(num_classes, width=3):
+    pass
+""")
+    settings = propose([tmp_path], base=tmp_path).settings
+    assert settings["model.source"] == "python:net.py:build"
+    assert settings["model.arguments"] == {"num_classes": 2}
+    assert (settings["model.checkpoint"], settings["model.num_classes"]) == ("weights.pt", 2)
+    assert settings["preprocessing.channels"] == 1
+
+
+def test_what_is_missing_is_marked_and_refused(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    made = propose([tmp_path], base=tmp_path)
+    write_proposal(made, tmp_path / "gradscore.yaml")
+    assert set(made.missing) == {
+        "model.source", "model.checkpoint", "model.num_classes", "preprocessing.mean", "preprocessing.std"
+    }  # fmt: skip
+    assert (tmp_path / "gradscore.yaml").read_text().count("FILL IN: ") == 5
+    with pytest.raises(ConfigError, match=f"model.num_classes: .*{FILL_IN}"):
+        load_config(tmp_path / "gradscore.yaml")
+
+
+def test_sizes_that_differ_are_asked_for(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", size=(8, 6))
+    images(tmp_path / "val", "dog", size=(80, 60))
+    assert propose([tmp_path], base=tmp_path).missing["preprocessing.resize"].endswith("from 8 x 6 to 80 x 60")
+
+
+def test_another_number_of_classes_is_said(tmp_path: Path) -> None:
+    network(tmp_path / "weights.pt", classes=3)
+    images(tmp_path / "val", "cat", "dog")
+    (remark,) = propose([tmp_path], base=tmp_path).remarks
+    assert "has 2 class folders and the network 3 classes" in remark
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    images(tmp_path / "images" / "val", "cat", "dog")
+    made = propose([tmp_path / "images"], base=tmp_path / "configs")
+    assert made.settings["data.in_dist.fit"]["source"] == "folder:../images/val"
+
+
+def test_lines_are_not_too_long(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    assert max(map(len, as_yaml(propose([tmp_path], base=tmp_path)).splitlines())) <= 120
+
+
+def test_nothing_is_replaced(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    made = propose([tmp_path], base=tmp_path)
+    (tmp_path / "gradscore.yaml").write_text("mine")
+    with pytest.raises(OutputError, match="there is a file already; name another with --out"):
+        write_proposal(made, tmp_path / "gradscore.yaml")
+    assert (tmp_path / "gradscore.yaml").read_text() == "mine"
+    write_proposal(made, tmp_path / "gradscore.yaml", force=True)
+    assert "folder:val" in (tmp_path / "gradscore.yaml").read_text()
+
+
+def test_a_place_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="absent: no such file or folder"):
+        propose([tmp_path / "absent"], base=tmp_path)
