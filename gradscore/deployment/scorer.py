@@ -182,9 +182,10 @@ class Scorer:
             DataError: images of another form.
             ModelError: the model cannot take the images.
         """
-        if self._are_raw(images):
-            return self._of_given(images, sample_ids, explain=explain)
-        return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
+        one_image = isinstance(images, np.ndarray) and _is_one_image(images) and len(self.input_shape) == 3
+        if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
+            return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
+        return self._of_given(images, sample_ids, explain=explain)
 
     def judge(self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
         """Scores a batch (N, ...) as the model takes it, or keyword arguments; otherwise like a call.
@@ -205,12 +206,6 @@ class Scorer:
             return table
         joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
-
-    def _are_raw(self, images: object) -> bool:
-        """Whether these are no batch, but paths, PIL images or arrays of pixels."""
-        if isinstance(images, np.ndarray):
-            return _is_one_image(images) and len(self.input_shape) == 3
-        return not isinstance(images, Tensor | Mapping)
 
     def _of_given(self, images: object, sample_ids: Sequence[str] | None, *, explain: int) -> pd.DataFrame:
         from .streaming import score_stream  # which is made of this class
