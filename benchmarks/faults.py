@@ -132,6 +132,7 @@ class Campaign:
         if process:
             return process
         os.setpgrp()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
         os.chdir(self.folder)
         said = os.open(self.folder / f"said-{os.getpid()}", os.O_WRONLY | os.O_CREAT)
         os.dup2(said, 2)

@@ -171,8 +171,18 @@ def test_bundle_with_too_few_samples(small_run, tmp_path: Path) -> None:
     assert "at least 1999 calibration samples" in result.stderr
 
 
-@pytest.mark.parametrize("target", ["run/manifest.json", "run/model.safetensors", "notes.txt", "empty"])
-def test_bundle_replaces_no_file_that_is_no_bundle(small_run, tmp_path: Path, monkeypatch, target: str) -> None:
+NO_BUNDLES = {
+    "run/manifest.json": "this is part of the run folder",
+    "run/model.safetensors": "is there already and is no bundle; give another path",
+    "notes.txt": "is there already and is no bundle; give another path",
+    "empty": "is there already and is no bundle; give another path",
+}
+
+
+@pytest.mark.parametrize(("target", "why"), NO_BUNDLES.items(), ids=NO_BUNDLES)
+def test_bundle_replaces_no_file_that_is_no_bundle(
+    small_run, tmp_path: Path, monkeypatch, target: str, why: str
+) -> None:
     shutil.copytree(small_run, tmp_path / "run")
     for name in ("run/model.safetensors", "notes.txt"):
         (tmp_path / name).write_text("mine")
@@ -182,7 +192,7 @@ def test_bundle_replaces_no_file_that_is_no_bundle(small_run, tmp_path: Path, mo
     arguments = [str(tmp_path / "run"), "--out", str(tmp_path / target), "--trust-code"]
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 2
-    assert "is there already and is no bundle; give another path" in result.stderr.replace("\n", " ")
+    assert why in result.stderr.replace("\n", " ")
     assert (tmp_path / target).read_bytes() == before
 
 

@@ -140,18 +140,21 @@ def _inputs() -> Inputs:
     return Inputs(columns=COLUMNS, names=["uniform/a/max"], scaling=scaling, scores=FittedScores.fit(samples))
 
 
-def _meta_model() -> MetaModel:
+def _meta_model(label: str) -> MetaModel:
     return MetaModel(
         kind="logistic",
         inputs=_inputs(),
         arrays={"coefficients": np.ones(1), "intercept": np.zeros(1)},
-        notes={"n": 10, "n_positive": 3, "shift": 0.0},
+        notes={"n": 10, "n_positive": 3, "shift": 0.0, "fitted_on": {"label": label}},
     )
 
 
 def _bundle(folder: Path) -> None:
     scores = np.sort(np.random.default_rng(0).normal(size=50))
-    detector = Detector(model=_meta_model(), protocol="known", calibration=scores, threshold=threshold(scores, 0.1))
+    wrong, ood = (
+        Detector(model=_meta_model(label), protocol="known", calibration=scores, threshold=threshold(scores, 0.1))
+        for label in ("misclassification/known/all", "ood/known/all")
+    )
     images = np.zeros((2, 1, 4, 4), dtype=np.uint8)
     made = Bundle(
         model=ModelConfig(source="python:net.py:net", checkpoint=None, num_classes=2),
@@ -161,7 +164,7 @@ def _bundle(folder: Path) -> None:
         features=FeaturesConfig(losses=["uniform"], statistics=["max"]),
         columns=COLUMNS,
         alpha=0.2,
-        detectors={"wrong": detector, "ood": detector},
+        detectors={"wrong": wrong, "ood": ood},
         self_test=SelfTest(images=images, answers=np.ones((2, 3))),
         weights=nn.Linear(3, 2).state_dict(),
         versions={"python": "3.11"},
@@ -237,7 +240,7 @@ def _scores(folder: Path) -> None:
 
 
 def _meta(folder: Path) -> None:
-    _meta_model().save(folder / "meta" / "model")
+    _meta_model("ood/known/all").save(folder / "meta" / "model")
     _inputs().save(folder / "meta" / "inputs")
     write_head(folder, Head(weight=np.ones((2, 3)), bias=np.zeros(2)))
 
