@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from gradscore.errors import DataError
+
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import counting
@@ -98,6 +100,8 @@ def score(
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
     output = Output(as_json=as_json, quiet=quiet)
     counts = _scored(output, scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
+    if not sum(counts.values()):
+        raise DataError(f"{', '.join(map(str, samples))}: there is no sample in it")
     if counts["error"] == sum(counts.values()):
         raise typer.Exit(2)
     if fail_on_reject and counts["reject"] + counts["error"]:

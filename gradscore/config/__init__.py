@@ -21,8 +21,10 @@ from .schema import (
     parse_config,
     section,
 )
+from .yaml_source import FILL_IN
 
 __all__ = [
+    "FILL_IN",
     "Config",
     "DataConfig",
     "DatasetConfig",

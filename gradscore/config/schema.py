@@ -82,6 +82,9 @@ class FeaturesConfig(Section):
     """Also look at the samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or changed
     by a function of yours (`python:<file.py or module>:<function>`): their logits and penultimate features are
     inputs of the meta models."""
+    average_gradients: InFeatures[Views] = []
+    """Those of `views` whose gradients are computed as well: every statistic is then the mean over the sample and
+    these views of it (geometric for magnitudes). Each costs as much as the gradients of the samples."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
     """Run the network in half precision; all features show it."""
 
@@ -92,6 +95,16 @@ class FeaturesConfig(Section):
             return settings
         penultimate = {"penultimate": True} if settings.get("views") else {}
         return {**penultimate, **with_preset(settings)}
+
+    @model_validator(mode="after")
+    def _averages_views(self) -> Self:
+        unknown = [name for name in self.average_gradients if name not in self.views]
+        if unknown:
+            raise ValueError(
+                f"features.average_gradients: wanted some of features.views ({', '.join(self.views) or 'none'}), got "
+                f"'{unknown[0]}'; add it to features.views, too"
+            )
+        return self
 
 
 class ExtractConfig(Section):

@@ -14,6 +14,9 @@ from pydantic import BaseModel, ValidationError
 from ..errors import ConfigError
 from ..system import closest
 
+FILL_IN = "fill-in"
+"""Stands in a first configuration where something could not be found out; no setting accepts it."""
+
 _MOST_VALUES = 1_000_000
 """Far more than any configuration has; a few lines of nested aliases can stand for more than memory holds."""
 
@@ -77,6 +80,8 @@ def _describe(problem: dict[str, Any], section: type[BaseModel]) -> str:
         return str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"wanted a section of settings, got {problem['input']!r}"
+    if FILL_IN in (problem["input"] if isinstance(problem["input"], list) else [problem["input"]]):
+        return f"still to be filled in ('{FILL_IN}'), as the comment beside it says"
     message = str(problem["msg"]).replace("Input should be ", "wanted ")
     return f"{message}, got {problem['input']!r}"
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     ValidationError,
     ValidationInfo,
@@ -53,7 +54,10 @@ def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
-ClassNameList = Annotated[list[str] | Path | None, AfterValidator(_names_or_file)]
+ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""Folders may be called by numbers, which YAML reads as such."""
+
+ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
 DataSource = Annotated[str, AfterValidator(anchored_source)]
 
 

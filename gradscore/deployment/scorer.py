@@ -96,6 +96,7 @@ class Scorer:
             named=named_views(bundle.features, bundle.view_code_sha256, code or NAMED_BY_HAND),
             tell=tell,
         )
+        self._state = _state_of(self.model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it
             self._self_test()
@@ -276,9 +277,18 @@ class Scorer:
             # A copy made outside inference mode can take part in a graph.
             return torch.cat([each.to(self._dtype) if each.is_floating_point() else each] * times).clone()
 
+        self._check_model()
         attached = self._interface.attached(self.model)
         with self._lock, attached, torch.inference_mode(mode=False), torch.enable_grad():
             return self._extractor.values(each_input(batch, prepared))[: sample_count(batch)]
+
+    def _check_model(self) -> None:
+        """Makes sure that the model is still that of the bundle: a program may have gone on with it."""
+        check_mode(self.model)
+        state = _state_of(self.model)
+        if state != self._state:
+            _check_weights(self.bundle, self.model)
+            self._state = state
 
     def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
         logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
@@ -331,6 +341,12 @@ class Scorer:
             before, now = (each.by(detector.model) for each in seen)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
+
+
+def _state_of(model: nn.Module) -> list[tuple[int, int]]:
+    """What changes with the weights: where each tensor lies, and how often it was written to."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return [(each.data_ptr(), -1 if each.is_inference() else each._version) for each in tensors]
 
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:

@@ -94,9 +94,11 @@ class Detector:
 
         Raises:
             ModelError: the model is in training mode, compiled, or frozen as a whole.
-            ConfigError: unknown weights in `preprocessing`.
+            ConfigError: `alpha` is no rate, or unknown weights in `preprocessing`.
         """
         check_mode(model)
+        if not (isinstance(alpha, float | int) and 0 < alpha < 1):
+            raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
         self.model = model
         self._alpha = alpha
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit)

@@ -134,7 +134,7 @@ def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, asked: _Aske
     try:
         logits = _logits(model, batch)
         with torch.enable_grad():
-            refuse_probabilities(model(rows_of(batch, slice(SHOWN_TO_ENGINE))))
+            refuse_probabilities(model(each_input(rows_of(batch, slice(SHOWN_TO_ENGINE)), Tensor.clone)))
     except ModelError as error:
         yield problem("outputs", str(error).removeprefix("model outputs: "))
         return
@@ -170,7 +170,7 @@ def _logits(model: nn.Module, batch: Inputs) -> Tensor:
     for start in range(0, sample_count(batch), FORWARD):
         part = rows_of(batch, slice(start, start + FORWARD))
         count = sample_count(part)
-        logits = model(part)
+        logits = model(each_input(part, Tensor.clone))
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count or logits.shape[1] < 2:
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
             raise _NoLogitsError(f"wanted logits of shape ({count}, classes), got {got}")
@@ -211,7 +211,7 @@ def _check_gradients(model: nn.Module, batch: Inputs, engine: Engine, head: Loss
         yield note("a single input", "coupling and coverage need at least two; pass a larger batch")
     try:
         prepare(engine, model, rows_of(batch, slice(SHOWN_TO_ENGINE)), lambda found: head(found).direction)
-        logits = model(batch)
+        logits = model(each_input(batch, Tensor.clone))
         magnitudes = Magnitudes(list(engine.parameters), count)
         engine.stream(logits, head(logits.detach()).direction.to(logits.dtype), magnitudes)
     except CoupledSamplesError as error:

@@ -1,4 +1,4 @@
-"""Which samples of large data sets fit: evenly spaced ones, so that memory and time do not grow with the data.
+"""Which samples of large data sets fit: some drawn at random, so that memory and time do not grow with the data.
 
 A logistic regression on a few hundred axes learns nothing more from a million samples than from a hundred thousand.
 What is reported is never thinned.
@@ -27,14 +27,14 @@ def rows_that_fit(sizes: Mapping[str, int]) -> dict[str, BoolArray]:
         sizes: the number of samples of each split.
 
     Returns:
-        (N,) masks of evenly spaced rows by split; all rows of splits that are not named may fit.
+        (N,) masks of rows drawn at random by split; all rows of splits that are not named may fit.
     """
     ood = [name for name in sizes if name.startswith("ood.")]
     most = {BANK: MOST_SAMPLES}
     if sizes.get(FIT, 0) + sum(sizes[name] for name in ood) > MOST_SAMPLES:
         most |= {FIT: MOST_SAMPLES // 2}
         most |= dict.fromkeys(ood, largest_share([sizes[name] for name in ood], total=MOST_SAMPLES // 2))
-    return {name: evenly_spaced(sizes[name], most[name]) for name in sizes if sizes[name] > most.get(name, sizes[name])}
+    return {name: drawn(sizes[name], most[name]) for name in sizes if sizes[name] > most.get(name, sizes[name])}
 
 
 def largest_share(sizes: list[int], *, total: int) -> int:
@@ -53,10 +53,10 @@ def largest_share(sizes: list[int], *, total: int) -> int:
     return share
 
 
-def evenly_spaced(count: int, most: int) -> BoolArray:
-    """A mask (count,) of `most` rows, evenly spaced."""
+def drawn(count: int, most: int) -> BoolArray:
+    """A mask (count,) of `most` rows drawn at random, the same every time: files may be stored in turns of classes."""
     mask = np.zeros(count, dtype=bool)
-    mask[np.arange(most) * count // most] = True
+    mask[np.random.default_rng(0).choice(count, most, replace=False)] = True
     return mask
 
 
@@ -65,4 +65,4 @@ def in_words(sizes: Mapping[str, int]) -> list[str]:
     kept = [f"{int(mask.sum())} of {len(mask)} of {name}" for name, mask in rows_that_fit(sizes).items()]
     if not kept:
         return []
-    return [f"fitted on evenly spaced samples, at most {MOST_SAMPLES} at once: {', '.join(kept)}; all are reported"]
+    return [f"fitted on samples drawn at random, at most {MOST_SAMPLES} in all: {', '.join(kept)}; all are reported"]

@@ -13,6 +13,9 @@ from .scoring import SCORE_LR
 HEADLINE_PROTOCOLS = ("leave_one_out", "auxiliary", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the verdict."""
 
+CHANCE = 0.5
+"""The AUROC of a score that knows nothing; what is not shown to be above it is not called better than others."""
+
 LEVEL = 0.05
 """The share of comparisons with scores that are no better in which one is called better, at most."""
 
@@ -54,7 +57,7 @@ class Verdict:
         gain = self.gain
         if gain is None or gain.value is None or gain.low is None or gain.p_value is None:
             return "open"
-        if gain.low > 0:
+        if gain.low > 0 and self.area.low is not None and self.area.low > CHANCE:
             return "better"
         return "worse" if gain.value < 0 and gain.p_value * self.rivals < LEVEL else "open"
 

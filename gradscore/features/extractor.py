@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import FeaturesConfig
-from ..data import View
+from ..data import View, view_name
 from ..errors import ModelError
 from ..gradients import Engine, prepare
 from ..losses import LOSSES
@@ -68,6 +68,10 @@ class Extractor:
         self._groups = groups
         degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
         self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
+        averaged = {view_name(name) for name in features.average_gradients}
+        self._averaged = [view for view in views if view.name in averaged]
+        magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
+        self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
         if means is not None:
             self.compare_with(means)
@@ -232,9 +236,20 @@ class Extractor:
         logits = outputs.detach().double()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
         blocks = [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
+        if self._averaged:
+            looks = [blocks, *(self._of_view(view, images) for view in self._averaged)]
+            blocks = [mean_over_views(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         more = [extra.values()] if self._features.columns else []
         found = [logits, *penultimate, *self._pass.view_values(images), *blocks, *more]
         return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
+
+    def _of_view(self, view: View, images: Inputs) -> list[Tensor]:
+        """The statistics of each loss for a view of the images."""
+        outputs, calls, _ = self._forward(self._pass.seen(view, images))
+        none = torch.zeros(len(outputs), dtype=torch.int64, device=self.device)
+        extra = self._columns.batch(outputs, calls, copies=none)  # needed to compute; those of the sample count
+        logits = outputs.detach().double()
+        return [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
 
     def _block(self, loss: str, outputs: Tensor, logits: Tensor, calls: Sequence[Call], extra: BatchColumns) -> Tensor:
         found = logits.new_zeros(len(logits), len(self._groups) * len(self._features.statistics))
@@ -281,3 +296,19 @@ class Extractor:
             gradient = LOSSES[self._features.losses[0]](outputs.detach().double())
             self._columns.learn(outputs, calls, gradient.direction)
         return outputs, calls, penultimate
+
+
+def mean_over_views(values: Tensor, magnitudes: Tensor) -> Tensor:
+    """The mean of statistics over a sample and its views.
+
+    Args:
+        values: (V, N, F) float64.
+        magnitudes: (F,) bool, statistics that lie decades apart: their mean is geometric, with their sign, which is
+            the mean of the logarithms that meta models look at. Where signs differ it is arithmetic after all.
+
+    Returns:
+        (N, F) float64.
+    """
+    signs = values.sign()
+    geometric = signs[0] * values.abs().log().mean(0).exp()
+    return torch.where(magnitudes & (signs == signs[0]).all(0), geometric, values.mean(0))

@@ -67,7 +67,8 @@ class ForwardPass:
         """
         try:
             with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
-                outputs = self._model(self._here(images))
+                # A copy, since a network may work in place on what it is given.
+                outputs = self._model(each_input(self._here(images), Tensor.clone))
         except torch.OutOfMemoryError:
             raise
         except SystemExit as error:
@@ -139,8 +140,11 @@ class ForwardPass:
         """
         if not self._views:
             return []
-        tensor = _one_tensor(self._here(images))
-        return [self.values(view(tensor)) for view in self._views]
+        return [self.values(self.seen(view, images)) for view in self._views]
+
+    def seen(self, view: View, images: Inputs) -> Tensor:
+        """A view of a batch; `DataError` if there is none of these images."""
+        return view(_one_tensor(self._here(images)))
 
     def _here(self, images: Inputs) -> Inputs:
         return each_input(images, lambda each: each.to(self._device, non_blocking=True))
@@ -169,6 +173,8 @@ def _help(reason: str, inputs: Inputs) -> str:
             "axis, the samples, is free (torch.export.Dim.AUTO), and let preprocessing give the others"
         )
     if "dtype" in reason or "scalar type" in reason or "not implemented for" in reason:
+        if isinstance(inputs, Tensor) and not inputs.is_floating_point():
+            return f"inputs are {inputs.dtype}: give floats as the network was trained on, for example x.float() / 255"
         return (
             "inputs are brought to the type of the first weights: give all weights of the model one type "
             "(model.float(), model.half()), and let forward make no tensors of another"

@@ -116,7 +116,7 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
     images = each_input(rows_of(batch.images, slice(WARM_UP)), lambda tensor: tensor.to(parameter.device))
     try:
         with torch.no_grad():
-            outputs = model(images)
+            outputs = model(each_input(images, Tensor.clone))
     except FAILURES as error:
         raise ModelError(refusal(error, images)) from None
     count = sample_count(images)

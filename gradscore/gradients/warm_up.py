@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,14 +35,14 @@ def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Calla
         EngineError: the model returns something else than logits (n, K).
     """
     count = sample_count(images)
-    logits = model(images)
+    logits = _looked_at(model, images)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} images, got {got}")
     if count > 1:
         try:
             with torch.no_grad():
-                alone = model(rows_of(images, slice(1)))[0]
+                alone = _looked_at(model, rows_of(images, slice(1)))[0]
         except (RuntimeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise CoupledSamplesError(
@@ -70,5 +71,10 @@ def _is_rounding(model: nn.Module, images: Inputs, together: Tensor) -> bool:
     Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
     """
     with torch.no_grad():
-        others: Tensor = model(each_input(images, lambda each: each[:1].expand_as(each).contiguous()))
+        others: Tensor = _looked_at(model, each_input(images, lambda each: each[:1].expand_as(each)))
     return torch.equal(others[0], together)
+
+
+def _looked_at(model: nn.Module, images: Inputs) -> Any:
+    """What a model makes of a copy of its inputs: it may work in place on what it is given."""
+    return model(each_input(images, Tensor.clone))

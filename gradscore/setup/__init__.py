@@ -8,8 +8,9 @@ file of it. Nothing that is found is run.
 
 from __future__ import annotations
 
+from ..config import FILL_IN
 from .architectures import Architecture, recognised
-from .proposal import FILL_IN, Proposal, propose
+from .proposal import Proposal, propose
 from .writing import as_yaml, write_proposal
 
 __all__ = ["FILL_IN", "Architecture", "Proposal", "as_yaml", "propose", "recognised", "write_proposal"]

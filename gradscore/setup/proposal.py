@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config import FILL_IN
 from ..models import read_weights
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of
 from .folders import FACTORIES, Factory, Found, ImageSet, look
 from .images import Parts, image_kind, parts_of
-
-FILL_IN = "fill-in"
-"""Stands where something could not be found out; no setting accepts it."""
 
 
 @dataclass

@@ -51,7 +51,8 @@ class Pool(Generic[Group]):
             return
         whole = len(gradient) == self._samples  # a part at a time, a large gradient would end up whole
         if isinstance(gradient, Dense) and whole and 0 < gradient.values.numel() <= SMALL_ELEMENTS:
-            values = gradient.values.flatten(1)  # waits for others of its size: biases, and weights of norms
+            # Waits for others of its size: biases, and weights of norms.
+            values = gradient.values.reshape(len(gradient), -1)
             self._small.setdefault((values.shape[1], values.device), {})[name] = values
         else:
             self._add(name, rows, measure(gradient, self._wanted))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import yaml
 
 from ..system import IntArray, some
 
@@ -72,12 +74,17 @@ def _advice(seen: Mapping[int, int], classes: int, label_map: Mapping[int | str,
     for label in sorted(unseen, key=lambda label: label not in free):
         named[label] = free.pop(free.index(label) if label in free else 0)
     ordered = sorted(label_map.items(), key=_in_order)
-    pairs = [f"{raw}: {named.get(label, label)}" for raw, label in ordered]
+    pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
     guessed = [raw for raw, label in ordered if label in unseen]
     doubt = (
         f" (no input had label {some([str(raw) for raw in guessed])}, so check what stands there)" if guessed else ""
     )
     return f"the classes are named otherwise: set label_map to {{{', '.join(pairs)}}}{doubt}"
+
+
+def _in_yaml(raw: int | str) -> str:
+    """A label as YAML reads it back: names that look like something else than text stand in quotes."""
+    return str(raw) if isinstance(raw, int) or yaml.safe_load(raw) == raw else json.dumps(raw)
 
 
 def _in_order(pair: tuple[int | str, int]) -> tuple[int, str]:

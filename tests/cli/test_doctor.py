@@ -112,10 +112,15 @@ def test_unreadable_samples(config_file: Path, tmp_path: Path) -> None:
         for number in range(3):
             Image.new("L", (8, 8), number * 60).save(tmp_path / "images" / name / f"{number}.png")
     (tmp_path / "images" / "a" / "1.png").write_bytes(b"no image")
-    result = doctor(config_file, "--set", "data.in_dist.test={source: 'folder:images', label_map: {a: 0, b: 1}}")
+    setting = "data.in_dist.test={source: 'folder:images', label_map: {a: 0, b: 1}}"
+    result = doctor(config_file, "--set", setting)
     assert "problem: samples of in_dist.test: 1 of 6 cannot be used: a/1.png" in result.stdout
     skipped = doctor(
-        config_file, "--set", "data.in_dist.test={source: 'folder:images', label_map: {a: 0, b: 1}}", "--set", "extract.on_error=skip"
+        config_file,
+        "--set",
+        "data.in_dist.test={source: 'folder:images', label_map: {a: 0, b: 1}}",
+        "--set",
+        "extract.on_error=skip",
     )
     assert "warning: samples of in_dist.test: 1 of 6 cannot be used: a/1.png" in skipped.stdout
 

@@ -259,7 +259,7 @@ BAD_MODELS = {
 def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: str) -> None:
     found = Scorer.load(small_bundle, trust_code=True)
     with pytest.raises(BundleError, match=message):
-        Scorer(found.bundle, change(found._extractor.model))
+        Scorer(found.bundle, change(found._extractor.model).eval())
 
 
 def test_code_needs_trust(small_bundle) -> None:
@@ -275,3 +275,21 @@ def test_weights_elsewhere(small_run, small_bundle) -> None:
 def test_too_few_calibration_samples_name_the_minimum(small_run) -> None:
     with pytest.raises(EvaluationError, match=r"needs at least 1999 calibration samples, got"):
         make_bundle(RunFolder(small_run), alpha=0.001, trust_code=True)
+
+
+def test_a_model_that_went_on_is_noticed(small_bundle) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    images = torch.zeros(3, *scorer.input_shape)
+    before = scorer(images)
+    scorer.model.train()
+    with pytest.raises(ModelError, match="training mode"):
+        scorer(images)
+    scorer.model.eval()
+    weight = next(scorer.model.parameters())
+    with torch.no_grad():
+        weight.mul_(-1)
+    with pytest.raises(BundleError, match="made for weights of hash"):
+        scorer(images)
+    with torch.no_grad():
+        weight.mul_(-1)
+    assert scorer(images).equals(before)

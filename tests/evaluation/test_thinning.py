@@ -1,4 +1,4 @@
-"""Of large data sets evenly spaced samples fit, all are reported, and the fit is that of a run that has no others."""
+"""Of large data sets samples drawn at random fit, all are reported, and the fit is that of a run that has no others."""
 
 import shutil
 from pathlib import Path
@@ -9,17 +9,20 @@ import pytest
 
 from gradscore.evaluation import evaluate_run, fit_run, read_scores, thinning
 from gradscore.evaluation.protocols import SplitContent, make_specs
-from gradscore.evaluation.thinning import evenly_spaced, in_words, largest_share, rows_that_fit
+from gradscore.evaluation.thinning import drawn, in_words, largest_share, rows_that_fit
 from gradscore.store import RunFolder
 
 
 @pytest.mark.parametrize(("count", "most"), [(10, 10), (10, 3), (7, 1), (100_003, 50_000)])
-def test_evenly_spaced(count, most):
-    places = np.flatnonzero(evenly_spaced(count, most))
-    assert len(places) == most
-    assert places[0] == 0
-    steps = np.diff(np.append(places, count))
-    assert steps.max() - steps.min() <= 1
+def test_so_many_are_drawn_and_the_same_every_time(count, most):
+    assert drawn(count, most).sum() == most
+    np.testing.assert_array_equal(drawn(count, most), drawn(count, most))
+
+
+@pytest.mark.parametrize("turns", [2, 4, 10])
+def test_data_stored_in_turns_of_classes_keep_all_of_them(turns):
+    kept = np.bincount((np.arange(200_000) % turns)[drawn(200_000, 50_000)], minlength=turns)
+    assert kept.min() > 0.9 * 50_000 / turns
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ OTHER: dict[str, Any] = {
     "features.columns": ["output_gradient_norm"],
     "features.penultimate": "fc",
     "features.views": ["mirror"],
+    "features.average_gradients": {"average_gradients": ["mirror"], "views": ["mirror"]},
     "features.autocast": "bf16",
     "extract.batch_size": 2,
     "extract.device": "cuda",

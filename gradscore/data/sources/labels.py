@@ -48,6 +48,9 @@ def as_labels(found: Sequence[Any], *, where: str, names: Sequence[str] | None =
             f"({type(shown).__name__}) among them"
         )
     if not texts:
+        largest = max((label for label in plain if isinstance(label, int)), default=0, key=abs)
+        if abs(largest) > np.iinfo(np.int64).max:
+            raise DataError(f"{where}: label {largest} is too large for a class; labels are counted from 0")
         numbers = np.array([UNLABELLED if label is None else label for label in plain], dtype=np.int64)
         return Labels(numbers, None if names is None else tuple(names))
     known = list(names or texts)

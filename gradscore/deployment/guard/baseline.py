@@ -147,6 +147,11 @@ def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
     table = read_scores(run.evaluation_path)
     wrong = table[table["task"] == "misclassification"]
     ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
+    if protocol is not None and ood.empty and any(info.is_reported_ood for info in run.splits()):
+        raise BaselineError(
+            f"{run.path}: the last evaluation has no OOD scores of protocol {protocol}, which a bundle would use, so "
+            "that nothing of OOD detection would be guarded; run gradscore evaluate again without --protocols"
+        )
     if wrong.empty and ood.empty:
         raise BaselineError(f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again")
     scores: dict[Detector, pd.DataFrame] = {"wrong": wrong, "ood": ood}

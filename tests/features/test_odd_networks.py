@@ -1,0 +1,57 @@
+"""Networks that are not odd to their users: parameters without axes, work in place, types of inputs."""
+
+import pytest
+import torch
+from torch import nn
+
+import gradscore
+from gradscore.errors import ModelError
+
+X = torch.rand(12, 6, generator=torch.Generator().manual_seed(0))
+
+
+class Scaled(nn.Module):
+    """Logits times a learned number without axes, as CLIP has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * self.linear(x)
+
+
+def test_a_parameter_without_axes_has_the_gradient_of_each_sample() -> None:
+    model = Scaled().eval().double()
+    found = gradscore.features(model, X.double(), losses=["pseudo_label"], statistics=["l1", "max"])
+    for row in range(len(X)):
+        logits = model(X[row : row + 1].double())
+        loss = nn.functional.cross_entropy(logits, logits.argmax(1))
+        (gradient,) = torch.autograd.grad(loss, [model.scale])
+        assert found["pseudo_label/scale/l1"][row] == pytest.approx(float(gradient.abs()), rel=1e-9)
+
+
+@pytest.mark.parametrize("granularity", ["parameter", "module", "model"])
+def test_a_parameter_without_axes_goes_into_every_group(granularity: str) -> None:
+    found = gradscore.features(Scaled().eval(), X, granularity=granularity)
+    features = found[[name for name in found.columns if "/" in name]]
+    assert features.notna().all(axis=None)
+    assert (features > 0).any(axis=None)
+
+
+def test_work_in_place_on_inputs_is_no_trouble() -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(6, 4)
+    given = X - 0.5
+    before = given.clone()
+    in_place = gradscore.features(nn.Sequential(nn.ReLU(inplace=True), linear).eval(), given)
+    beside = gradscore.features(nn.Sequential(nn.ReLU(), linear).eval(), given)
+    assert in_place.equals(beside)
+    assert given.equal(before)
+
+
+def test_whole_numbers_are_named_as_such() -> None:
+    with pytest.raises(ModelError, match=r"inputs are torch.uint8: give floats"):
+        gradscore.features(nn.Linear(6, 4).eval(), (X * 255).to(torch.uint8))
