@@ -50,7 +50,6 @@ _WEIGHTS = "weights.safetensors"
 _CALIBRATION = "calibration.safetensors"
 _INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"
-_INPUT = "input/"
 """Before the names of keyword inputs in the self-test."""
 
 

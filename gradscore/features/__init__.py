@@ -1,6 +1,7 @@
 """Feature tables: one row per sample, one column per loss, parameter group and statistic.
 
-In come a configuration, its model and its data; out comes a finished run folder. `extraction` runs all splits of
+In come a configuration, its model and its data, or a model and samples that a program has; out comes a finished run
+folder, or a data frame. `extraction` runs all splits of
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
 makes a data frame of them. `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no
 gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients,
@@ -10,6 +11,7 @@ gradients (logits, penultimate features, views), `extra_columns` adds what is no
 from __future__ import annotations
 
 import sys
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -55,8 +57,10 @@ class _Room(ModuleType):
     """This room, which can be called: `gradscore.features(model, data)` is `features_of`."""
 
     def __call__(self, model: nn.Module, data: Any, **options: Any) -> pd.DataFrame:
-        """See `features_of`."""
         return features_of(model, data, **options)
+
+    __call__.__doc__ = features_of.__doc__
+    __call__.__signature__ = signature(features_of)  # type: ignore[attr-defined]  # what help() shows
 
 
 sys.modules[__name__].__class__ = _Room
