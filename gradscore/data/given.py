@@ -44,7 +44,8 @@ class GivenSamples:
         name: what to call it in messages: the argument it was given as.
         dtype: floating inputs are converted to it: that of the parameters of the model.
         labelled: whether labels count; they are all -1 otherwise.
-        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused.
+        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused, and with its
+            settings all others are.
     """
 
     data: Any
@@ -117,6 +118,7 @@ class GivenSamples:
         if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.dim() == 4:
             images, hashes = self._preprocessed(inputs.cpu())
         else:
+            self._check_as_it_is(inputs)
             images = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
             hashes = _hashes(images)
         return Batch(names, images, known, hashes, [])
@@ -129,6 +131,16 @@ class GivenSamples:
             )
         pixels = [np.ascontiguousarray(each.numpy().transpose(1, 2, 0)) for each in raw]
         return torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype), list(map(content_hash, pixels))
+
+    def _check_as_it_is(self, inputs: Inputs) -> None:
+        """Refuses settings that commands, which read the same samples from files, would apply."""
+        settings = [] if self.preprocess is None else self.preprocess.changes
+        if settings:
+            raise DataError(
+                f"{self.name}: preprocessing.{settings[0]} is for raw pixels (N, C, H, W) uint8, got samples of shape "
+                f"{described(inputs)}, which the model takes as they are; leave preprocessing out, or give raw pixels "
+                "(what a bundle prepares can be given to scorer.judge as the model takes it)"
+            )
 
     def _pairs(self) -> Iterator[tuple[Inputs, Tensor | None]]:
         """Inputs (n, ...) and labels (n,) or None, batch by batch, checked."""
@@ -236,7 +248,7 @@ class GivenSamples:
             )
         if found.shape != (size,):
             raise DataError(
-                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; an "
+                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; "
                 "an iterable gives batches: put single samples into a DataLoader"
             )
         return torch.from_numpy(found.astype(np.int64))

@@ -52,6 +52,7 @@ class Detector:
         recipe: how commands build the model, as in a configuration: `python:net.py:build`, or with arguments
             `{"source": "torchvision:resnet18", "arguments": {...}}`. Without, what is saved needs the model again.
         preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8.
+            Other samples are as the model takes them, and refused with such settings.
         features: settings of that section: losses, statistics, parameters, views, ...
         extract: settings of that section: batch_size, ...
         meta: settings of that section.

@@ -280,6 +280,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     ),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
     "pixels": (lambda: make().fit(torch.zeros(9, 1, 2, 2).byte()), DataError, "preprocessing="),
+    "floats with mean and std": (
+        lambda: make(preprocessing={"mean": [1.0], "std": [2.0]}).fit((X, Y)),
+        DataError,
+        r"data: preprocessing.mean is for raw pixels.*got samples of shape \(4,\).*leave preprocessing out",
+    ),
 }
 
 
