@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from ..errors import DataError
-from ..system import Inputs, described, each_input, rows_of, sample_count, sha256
+from ..system import Inputs, described, each_input, rows_of, sample_count
 from .dataset import content_hash
 from .preprocessing import Preprocessing
 from .samples import Batch
-from .sources import UNLABELLED
+from .sources import UNLABELLED, Values
 
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""
@@ -120,7 +120,7 @@ class GivenSamples:
         else:
             self._check_as_it_is(inputs)
             images = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
-            hashes = _hashes(images)
+            hashes = _hashes(inputs)
         return Batch(names, images, known, hashes, [])
 
     def _preprocessed(self, raw: Tensor) -> tuple[Tensor, list[str]]:
@@ -293,17 +293,17 @@ def form_of(inputs: Inputs) -> Any:
 
 
 def _hashes(inputs: Inputs) -> list[str]:
-    """As `content_hash`, of each sample; those of all arguments, with their names, where there are several."""
+    """`content_hash` of each sample as it came, which is that of the same sample in a file."""
     if isinstance(inputs, Tensor):
-        return [_hash(sample) for sample in inputs.cpu()]
-    parts = [[f"{name} {digits}" for digits in _hashes(inputs[name])] for name in sorted(inputs)]
-    return [sha256("\n".join(sample).encode())[:16] for sample in zip(*parts, strict=True)]
+        return [content_hash(sample) for sample in _array(inputs)]
+    arrays = {name: _array(each) for name, each in inputs.items()}
+    return [content_hash({name: each[place] for name, each in arrays.items()}) for place in range(sample_count(inputs))]
 
 
-def _hash(sample: Tensor) -> str:
-    """Of types that NumPy has not, the bytes count."""
-    whole = sample.contiguous()
-    return content_hash((whole.view(torch.uint8) if whole.dtype == torch.bfloat16 else whole).numpy())
+def _array(inputs: Tensor) -> Values:
+    """Of types that NumPy has not, the bytes."""
+    whole = inputs.cpu().contiguous()
+    return (whole.view(torch.uint8) if whole.dtype == torch.bfloat16 else whole).numpy()
 
 
 def _is_pair(data: Any) -> bool:

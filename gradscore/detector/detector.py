@@ -30,6 +30,9 @@ from .self_test import self_test_of
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
 
+EXTRACT = ("batch_size", "part_size", "seed")
+"""Settings of the section `extract` that mean something for samples and a model that a program has."""
+
 
 @dataclass(frozen=True)
 class _Fitted:
@@ -54,7 +57,7 @@ class Detector:
         preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8.
             Other samples are as the model takes them, and refused with such settings.
         features: settings of that section: losses, statistics, parameters, views, ...
-        extract: settings of that section: batch_size, ...
+        extract: settings of that section: batch_size, part_size and seed.
         meta: settings of that section.
         evaluate: settings of that section; protocols are `auxiliary` and `in_dist_only` unless others are named.
         output: name or position of the logits among what the model returns, where it is not obvious.
@@ -95,9 +98,10 @@ class Detector:
 
         Raises:
             ModelError: the model is in training mode, compiled, or frozen as a whole.
-            ConfigError: unknown weights in `preprocessing`.
+            ConfigError: unknown weights in `preprocessing`, or another setting in `extract`.
         """
         check_mode(model)
+        self._extract = _extract_settings(extract or {})
         self.model = model
         self._alpha = alpha
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit)
@@ -115,7 +119,6 @@ class Detector:
         self._preprocess: Preprocessing | None = None
         if preprocessing is not None:
             self._preprocess = Preprocessing(section(PreprocessingConfig, preprocessing, where="preprocessing"))
-        self._extract = section(ExtractConfig, extract or {}, where="extract")
         self._progress = progress
         self._fitted: _Fitted | None = None
         self._scorer: Scorer | None = None
@@ -393,3 +396,14 @@ class Detector:
             state = "not fitted" if self._scorer is None else "loaded from a bundle"
             raise EvaluationError(f"this detector is {state}, so there is no {what}; call fit(data) first")
         return self._fitted
+
+
+def _extract_settings(given: Mapping[str, Any]) -> ExtractConfig:
+    found = section(ExtractConfig, given, where="extract")
+    ignored = next((name for name in given if name not in EXTRACT), None)
+    if ignored is not None:
+        raise ConfigError(
+            f"extract.{ignored}: it is for the commands, wanted batch_size, part_size or seed; the model decides where "
+            "to compute, and a DataLoader how samples are read"
+        )
+    return found
