@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -48,10 +49,14 @@ class ClassNames:
         """The labels that `select.classes` asks for, by number or by name.
 
         Raises:
-            DataError: there is no class of a name.
+            DataError: there is no class of a name, or of a number where the names are numbers.
         """
         names = self.of_labels if class_names_of(source) is not None else None
-        return [each if isinstance(each, int) else _place(each, names, f"{where}: select.classes") for each in classes]
+        found = [label_of(each, names) if isinstance(each, int) else None for each in classes]
+        return [
+            _place(str(each), names, f"{where}: select.classes") if label is None else label
+            for each, label in zip(classes, found, strict=True)
+        ]
 
     def mapped(
         self, labels: NDArray[np.int64], spec: DatasetConfig, *, is_named: bool, ids: Sequence[str], num_classes: int
@@ -89,7 +94,8 @@ class ClassNames:
         known = names or self.of_model or ()
         name = known[label] if 0 <= label < len(known) else None
         if spec.label_map is not None:
-            keys = [key for key in (name, label, str(label)) if key is not None and key in spec.label_map]
+            own = [] if name is None or name not in spec.label_map else [name]
+            keys = own + [key for key in spec.label_map if label_of(key, names) == label]
             if not keys:
                 return None
             value = spec.label_map[keys[0]]
@@ -97,6 +103,31 @@ class ClassNames:
         if names is None or name is None or self.of_model is None:
             return label
         return _place(name, self.of_model, spec.source)
+
+
+def label_of(key: int | str, names: Sequence[str] | None) -> int | None:
+    """The label that a key of `label_map` or `select.classes` stands for.
+
+    Args:
+        key: a name, or a number: that of the class whose name is this number, otherwise a position.
+        names: of the labels 0, 1, ...; None where they have none.
+
+    Returns:
+        The label; None where there is none. Where all names are numbers, positions count for nothing.
+    """
+    if isinstance(key, str) and names is not None and key in names:
+        return list(names).index(key)
+    number = key if isinstance(key, int) else _number(key)
+    numbers = [_number(name) for name in names or ()]
+    if number is None or not numbers:
+        return number
+    if number in numbers:
+        return numbers.index(number)
+    return number if None in numbers else None
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdigit() else None
 
 
 def decide(
@@ -126,6 +157,8 @@ def decide(
         wanted = tuple(model_names)
     if wanted is None and of_labels is not None:
         wanted = _of_sources(of_labels, sources, num_classes)
+    if given is None:
+        _check_numbers(wanted or of_labels or (), sources)
     return ClassNames(of_labels, wanted)
 
 
@@ -163,12 +196,42 @@ def _read(path: Path) -> list[str]:
 
 
 def _joined(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """All names: in the order of the source that has all of them, otherwise in alphabetical order."""
+    """All names: numbers in their order, others in that of the source that has all, otherwise in alphabetical order."""
     if not lists:
         return None
     union = {name for names in lists for name in names}
+    numbers = {name: number for name in sorted(union) if (number := _number(name)) is not None}
+    if len(numbers) == len(union):
+        return _in_numerical_order(numbers)
     longest = max(lists, key=len)
     return longest if set(longest) == union else tuple(sorted(union))
+
+
+def _in_numerical_order(numbers: Mapping[str, int]) -> tuple[str, ...]:
+    names = tuple(sorted(numbers, key=lambda name: numbers[name]))
+    for name, after in pairwise(names):
+        if numbers[name] == numbers[after]:
+            raise DataError(
+                f"the classes {name!r} and {after!r} have one number in two spellings; wanted one name for each class: "
+                "rename one of them, in all splits"
+            )
+    return names
+
+
+def _check_numbers(names: Sequence[str], sources: Mapping[str, tuple[DatasetConfig, ImageSource]]) -> None:
+    """Refuses labels without names beside classes called 1, 2, ...: 2 may be the class of that name or output 2."""
+    numbers = [_number(name) for name in names]
+    if None in numbers or numbers == list(range(len(numbers))):
+        return
+    plain = [(split, source) for split, (spec, source) in sources.items() if spec.label_map is None]
+    named = [split for split, source in plain if class_names_of(source) is not None]
+    bare = [split for split, source in plain if class_names_of(source) is None and source.labels is not None]
+    if named and bare:
+        raise DataError(
+            f"{bare[0]}: its labels are numbers, and classes of {named[0]} are called {some(list(names))}, which are "
+            f"not 0 to {len(names) - 1}, so it is not known which of them a number means; set label_map of {bare[0]}, "
+            "or name all classes of the model in their order in data.class_names"
+        )
 
 
 def _of_sources(
@@ -195,7 +258,8 @@ def _through_maps(
     found: dict[int, str] = {}
     for spec in specs:
         for key, value in (spec.label_map or {}).items():
-            name = key if isinstance(key, str) else of_labels[key] if 0 <= key < len(of_labels) else None
+            label = label_of(key, of_labels)
+            name = of_labels[label] if label is not None and 0 <= label < len(of_labels) else None
             if name is None or not isinstance(value, int) or found.setdefault(value, name) != name:
                 return None
     complete = sorted(found) == list(range(num_classes))

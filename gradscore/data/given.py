@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from ..errors import DataError
-from ..system import Inputs, described, each_input, rows_of, sample_count, sha256
+from ..system import Inputs, described, each_input, rows_of, sample_count
 from .dataset import content_hash
 from .preprocessing import Preprocessing
 from .samples import Batch
-from .sources import UNLABELLED
+from .sources import UNLABELLED, Values
 
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""
@@ -44,7 +44,8 @@ class GivenSamples:
         name: what to call it in messages: the argument it was given as.
         dtype: floating inputs are converted to it: that of the parameters of the model.
         labelled: whether labels count; they are all -1 otherwise.
-        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused.
+        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused, and with its
+            settings all others are.
     """
 
     data: Any
@@ -117,8 +118,9 @@ class GivenSamples:
         if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.dim() == 4:
             images, hashes = self._preprocessed(inputs.cpu())
         else:
+            self._check_as_it_is(inputs)
             images = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
-            hashes = _hashes(images)
+            hashes = _hashes(inputs)
         return Batch(names, images, known, hashes, [])
 
     def _preprocessed(self, raw: Tensor) -> tuple[Tensor, list[str]]:
@@ -129,6 +131,16 @@ class GivenSamples:
             )
         pixels = [np.ascontiguousarray(each.numpy().transpose(1, 2, 0)) for each in raw]
         return torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype), list(map(content_hash, pixels))
+
+    def _check_as_it_is(self, inputs: Inputs) -> None:
+        """Refuses settings that commands, which read the same samples from files, would apply."""
+        settings = [] if self.preprocess is None else self.preprocess.changes
+        if settings:
+            raise DataError(
+                f"{self.name}: preprocessing.{settings[0]} is for raw pixels (N, C, H, W) uint8, got samples of shape "
+                f"{described(inputs)}, which the model takes as they are; leave preprocessing out, or give raw pixels "
+                "(what a bundle prepares can be given to scorer.judge as the model takes it)"
+            )
 
     def _pairs(self) -> Iterator[tuple[Inputs, Tensor | None]]:
         """Inputs (n, ...) and labels (n,) or None, batch by batch, checked."""
@@ -236,7 +248,7 @@ class GivenSamples:
             )
         if found.shape != (size,):
             raise DataError(
-                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; an "
+                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; "
                 "an iterable gives batches: put single samples into a DataLoader"
             )
         return torch.from_numpy(found.astype(np.int64))
@@ -281,17 +293,17 @@ def form_of(inputs: Inputs) -> Any:
 
 
 def _hashes(inputs: Inputs) -> list[str]:
-    """As `content_hash`, of each sample; those of all arguments, with their names, where there are several."""
+    """`content_hash` of each sample as it came, which is that of the same sample in a file."""
     if isinstance(inputs, Tensor):
-        return [_hash(sample) for sample in inputs.cpu()]
-    parts = [[f"{name} {digits}" for digits in _hashes(inputs[name])] for name in sorted(inputs)]
-    return [sha256("\n".join(sample).encode())[:16] for sample in zip(*parts, strict=True)]
+        return [content_hash(sample) for sample in _array(inputs)]
+    arrays = {name: _array(each) for name, each in inputs.items()}
+    return [content_hash({name: each[place] for name, each in arrays.items()}) for place in range(sample_count(inputs))]
 
 
-def _hash(sample: Tensor) -> str:
-    """Of types that NumPy has not, the bytes count."""
-    whole = sample.contiguous()
-    return content_hash((whole.view(torch.uint8) if whole.dtype == torch.bfloat16 else whole).numpy())
+def _array(inputs: Tensor) -> Values:
+    """Of types that NumPy has not, the bytes."""
+    whole = inputs.cpu().contiguous()
+    return (whole.view(torch.uint8) if whole.dtype == torch.bfloat16 else whole).numpy()
 
 
 def _is_pair(data: Any) -> bool:

@@ -16,6 +16,9 @@ from ..system import import_torchvision
 from .settings import PreprocessingConfig
 from .sources import Pixels, Raw, Values, describe_raw, is_image
 
+FOR_IMAGES = ("resize", "crop", "channels", "weights")
+"""Settings that are for images of 8 bits alone."""
+
 
 class Preprocessing:
     """Resize, centre crop, channels and normalisation, or what comes with weights or a model.
@@ -42,6 +45,11 @@ class Preprocessing:
     def __reduce__(self) -> tuple[type[Preprocessing], tuple[PreprocessingConfig]]:
         """Worker processes build their own."""
         return Preprocessing, (self.config,)
+
+    @property
+    def changes(self) -> list[str]:
+        """The settings that make other numbers of samples than those they are."""
+        return [name for name in (*FOR_IMAGES, "mean") if getattr(self.config, name) is not None]
 
     def __call__(self, pixels: Pixels) -> Tensor:
         """Makes a model input of an image.
@@ -114,7 +122,7 @@ class Preprocessing:
 
     def _check_values(self, raw: Raw) -> None:
         config = self.config
-        names = ("resize", "crop", "channels", "weights", *(("mean",) if isinstance(raw, Mapping) else ()))
+        names = (*FOR_IMAGES, *(("mean",) if isinstance(raw, Mapping) else ()))
         given = [name for name in names if getattr(config, name) is not None]
         if given:
             raise DataError(

@@ -30,6 +30,9 @@ from .self_test import self_test_of
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
 
+EXTRACT = ("batch_size", "part_size", "seed")
+"""Settings of the section `extract` that mean something for samples and a model that a program has."""
+
 
 @dataclass(frozen=True)
 class _Fitted:
@@ -52,8 +55,9 @@ class Detector:
         recipe: how commands build the model, as in a configuration: `python:net.py:build`, or with arguments
             `{"source": "torchvision:resnet18", "arguments": {...}}`. Without, what is saved needs the model again.
         preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8.
+            Other samples are as the model takes them, and refused with such settings.
         features: settings of that section: losses, statistics, parameters, views, ...
-        extract: settings of that section: batch_size, ...
+        extract: settings of that section: batch_size, part_size and seed.
         meta: settings of that section.
         evaluate: settings of that section; protocols are `auxiliary` and `in_dist_only` unless others are named.
         output: name or position of the logits among what the model returns, where it is not obvious.
@@ -94,11 +98,12 @@ class Detector:
 
         Raises:
             ModelError: the model is in training mode, compiled, or frozen as a whole.
-            ConfigError: `alpha` is no rate, or unknown weights in `preprocessing`.
+            ConfigError: `alpha` is no rate, unknown weights in `preprocessing`, or another setting in `extract`.
         """
         check_mode(model)
         if not (isinstance(alpha, float | int) and 0 < alpha < 1):
             raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
+        self._extract = _extract_settings(extract or {})
         self.model = model
         self._alpha = alpha
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit)
@@ -116,7 +121,6 @@ class Detector:
         self._preprocess: Preprocessing | None = None
         if preprocessing is not None:
             self._preprocess = Preprocessing(section(PreprocessingConfig, preprocessing, where="preprocessing"))
-        self._extract = section(ExtractConfig, extract or {}, where="extract")
         self._progress = progress
         self._fitted: _Fitted | None = None
         self._scorer: Scorer | None = None
@@ -394,3 +398,14 @@ class Detector:
             state = "not fitted" if self._scorer is None else "loaded from a bundle"
             raise EvaluationError(f"this detector is {state}, so there is no {what}; call fit(data) first")
         return self._fitted
+
+
+def _extract_settings(given: Mapping[str, Any]) -> ExtractConfig:
+    found = section(ExtractConfig, given, where="extract")
+    ignored = next((name for name in given if name not in EXTRACT), None)
+    if ignored is not None:
+        raise ConfigError(
+            f"extract.{ignored}: it is for the commands, wanted batch_size, part_size or seed; the model decides where "
+            "to compute, and a DataLoader how samples are read"
+        )
+    return found

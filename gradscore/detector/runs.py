@@ -61,7 +61,7 @@ class Settings:
         in_dist |= {} if data.bank is None else {"bank": source("bank")}
         made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in data.auxiliary]
         ood = [{"name": name, **source(name), "auxiliary": True} for name in data.ood] + made
-        extract = {"device": device, **self._sections.get("extract", {})}
+        extract = {**self._sections.get("extract", {}), "device": device}
         return section(
             Config,
             {

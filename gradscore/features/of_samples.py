@@ -48,7 +48,8 @@ def features_of(
             collators of transformers make it. Inputs are as the model takes them.
         losses: names in `gradscore.losses.LOSSES`; by default those of a run.
         statistics: names of statistics; by default those of a run.
-        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
+        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
+            samples are as the model takes them, and refused with such settings.
         batch_size: samples that go through the model at a time; 64 by default.
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.

@@ -184,3 +184,79 @@ def test_labels_without_names_stay_as_they_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", images=np.zeros((3, 4, 4), dtype=np.uint8), labels=[2, 0, 1])
     found = opened(save_classes(tmp_path / "fit", *ANIMALS), f"npz:{tmp_path}/set.npz")
     assert [sample.label for sample in found["in_dist.test"]] == [2, 0, 1]
+
+
+def save_numbers(file: Path, values: list[int]) -> str:
+    """Samples whose labels are numbers without names."""
+    np.savez(file, images=np.zeros((len(values), 4, 4), dtype=np.uint8), labels=values)
+    return f"npz:{file}"
+
+
+def test_folders_with_numbers_as_names_are_these_classes(tmp_path: Path) -> None:
+    folders = save_classes(tmp_path / "fit", *map(str, range(12)))
+    found = opened(folders, save_numbers(tmp_path / "set.npz", list(range(12))), num_classes=12)
+    assert labels(found["in_dist.fit"]) == {str(number): number for number in range(12)}
+    assert [sample.label for sample in found["in_dist.test"]] == list(range(12))
+    assert list(found["in_dist.fit"].class_names) == [str(number) for number in range(12)]
+
+
+def test_other_numbers_are_in_numerical_order(tmp_path: Path) -> None:
+    found = opened(save_classes(tmp_path / "fit", "8", "9", "10"), save_classes(tmp_path / "test", "8", "10"))
+    assert labels(found["in_dist.fit"]) == {"8": 0, "9": 1, "10": 2}
+    assert labels(found["in_dist.test"]) == {"8": 0, "10": 2}
+
+
+NUMBER_MAPS: dict[str, dict[Any, Any]] = {
+    "by number": {0: 5, 1: 6, 2: 7},
+    "by name": {"1": 6, "2": 7},
+    "name before number": {1: 0, "1": 6, 2: 7},
+}
+
+
+@pytest.mark.parametrize("label_map", NUMBER_MAPS.values(), ids=NUMBER_MAPS)
+def test_a_number_in_a_label_map_is_the_folder_of_that_number(tmp_path: Path, label_map: dict) -> None:
+    fit = {"source": save_classes(tmp_path / "fit", "1", "2"), "label_map": label_map}
+    assert labels(opened(fit, fit, num_classes=8)["in_dist.fit"]) == {"1": 6, "2": 7}
+
+
+def test_positions_of_folders_with_numbers_as_names_count_for_nothing(tmp_path: Path) -> None:
+    fit = {"source": save_classes(tmp_path / "fit", "1", "2"), "label_map": {0: 0, 1: 1}}
+    with pytest.raises(DataError, match=r"label_map says nothing of the labels \['2'\]"):
+        opened(fit, fit)
+
+
+def test_a_number_that_is_selected_is_the_folder_of_that_number(tmp_path: Path) -> None:
+    source = save_classes(tmp_path / "fit", *map(str, range(12)))
+    found = opened({"source": source, "select": {"classes": [2, "10"]}}, source, num_classes=12)
+    assert labels(found["in_dist.fit"]) == {"2": 2, "10": 10}
+
+
+def test_a_number_that_no_folder_has_cannot_be_selected(tmp_path: Path) -> None:
+    source = save_classes(tmp_path / "fit", "1", "2", "3")
+    with pytest.raises(DataError, match=r"select\.classes: no class '0'"):
+        opened({"source": source, "select": {"classes": [0]}}, source)
+
+
+def test_numbers_beside_folders_from_1_on_are_refused(tmp_path: Path) -> None:
+    fit, test = save_classes(tmp_path / "fit", "1", "2", "3"), save_numbers(tmp_path / "set.npz", [1, 2])
+    with pytest.raises(DataError, match=r"in_dist\.test: its labels are numbers, .*set label_map of in_dist\.test"):
+        opened(fit, test)
+
+
+UNAMBIGUOUS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "label_map": ({"label_map": {1: 0, 2: 1}}, {}),
+    "class_names": ({}, {"class_names": ["0", "1", "2", "3"], "num_classes": 4}),
+}
+
+
+@pytest.mark.parametrize(("spec", "data"), UNAMBIGUOUS.values(), ids=UNAMBIGUOUS)
+def test_what_says_which_class_a_number_is(tmp_path: Path, spec: dict, data: dict) -> None:
+    test = {"source": save_numbers(tmp_path / "set.npz", [1, 2]), **spec}
+    found = opened(save_classes(tmp_path / "fit", "1", "2", "3"), test, **data)
+    fit = labels(found["in_dist.fit"])
+    assert [sample.label for sample in found["in_dist.test"]] == [fit["1"], fit["2"]]
+
+
+def test_one_number_in_two_spellings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'01' and '1' have one number in two spellings"):
+        opened(save_classes(tmp_path / "fit", "1", "2", "3"), save_classes(tmp_path / "test", "01", "2", "3"))

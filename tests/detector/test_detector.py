@@ -27,7 +27,7 @@ from gradscore_cli.main import app
 SETTINGS: dict[str, dict[str, Any]] = {
     "preprocessing": {"mean": [0.5], "std": [0.5]},
     "features": {"statistics": ["max", "l2"], "losses": ["uniform"]},
-    "extract": {"batch_size": 50, "device": "cpu"},
+    "extract": {"batch_size": 50},
     "meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2},
     "evaluate": {"protocols": ["auxiliary", "in_dist_only"], "near_duplicates": "ignore"},
 }
@@ -92,6 +92,7 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
         "data": {"in_dist": in_dist, "ood": [noise, *made, {"name": "shapes", "source": "synthetic:shapes"}]},
         "run": folder / "run",
         **SETTINGS,
+        "extract": {**SETTINGS["extract"], "device": "cpu"},
     }
     config = Config.model_validate(settings)
     (folder / "gradscore.yaml").write_text(dump_config(config))

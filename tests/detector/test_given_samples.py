@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
-from gradscore.data import Batch
+from gradscore.data import Batch, GivenSamples, content_hash
 from gradscore.detector.images import FitImages, Levels, Thumbnails, default_kinds
 from gradscore.errors import (
     BundleError,
@@ -280,6 +280,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     ),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
     "pixels": (lambda: make().fit(torch.zeros(9, 1, 2, 2).byte()), DataError, "preprocessing="),
+    "floats with mean and std": (
+        lambda: make(preprocessing={"mean": [1.0], "std": [2.0]}).fit((X, Y)),
+        DataError,
+        r"data: preprocessing.mean is for raw pixels.*got samples of shape \(4,\).*leave preprocessing out",
+    ),
 }
 
 
@@ -287,6 +292,37 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
 def test_what_cannot_be_used_is_refused_in_words(act, error, message) -> None:
     with pytest.raises(error, match=message):
         act()
+
+
+IGNORED = {"device": "cuda", "workers": 2, "on_error": "skip"}
+
+
+@pytest.mark.parametrize("setting", IGNORED)
+def test_settings_of_extract_that_a_program_decides_are_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match=rf"extract.{setting}: .*wanted batch_size, part_size or seed"):
+        make(extract={setting: IGNORED[setting]})
+
+
+def test_settings_of_extract_are_written_down_with_the_device_of_the_model() -> None:
+    chosen = {"batch_size": 32, "part_size": 128, "seed": 3}
+    detector = make(extract=chosen).fit((X, Y))
+    assert detector.run.config.extract.model_dump() == {**chosen, "device": "cpu", "workers": 0, "on_error": "fail"}
+
+
+RAW: dict[str, tuple[Any, list[Any]]] = {
+    "float64": (np.arange(8.0).reshape(2, 4) / 3, list(np.arange(8.0).reshape(2, 4) / 3)),
+    "whole numbers": (np.arange(8).reshape(2, 4), list(np.arange(8).reshape(2, 4))),
+    "keyword inputs": (
+        [{"b": torch.ones(2, 3).long(), "a": torch.zeros(2, 1).double()}],
+        [{"a": np.zeros(1), "b": np.ones(3, dtype=np.int64)}] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "samples"), RAW.values(), ids=RAW)
+def test_samples_are_called_by_the_content_they_have_in_files(data: Any, samples: list[Any]) -> None:
+    (batch,) = GivenSamples(data=data, name="data", dtype=torch.float32).batches()
+    assert batch.content_hashes == [content_hash(sample) for sample in samples]
 
 
 def test_names_of_sets_that_were_fitted_on_are_taken(fitted) -> None:

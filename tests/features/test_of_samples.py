@@ -105,6 +105,19 @@ def test_shards_of_a_run_start_new_batches(net, samples) -> None:
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 0, 1, 2])
 
+PREPARED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "vectors": (X, {"mean": [1.0], "std": [2.0]}),
+    "float images": (torch.rand(6, 1, 8, 8), {"resize": 4}),
+    "keyword inputs": ([{"x": X}], {"mean": [1.0], "std": [2.0]}),
+}
+
+
+@pytest.mark.parametrize(("data", "preprocessing"), PREPARED.values(), ids=PREPARED)
+def test_preprocessing_of_what_the_model_takes_as_it_is_is_refused(data, preprocessing) -> None:
+    message = f"preprocessing.{next(iter(preprocessing))} is for raw pixels .*leave preprocessing out"
+    with pytest.raises(DataError, match=message):
+        gradscore.features(nn.Linear(4, 3).eval(), data, preprocessing=preprocessing, **SETTINGS)
+
 
 def spent() -> Any:
     loader = iter([(X, Y)])
