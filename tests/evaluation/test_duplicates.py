@@ -45,7 +45,7 @@ WORDS = {
         overlap(TESTED, BANKED, 3),
         "3 images are both in in_dist.test and in in_dist.bank; left out of the bank; if it trained the classifier",
     ),
-    "bank and OOD": (overlap(BANKED, X), "1 image is both in in_dist.bank and in ood.x; left out of the bank; if it trained"),
+    "bank and OOD": (overlap(BANKED, X), "1 image is both in in_dist.bank and in ood.x; left out of the bank; if it"),
     "fit and bank": (
         overlap(FITTED, BANKED),
         "1 image is both in in_dist.fit and in in_dist.bank; left out where their own neighbours are looked for",
