@@ -25,8 +25,11 @@ from .single_score import SingleScore
 def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
     """The calibration samples of a run that are predicted right, and what their user should know.
 
+    Each content counts once: copies have one score, so they would stand for draws that were never made.
+
     Raises:
-        EvaluationError: no calibration sample has a label, so that none is known to be predicted right.
+        EvaluationError: all calibration samples are copies of samples of the fit, or none has a label, so that none is
+            known to be predicted right.
         StoreError: the run is not finished or damaged.
     """
     there = {info.name for info in run.splits()}
@@ -47,6 +50,11 @@ def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
         frame = frame[~copies]
         if copies.any():
             notices.append(f"{int(copies.sum())} calibration samples were left out as copies of samples of {FIT}")
+        if copies.any() and copies.all():
+            raise EvaluationError(
+                f"{run.path}: all {len(copies)} samples of {split} are copies of samples of {FIT}, and thresholds that "
+                f"hold for new samples need samples that fitted nothing; give others as data.{split}, and extract again"
+            )
     labelled = frame["correct"].notna()
     if not labelled.any():
         raise EvaluationError(
@@ -59,7 +67,15 @@ def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
             f"{int((~labelled).sum())} of {len(frame)} calibration samples were left out because they have no label: "
             "the bound of the rate holds for new samples like those that have one"
         )
-    return frame[frame["correct"].fillna(False).to_numpy(dtype=bool)].reset_index(drop=True), notices
+    frame = frame[labelled]
+    again = frame["content_hash"].duplicated()
+    if again.any():
+        notices.append(
+            f"{int(again.sum())} of {len(frame)} calibration samples were left out as copies of other calibration "
+            "samples: a threshold needs samples that were drawn one by one"
+        )
+        frame = frame[~again]
+    return frame[frame["correct"].to_numpy(dtype=bool)].reset_index(drop=True), notices
 
 
 def calibrated(

@@ -21,6 +21,7 @@ from ..store import RunFolder
 from ..system import Device, described
 from .fit_data import FitData, Model, TestData
 from .images import Thumbnails, chosen_kinds, default_kinds
+from .overlap import fit_without_reported
 from .progress import telling
 from .recipe import check_recipe
 from .report import Report
@@ -266,7 +267,8 @@ class Detector:
     ) -> Report:
         """Reports how good the detector is on samples it has not seen.
 
-        Samples that it was fitted on after all, as their content tells, are left out of the fits that are reported.
+        Samples that it was fitted on after all, as their content tells, are left out of the fits that are reported; the
+        first notice says so, since the models of the report are then others than those that score.
 
         Args:
             test: labelled in-distribution samples.
@@ -279,7 +281,8 @@ class Detector:
             The report.
 
         Raises:
-            EvaluationError: the detector is not fitted, or was loaded; or there is nothing to report.
+            EvaluationError: the detector is not fitted, or was loaded; or there is nothing to report, or nothing to fit
+                on without the reported samples.
             DataError: samples that cannot be used, or none.
             ConfigError: an unusable name of a set, or one that is taken.
             StoreError: there is something in `run`, or the weights changed since `fit`.
@@ -306,9 +309,11 @@ class Detector:
                 progress=tell,
                 total=sets.total,
             )
-        opened = RunFolder(folder.path)
-        fit_run(opened)  # what was fitted on the same samples stays
-        return Report(opened, evaluate_run(opened), thumbnails, kept=folder)
+            opened = RunFolder(folder.path)
+            told = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
+            first = fit_without_reported(opened, self.run, progress=told)
+        found = evaluate_run(opened)
+        return Report(opened, replace(found, notices=[*first, *found.notices]), thumbnails, kept=folder)
 
     def save(self, path: str | Path, *, with_weights: bool | None = None) -> Path:
         """Writes a bundle, as `gradscore bundle` does.

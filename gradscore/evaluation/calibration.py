@@ -62,15 +62,16 @@ def brier_interval(probabilities: ArrayLike, positive: ArrayLike, *, level: floa
         level: coverage.
 
     Returns:
-        (low, high) in [0, 1], or None with fewer than two samples.
+        (low, high) in [0, 1], or None where the squared differences do not vary: that says nothing of how far their
+        mean is from the true one.
 
     Raises:
         EvaluationError: shapes differ, or a value outside [0, 1].
     """
     p, truth = _probabilities(probabilities, positive)
-    if len(p) < 2:
-        return None
     squares = (p - truth) ** 2
+    if len(p) < 2 or np.ptp(squares) <= np.finfo(np.float64).eps:
+        return None
     half = float(norm.ppf(0.5 + level / 2) * squares.std(ddof=1) / np.sqrt(len(p)))
     return max(0.0, float(squares.mean()) - half), min(1.0, float(squares.mean()) + half)
 

@@ -63,9 +63,11 @@ def _consequence(overlap: Overlap) -> str:
     pair = (overlap.first, overlap.second)
     if BANK in (info.kind for info in pair):
         if any(info.is_reported for info in pair):
-            return "a leak, since what is reported is compared with the bank: take them out of it"
-        if any(info.kind in (FIT, CALIBRATION) for info in pair):
-            return "they are their own nearest neighbours there, which samples in use are not: take them out of it"
+            return "left out of the bank; if it trained the classifier, what is reported of them is too good"
+        if any(info.kind == CALIBRATION for info in pair):
+            return "left out of the bank"
+        if any(info.kind == FIT for info in pair):
+            return "left out where their own neighbours are looked for, so that none is its own neighbour"
     if overlap.first.name == TEST and overlap.second.is_reported:
         return "both are reported, so they count on both sides"
     return "left out where they would fit"

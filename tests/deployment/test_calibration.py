@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from meta_models import WRONG, meta_model
 
+from gradscore.data.splits import SplitInfo
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.calibration import calibrated, calibration_frame
 from gradscore.errors import EvaluationError
@@ -140,3 +141,71 @@ def test_samples_without_label_are_left_out_and_counted(small_run, monkeypatch: 
 def test_without_any_label_there_is_an_error(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EvaluationError, match=r"none of the 120 samples of in_dist\.calibration has a label"):
         calibration_frame(unlabelled(RunFolder(small_run), monkeypatch, slice(None)))
+
+
+@dataclass
+class Run:
+    """Stands in for a run folder: a table for each split."""
+
+    tables: dict[str, pd.DataFrame]
+    path: str = "run"
+
+    def splits(self) -> list[SplitInfo]:
+        return [SplitInfo(name, name) for name in self.tables]
+
+    def read(self, split: str, columns: list[str] | None = None) -> pd.DataFrame:
+        return self.tables[split] if columns is None else self.tables[split][columns]
+
+
+FITTED = pd.DataFrame({"content_hash": ["f0", "f1"], "correct": pd.array([True, True])})
+
+
+def named(frame: pd.DataFrame, copies: int = 1) -> pd.DataFrame:
+    """The samples with contents of their own, each given so many times."""
+    contents = [f"c{place}" for place in range(len(frame))]
+    whole = frame.assign(content_hash=contents, correct=frame["correct"].astype("boolean"))
+    return pd.concat([whole] * copies, ignore_index=True)
+
+
+SPLITS = ["in_dist.calibration", "in_dist.test"]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_copies_of_calibration_samples_do_not_raise_the_rate(split: str) -> None:
+    """Of 25 samples given four times the second largest score would be the threshold: 2 of 26 per detector."""
+    generator = np.random.default_rng(7)
+    world = World(1.0, (0.0, 0.0), -0.9)
+
+    def share() -> float:
+        run = Run({"in_dist.fit": FITTED, split: named(world.samples(25, generator), copies=4)})
+        detectors = calibrated(MODELS, calibration_frame(run)[0], alpha=0.1)
+        new = world.samples(NEW, generator)
+        fires = [detector.model.decision(new) > detector.threshold.value for detector in detectors.values()]
+        return float(np.logical_or(*fires).mean())
+
+    shares = np.array([share() for _ in range(300)])
+    assert shares.mean() <= 0.1 + 4 * shares.std() / np.sqrt(len(shares))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_copies_of_calibration_samples_are_left_out_and_counted(split: str) -> None:
+    table = named(World(1.0, (0.0, 0.0), 0.0).samples(5, np.random.default_rng(0)), copies=4)
+    found, notices = calibration_frame(Run({"in_dist.fit": FITTED, split: table}))
+    assert found["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
+    assert notices[-1] == (
+        "15 of 20 calibration samples were left out as copies of other calibration samples: a threshold needs samples "
+        "that were drawn one by one"
+    )
+
+
+def test_of_copies_with_and_without_a_label_the_one_with_a_label_is_kept() -> None:
+    table = pd.DataFrame({"content_hash": ["a", "a"], "correct": pd.array([None, True]), "sample_id": ["0", "1"]})
+    found, _ = calibration_frame(Run({"in_dist.fit": FITTED, "in_dist.calibration": table}))
+    assert found["sample_id"].tolist() == ["1"]
+
+
+def test_calibration_samples_that_all_fit_are_named_as_such() -> None:
+    run = Run({"in_dist.fit": FITTED, "in_dist.calibration": FITTED})
+    wanted = r"run: all 2 samples of in_dist\.calibration are copies of samples of in_dist\.fit, .*; give others as"
+    with pytest.raises(EvaluationError, match=wanted):
+        calibration_frame(run)

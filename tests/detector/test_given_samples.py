@@ -153,6 +153,32 @@ def test_copies_of_fit_samples_are_left_out_of_what_is_reported(fitted) -> None:
     assert any("in_dist.fit" in line and "in_dist.test" in line for line in report.notices)
 
 
+def test_reported_samples_that_fit_are_told_of_first(fitted, report) -> None:
+    fit = {sample for sample in fitted.run.read("in_dist.fit")["sample_id"] if int(sample) < 150}
+    found = fitted.evaluate((X[:150], Y[:150]), ood={"farther": 2 * FAR})
+    assert found.notices[0] == (
+        f"{len(fit)} reported samples were among those that fit; the models of this report were fitted anew without "
+        "them and are not those that score() uses"
+    )
+    assert not any("among those that fit" in line for line in report.notices)
+
+
+def test_reported_samples_that_are_all_of_the_fit_are_named(fitted) -> None:
+    fit = len(fitted.run.read("in_dist.fit"))
+    with pytest.raises(
+        EvaluationError, match=f"evaluate: {fit} of 300 reported samples were among those that fit, .*give"
+    ):
+        fitted.evaluate((X, Y))
+
+
+def test_fits_of_a_report_are_told_of() -> None:
+    told: list[str] = []
+    detector = make(progress=lambda what, _done, _total: told.append(what)).fit((X, Y), ood={"far": FAR})
+    told.clear()
+    detector.evaluate((X[:100], Y[:100]), ood={"farther": 2 * FAR})
+    assert {"fitting inputs", "fitting misclassification/in_dist_only/all"} <= set(told)
+
+
 def test_a_saved_detector_needs_its_model_again(fitted, tmp_path) -> None:
     path = fitted.save(tmp_path / "x.gradscore")
     loaded = gradscore.Detector.load(path, model=fitted.model)

@@ -43,14 +43,14 @@ WORDS = {
     ),
     "test and bank": (
         overlap(TESTED, BANKED, 3),
-        "3 images are both in in_dist.test and in in_dist.bank; a leak, since what is reported is compared",
+        "3 images are both in in_dist.test and in in_dist.bank; left out of the bank; if it trained the classifier",
     ),
-    "bank and OOD": (overlap(BANKED, X), "1 image is both in in_dist.bank and in ood.x; a leak"),
+    "bank and OOD": (overlap(BANKED, X), "1 image is both in in_dist.bank and in ood.x; left out of the bank; if it"),
     "fit and bank": (
         overlap(FITTED, BANKED),
-        "1 image is both in in_dist.fit and in in_dist.bank; they are their own nearest neighbours there",
+        "1 image is both in in_dist.fit and in in_dist.bank; left out where their own neighbours are looked for",
     ),
-    "calibration and bank": (overlap(CALIBRATING, BANKED), "they are their own nearest neighbours there"),
+    "calibration and bank": (overlap(CALIBRATING, BANKED), "in in_dist.bank; left out of the bank"),
     "bank and auxiliary": (
         overlap(BANKED, SplitInfo("ood.x", "ood", auxiliary=True)),
         "1 image is both in in_dist.bank and in ood.x; left out where they would fit",

@@ -74,3 +74,15 @@ def test_the_interval_of_the_brier_score_is_that_of_a_mean():
 def test_the_interval_of_the_brier_score_stays_inside_its_range():
     assert brier_interval([0.0, 0.0, 0.9], [False, False, False])[0] == 0.0
     assert brier_interval([0.1], [False]) is None
+
+
+CONSTANT = {
+    "two samples": ([0.2, 0.8], [False, True]),
+    "never wrong": ([0.0, 1.0, 0.0], [False, True, False]),
+    "alike": ([0.3] * 50, [False] * 50),
+}
+
+
+@pytest.mark.parametrize(("p", "truth"), CONSTANT.values(), ids=CONSTANT)
+def test_a_brier_score_of_differences_that_do_not_vary_has_no_interval(p: list[float], truth: list[bool]) -> None:
+    assert brier_interval(p, truth) is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm, rankdata
 
 from ...evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
+from .score_bounds import paired_bound, unpaired_bound
 
 Status = Literal["pass", "fail", "inconclusive", "info"]
 """What becomes of a gate; `info` gates decide nothing."""
@@ -22,7 +25,8 @@ POWER = 0.8
 class Difference:
     """Two values, the second minus the first with its standard error, and how that was found.
 
-    `error` is None where the samples say nothing of it.
+    `error` is None where the samples say nothing of it. `bound` gives the bound of the difference for a quantile of the
+    normal distribution where one better than that of the standard error is known.
     """
 
     before: float | None
@@ -30,11 +34,18 @@ class Difference:
     error: float | None
     method: str
     n: int
+    bound: Callable[[float], float] | None = None
 
     @property
     def value(self) -> float | None:
         """Now minus before."""
         return None if self.before is None or self.now is None else self.now - self.before
+
+    def at(self, quantile: float) -> float | None:
+        """The bound for a quantile of the normal distribution: below zero a lower one, above an upper one."""
+        if self.value is None or self.error is None:
+            return None
+        return self.value + quantile * self.error if self.bound is None else self.bound(quantile)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +82,12 @@ def judge(difference: Difference, *, margin: float, level: float, gates: int, hi
     Returns:
         The verdict.
     """
-    if difference.value is None or difference.error is None:
-        return Verdict(status="inconclusive", low=None, high=None, smallest_drop=None)
-    gain = difference.value if higher_is_better else -difference.value
+    sign = 1 if higher_is_better else -1
     to_pass, to_fail = float(norm.ppf(level)), float(norm.ppf(1 - (1 - level) / gates))
-    low, high = gain - to_pass * difference.error, gain + to_fail * difference.error
+    low, high = difference.at(-sign * to_pass), difference.at(sign * to_fail)
+    if difference.error is None or low is None or high is None:
+        return Verdict(status="inconclusive", low=None, high=None, smallest_drop=None)
+    low, high = sign * low, sign * high
     smallest = margin + (to_fail + float(norm.ppf(POWER))) * difference.error
     status: Status = "pass" if low >= -margin else "fail" if high < -margin else "inconclusive"
     return Verdict(status=status, low=float(low), high=float(high), smallest_drop=float(smallest))
@@ -120,9 +132,11 @@ def auroc_difference_other(
 
 
 def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
-    """Shares of the same samples of which something holds, by a Wald interval with half a sample in each cell.
+    """Shares of the same samples of which something holds, with Tango's score bounds (see `paired_bound`).
 
-    Source: Agresti and Min, 2005.
+    The standard error is Wald's with half a sample in each cell, for the smallest drop that would show.
+
+    Source: Tango, 1998, for the bounds; Agresti and Min, 2005, for the standard error.
 
     Args:
         before: (N,) bool, of the first model.
@@ -132,17 +146,19 @@ def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
     n = len(first)
     if not n:
         return Difference(before=None, now=None, error=None, method="paired rates", n=0)
-    lost, won = float((first & ~second).sum()) + 0.5, float((~first & second).sum()) + 0.5
+    losses, wins = int((first & ~second).sum()), int((~first & second).sum())
+    lost, won = losses + 0.5, wins + 0.5
     error = np.sqrt(max(0.0, lost + won - (won - lost) ** 2 / (n + 2))) / (n + 2)
-    return Difference(
-        before=float(first.mean()), now=float(second.mean()), error=float(error), method="paired rates", n=n
-    )
+    values = _Values(float(first.mean()), float(second.mean()), n)
+    return values.difference(float(error), "paired rates", partial(paired_bound, losses, wins, n))
 
 
 def rate_difference_other(before: ArrayLike, now: ArrayLike) -> Difference:
-    """Shares of different samples, by a Wald interval with two samples more on either side.
+    """Shares of different samples, with the score bounds of Miettinen and Nurminen (see `unpaired_bound`).
 
-    Source: Agresti and Caffo, 2000.
+    The standard error is Wald's with two samples more on either side, for the smallest drop that would show.
+
+    Source: Miettinen and Nurminen, 1985, for the bounds; Agresti and Caffo, 2000, for the standard error.
     """
     first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
     if not len(first) or not len(second):
@@ -152,7 +168,8 @@ def rate_difference_other(before: ArrayLike, now: ArrayLike) -> Difference:
         share = (float(each.sum()) + 1) / (len(each) + 2)
         variance += share * (1 - share) / (len(each) + 2)
     values = _Values(float(first.mean()), float(second.mean()), len(second))
-    return values.difference(float(np.sqrt(variance)), "two rates")
+    bound = partial(unpaired_bound, int(first.sum()), len(first), int(second.sum()), len(second))
+    return values.difference(float(np.sqrt(variance)), "two rates", bound)
 
 
 class _Values(NamedTuple):
@@ -160,5 +177,5 @@ class _Values(NamedTuple):
     now: float | None
     n: int
 
-    def difference(self, error: float | None, method: str) -> Difference:
-        return Difference(before=self.before, now=self.now, error=error, method=method, n=self.n)
+    def difference(self, error: float | None, method: str, bound: Callable[[float], float] | None = None) -> Difference:
+        return Difference(before=self.before, now=self.now, error=error, method=method, n=self.n, bound=bound)

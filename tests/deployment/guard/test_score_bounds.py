@@ -1,0 +1,122 @@
+"""Bounds of differences of rates: exact error rates at the margin, and likelihoods that are maximised by search."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import binom, multinomial, norm
+
+from gradscore.deployment.guard.noninferiority import judge, rate_difference_other, rate_difference_same
+from gradscore.deployment.guard.score_bounds import paired_bound, unpaired_bound
+
+MARGIN = 0.02
+MOST = 0.06
+RARE = 1e-7
+"""Outcomes less likely than this are not looked at."""
+
+
+def passes_paired(lost: int, won: int, n: int) -> bool:
+    """Of n samples of which some are lost, some are won, and nothing changes on the others."""
+    before = np.arange(n) < lost
+    now = np.arange(n) >= n - won
+    return judge(rate_difference_same(before, now), margin=MARGIN, level=0.95, gates=1).status == "pass"
+
+
+def passes_other(before: int, n_before: int, now: int, n_now: int) -> bool:
+    found = rate_difference_other(np.arange(n_before) < before, np.arange(n_now) < now)
+    return judge(found, margin=MARGIN, level=0.95, gates=1).status == "pass"
+
+
+@pytest.mark.parametrize("changed", [0.02, 0.03, 0.05, 0.1])
+@pytest.mark.parametrize("n", [81, 100, 200, 523])
+def test_of_models_worse_by_the_margin_few_pass(n: int, changed: float) -> None:
+    lost, won = (each.ravel() for each in np.mgrid[: n // 4, : n // 6])
+    cells = np.stack([lost, won, n - lost - won], axis=1)
+    chance = multinomial(n, [(changed + MARGIN) / 2, (changed - MARGIN) / 2, 1 - changed])
+    weights = chance.pmf(cells)
+    likely = weights > RARE
+    passed = [passes_paired(int(a), int(b), n) for a, b in cells[likely, :2]]
+    assert weights[likely].sum() == pytest.approx(1.0, abs=1e-3)
+    assert weights[likely] @ passed <= MOST
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.95])
+@pytest.mark.parametrize("n", [81, 200])
+def test_of_models_worse_by_the_margin_few_pass_on_other_samples(n: int, share: float) -> None:
+    before, now = (each.ravel() for each in np.mgrid[: n + 1, : n + 1])
+    weights = binom.pmf(before, n, share) * binom.pmf(now, n, share - MARGIN)
+    likely = weights > 1e-5
+    passed = [passes_other(int(a), n, int(b), n) for a, b in zip(before[likely], now[likely], strict=True)]
+    assert weights[likely].sum() == pytest.approx(1.0, abs=5e-3)
+    assert weights[likely] @ passed <= MOST
+
+
+@pytest.mark.parametrize(("n", "passes"), [(81, False), (100, False), (150, True), (523, True)])
+def test_nothing_lost_passes_from_where_the_rule_of_three_does(n: int, passes: bool) -> None:
+    assert passes_paired(0, 0, n) is passes
+
+
+def test_a_rise_of_false_alarms_is_judged_from_the_other_side() -> None:
+    before, now = np.arange(200) < 4, np.arange(200) < 7
+    rise = judge(rate_difference_same(before, now), margin=MARGIN, level=0.95, gates=3, higher_is_better=False)
+    drop = judge(rate_difference_same(now, before), margin=MARGIN, level=0.95, gates=3)
+    assert (rise.low, rise.high) == pytest.approx((drop.low, drop.high), abs=1e-9)
+
+
+def log_likelihood(counts: list[int], shares: list[float]) -> float:
+    return float(np.log(np.maximum(shares, 1e-300)) @ np.array(counts))
+
+
+PAIRED = {"few": (3, 1, 60), "none lost": (0, 4, 100), "none won": (5, 0, 81), "none": (0, 0, 30), "most": (50, 30, 90)}
+QUANTILES = [-2.0, -1.0, 1.0, 1.96]
+
+
+@pytest.mark.parametrize("quantile", QUANTILES)
+@pytest.mark.parametrize(("lost", "won", "n"), PAIRED.values(), ids=PAIRED)
+def test_paired_bounds_are_where_the_score_is_the_quantile(lost: int, won: int, n: int, quantile: float) -> None:
+    change = paired_bound(lost, won, n, quantile)
+
+    def loss(share: float) -> float:
+        return -log_likelihood([lost, won, n - lost - won], [share, share + change, 1 - 2 * share - change])
+
+    span = (max(0.0, -change), (1 - change) / 2)
+    share = minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-12}).x
+    error = np.sqrt((2 * share + change - change**2) / n)
+    assert ((won - lost) / n - change) / error == pytest.approx(-quantile, abs=2e-3)
+
+
+OTHER = {"usual": (8, 80, 3, 60), "none": (0, 50, 0, 90), "all": (40, 40, 70, 70), "opposed": (1, 30, 30, 30)}
+OTHER |= {"one": (1, 100, 99, 100), "even": (25, 50, 25, 50)}
+
+
+@pytest.mark.parametrize("quantile", QUANTILES)
+@pytest.mark.parametrize(("before", "n_before", "now", "n_now"), OTHER.values(), ids=OTHER)
+def test_unpaired_bounds_are_where_the_score_is_the_quantile(
+    before: int, n_before: int, now: int, n_now: int, quantile: float
+) -> None:
+    change = unpaired_bound(before, n_before, now, n_now, quantile)
+
+    def loss(share: float) -> float:
+        counts = [before, n_before - before, now, n_now - now]
+        return -log_likelihood(counts, [share, 1 - share, share + change, 1 - share - change])
+
+    span = (max(0.0, -change), min(1.0, 1 - change))
+    first = minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-12}).x
+    second, n = first + change, n_before + n_now
+    error = np.sqrt((first * (1 - first) / n_before + second * (1 - second) / n_now) * n / (n - 1))
+    reached = (now / n_now - before / n_before - change) / max(error, 1e-12)
+    assert reached == pytest.approx(-quantile, abs=2e-3)
+
+
+ENDS = {"all lost": (5, 0, 5, -1.96, -1.0), "all won": (0, 5, 5, 1.96, 1.0)}
+
+
+@pytest.mark.parametrize(("lost", "won", "n", "quantile", "wanted"), ENDS.values(), ids=ENDS)
+def test_bounds_end_with_the_range_of_changes(lost: int, won: int, n: int, quantile: float, wanted: float) -> None:
+    assert paired_bound(lost, won, n, quantile) == wanted
+    assert paired_bound(lost, won, n, -quantile) * wanted < 1 - 1 / n
+
+
+def test_bounds_by_hand() -> None:
+    # Nothing changed: the score n d^2 = z^2 (|d| - d^2) has the root z^2 / (n + z^2).
+    z = float(norm.ppf(0.95))
+    assert paired_bound(0, 0, 100, -z) == pytest.approx(-(z**2) / (100 + z**2))
