@@ -23,13 +23,19 @@ def raw_images(given: object) -> list[RawImage]:
         given: one or several.
 
     Raises:
-        DataError: something else, or a path that is not there.
+        DataError: something else, or a single path that is not there; one of several has its error instead of pixels.
     """
-    several: Iterable[object] = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    is_one = not isinstance(given, Sequence) or isinstance(given, str)
+    several: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
     found: list[RawImage] = []
     for place, each in enumerate(several):
         if isinstance(each, str | Path):
-            found += [image for source in open_user_images([str(each)]) for image in source]
+            try:
+                found += [image for source in open_user_images([str(each)]) for image in source]
+            except DataError as error:
+                if is_one:
+                    raise
+                found.append(RawImage(str(each), None, str(error)))
         else:
             found.append(RawImage(str(place), _pixels(each, place)))
     return found

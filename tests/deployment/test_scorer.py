@@ -293,3 +293,13 @@ def test_a_model_that_went_on_is_noticed(small_bundle) -> None:
     with torch.no_grad():
         weight.mul_(-1)
     assert scorer(images).equals(before)
+
+
+def test_one_of_several_paths_that_is_not_there_has_its_error(small_bundle, tmp_path) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    Image.new("L", (8, 8), 90).save(tmp_path / "0.png")
+    found = scorer([tmp_path / "0.png", tmp_path / "gone.png"])
+    assert found["error"].str.contains("gone.png").tolist() == [False, True]
+    assert found["decision"].iloc[1] == "error"
+    with pytest.raises(DataError, match=r"gone\.png"):
+        scorer(tmp_path / "gone.png")
