@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..columns import META_COLUMNS
-from ..config import Config, FeaturesConfig
-from ..data import TEST, BadSample, SampleDataset, open_views, view_name
+from ..config import FeaturesConfig
+from ..data import TEST, BadSample, SampleDataset, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
-from ..features import Extractor, MeanGradients, input_dtype, open_datasets, run_means
+from ..features import Extractor, LiveModel, input_dtype, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
-from ..models import NamedCode, TellCode, build_model, find_last_layer, group_parameters, weights_sha256
+from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
@@ -98,11 +98,19 @@ def make_bundle(
     means = run_means(run)
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))
-    extractor = feature_extractor(model, config, means, trust_code=trust_code, named=views, tell=tell)
+    live = LiveModel.of(
+        model,
+        features=config.features,
+        num_classes=config.model.num_classes,
+        means=means,
+        trust_code=trust_code,
+        named=views,
+        tell=tell,
+    )
     if self_test is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
         self_test = noise_like(_first_sample(dataset))
-    test, in_pairs = _self_test(self_test, extractor, columns)
+    test, in_pairs = _self_test(self_test, live.extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -157,38 +165,6 @@ def _deployed_models(
             f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
         )
     return found, notices
-
-
-def feature_extractor(
-    model: nn.Module,
-    bundle_or_config: Bundle | Config,
-    means: MeanGradients | None = None,
-    *,
-    trust_code: bool = False,
-    named: Mapping[str, NamedCode] | None = None,
-    tell: TellCode | None = None,
-) -> Extractor:
-    """The extractor of the features of a bundle or configuration, for a model on its device.
-
-    Args:
-        model: the classifier.
-        bundle_or_config: what features there are.
-        means: mean gradients, for the column `gradient_cosine`.
-        trust_code: allow `python:` views, whose code is run.
-        named: what a bundle or run folder says of that code, by the names of the views.
-        tell: called before that code runs.
-    """
-    features, classes = bundle_or_config.features, bundle_or_config.model.num_classes
-    groups = group_parameters(model, features.parameters, granularity=features.granularity)
-    return Extractor(
-        model,
-        num_classes=classes,
-        features=features,
-        groups=groups,
-        last_layer=find_last_layer(model, features.penultimate),
-        means=means,
-        views=open_views(features.views, trust_code=trust_code, named=named, tell=tell),
-    )
 
 
 def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], model: NamedCode) -> dict[str, NamedCode]:

@@ -19,13 +19,13 @@ from ..columns import logit_columns, views_of
 from ..config import ModelConfig
 from ..data import Preprocessing, Raw, form
 from ..errors import BundleError, DataError
-from ..features import check_mode, input_dtype
+from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import Interface, NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
-from .bundling import feature_extractor, named_views, self_test_images
+from .bundling import named_views, self_test_images
 from .conformal import p_values
 from .given import Given, raw_images
 from .single_score import Seen, SingleScore
@@ -88,14 +88,15 @@ class Scorer:
         self._dtype = input_dtype(model)
         asked = bundle.model
         self._interface = Interface(num_classes=asked.num_classes, output=asked.output, one_logit=asked.one_logit)
-        self._extractor = feature_extractor(
+        self._extractor = LiveModel.of(
             model if device is None else model.to(resolve_device(device)),
-            bundle,
-            bundle.mean_gradients,
+            features=bundle.features,
+            num_classes=bundle.model.num_classes,
+            means=bundle.mean_gradients,
             trust_code=trust_code,
             named=named_views(bundle.features, bundle.view_code_sha256, code or NAMED_BY_HAND),
             tell=tell,
-        )
+        ).extractor
         self._state = _state_of(self.model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it

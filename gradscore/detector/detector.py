@@ -15,7 +15,16 @@ from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, form
 from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run
-from ..features import Cutter, LiveModel, Progress, check_mode, count_classes, extract_streams, input_dtype
+from ..features import (
+    Cutter,
+    LiveModel,
+    Progress,
+    check_mode,
+    check_names,
+    count_classes,
+    extract_streams,
+    input_dtype,
+)
 from ..models import LIVE, Interface
 from ..store import RunFolder
 from ..system import Device, described
@@ -195,7 +204,8 @@ class Detector:
         model = self._settings.model(type(self.model).__name__, sets.model.num_classes)
         device = next(self.model.parameters()).device
         config = self._settings.config(folder.path, model, sets, device=device.type)
-        live = LiveModel.of(self.model, features=config.features, num_classes=model.num_classes)
+        check_names(config.features)
+        live = LiveModel.of(self.model, features=config.features, num_classes=model.num_classes, trust_code=True)
         live.warm_up(first.images)
         again = None if sets.fit.is_read_once else sets.fit_again
         with telling(self._progress) as tell:

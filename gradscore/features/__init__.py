@@ -1,7 +1,7 @@
 """Feature tables: one row per sample, one column per loss, parameter group and statistic.
 
 In come a configuration, its model and its data, or a model and samples that a program has; out comes a finished run
-folder, or a data frame. `extraction` runs all splits of
+folder, or a data frame. `live_model` is a model with what computes its features. `extraction` runs all splits of
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
 makes a data frame of them. `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no
 gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients,
@@ -21,11 +21,12 @@ from torch import nn
 from .class_gradients import MeanGradients, run_means
 from .cutting import Cut, Cutter
 from .datasets import open_datasets
-from .extraction import WARM_UP, ExtractSummary, Progress, SplitSummary, check_names, extract
+from .extraction import ExtractSummary, Progress, SplitSummary, check_names, extract
 from .extractor import Extractor
 from .forward import FAILURES, ForwardPass, refusal
+from .live_model import WARM_UP, LiveModel, check_mode, count_classes, input_dtype
 from .of_samples import features_of
-from .streams import LiveModel, Stream, check_mode, count_classes, extract_streams, input_dtype
+from .streams import Stream, extract_streams
 
 __all__ = [
     "FAILURES",

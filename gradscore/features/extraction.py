@@ -21,20 +21,18 @@ from ..data import (
     count_shards,
     load_batches,
     naming_lost_workers,
-    open_views,
     plan_batches,
 )
 from ..errors import ConfigError, DataError
 from ..gradients import GradientWarning
 from ..losses import LOSSES
-from ..models import LastLayer, build_model, find_last_layer, group_parameters
+from ..models import build_model
 from ..statistics import find_statistic
 from ..store import (
     RunFolder,
     RunWriter,
     ShardRows,
     check_target,
-    describe_inputs,
     is_complete,
     label_warnings,
     write_head,
@@ -43,10 +41,8 @@ from ..system import resolve_device
 from .class_gradients_pass import check_samples, mean_gradients
 from .datasets import open_datasets
 from .extractor import Extractor
+from .live_model import WARM_UP, LiveModel
 from .split_rows import SplitRows
-
-WARM_UP = 3
-"""Samples shown to the engine before a run: as many as tell sample layouts apart."""
 
 
 class Progress(Protocol):
@@ -147,24 +143,25 @@ def extract(
     plan = _planned(config, trust_code=trust_code)
     target = check_target(config.run, config, plan.inputs)
     was_complete = is_complete(config.run, target.manifest)
+    extractor = plan.live.extractor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
-            _warm_up(plan.extractor, plan.datasets[FIT], config=config)
+            _warm_up(plan.live, plan.datasets[FIT], config=config)
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
             names = plan.datasets[FIT].class_names
             writer.note(class_names=None if names is None else list(names))
             counter = _Counter(sum(map(len, plan.datasets.values())), progress)
-            task = _Task(config, plan.extractor, writer, counter)
+            task = _Task(config, extractor, writer, counter)
             if not was_complete:
                 _begin(task, plan)
             splits = [_completed(task, name, dataset) for name, dataset in plan.datasets.items()]
             if not was_complete:
-                notices = [*plan.notices, *_notices(config, plan.extractor)]
-                writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
+                notices = [*plan.notices, *_notices(config, extractor)]
+                writer.finish(feature_count=len(extractor.feature_names), notices=notices)
     return ExtractSummary(
         run=config.run,
-        device=plan.extractor.device.type,
+        device=extractor.device.type,
         splits=splits,
         feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
@@ -217,12 +214,11 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a run is made of: `inputs` as the manifest has them, and the layer whose inputs are stored."""
+    """What a run is made of; `inputs` are as the manifest has them."""
 
     datasets: dict[str, SampleDataset]
-    extractor: Extractor
+    live: LiveModel
     inputs: dict[str, Any]
-    layer: LastLayer | None
     notices: list[str]
 
 
@@ -232,33 +228,21 @@ def _planned(config: Config, *, trust_code: bool) -> _Plan:
     check_names(config.features)
     notices: list[str] = []
     model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
-    groups = group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    datasets = open_datasets(config, trust_code=trust_code)
-    fingerprints = {name: dataset.fingerprint() for name, dataset in datasets.items()}
-    layer = find_last_layer(model, config.features.penultimate)
-    inputs = describe_inputs(
-        config,
-        model=model,
-        device=device.type,
-        groups=groups,
-        fingerprints=fingerprints,
-        penultimate=None if layer is None else layer.name,
-    )
-    extractor = Extractor(
+    live = LiveModel.of(
         model.to(device),
-        num_classes=config.model.num_classes,
         features=config.features,
-        groups=groups,
-        last_layer=layer,
-        views=open_views(config.features.views, trust_code=trust_code),
+        num_classes=config.model.num_classes,
+        trust_code=trust_code,
     )
-    return _Plan(datasets, extractor, inputs, layer, notices)
+    datasets = open_datasets(config, trust_code=trust_code)
+    inputs = live.inputs(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
+    return _Plan(datasets, live, inputs, notices)
 
 
 def _begin(task: _Task, plan: _Plan) -> None:
     """What comes before all samples: the weights of the last layer, and mean gradients to compare with."""
-    if plan.layer is not None:
-        write_head(task.config.run, plan.layer.head)
+    if plan.live.layer is not None:
+        write_head(task.config.run, plan.live.layer.head)
     if COSINE in task.config.features.columns:
         fit = plan.datasets[FIT]
         task.counter.total += len(fit)
@@ -268,16 +252,11 @@ def _begin(task: _Task, plan: _Plan) -> None:
         task.extractor.compare_with(means)
 
 
-def _warm_up(extractor: Extractor, dataset: SampleDataset, *, config: Config) -> None:
-    """Shows the engine the first samples of the run, so that what it learns there is the same after an interruption.
-
-    A model or first samples that cannot be used are found here, before there is a run folder.
-    """
+def _warm_up(live: LiveModel, dataset: SampleDataset, *, config: Config) -> None:
     batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
     check_samples(batch, split=FIT, on_error=config.extract.on_error)
     if len(batch.images):
-        extractor.try_out(batch.images)
-        extractor.prepare(batch.images)
+        live.warm_up(batch.images)
 
 
 def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:

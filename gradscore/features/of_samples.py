@@ -15,9 +15,9 @@ from ..gradients import GradientWarning
 from ..models import Interface
 from ..store import ShardRows
 from .cutting import Cutter
-from .extraction import Progress
+from .extraction import Progress, check_names
+from .live_model import LiveModel, count_classes, input_dtype
 from .split_rows import SplitRows
-from .streams import LiveModel, count_classes, input_dtype
 
 SPLIT = "given"
 """What the samples of a table without a run folder are called."""
@@ -93,7 +93,8 @@ def _tables(
 ) -> list[pd.DataFrame]:
     first, samples = samples.peeked()
     classes = count_classes(model, first)
-    live = LiveModel.of(model, features=features, num_classes=classes)
+    check_names(features)
+    live = LiveModel.of(model, features=features, num_classes=classes, trust_code=True)
     rows = SplitRows(live.extractor, split=SPLIT, num_classes=classes)
     cutter = Cutter(batch_size=options.batch_size, shard_size=options.part_size)
     frames: list[pd.DataFrame] = []

@@ -10,129 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from ..columns import COSINE
-from ..config import Config, FeaturesConfig
-from ..data import FIT, Batch, open_views, planned_splits
-from ..errors import DataError, ModelError
+from ..config import Config
+from ..data import FIT, Batch, planned_splits
+from ..errors import DataError
 from ..gradients import GradientWarning
-from ..models import LastLayer, find_last_layer, group_parameters, refuse_foreign
-from ..store import RunFolder, RunWriter, ShardNote, describe_inputs, label_warnings, write_head
-from ..system import Inputs, each_input, rows_of, sample_count
+from ..store import RunFolder, RunWriter, ShardNote, label_warnings, write_head
 from .class_gradients import MeanGradients, write_means
 from .cutting import Cut, Cutter
-from .extraction import WARM_UP, ExtractSummary, Progress, SplitSummary, check_names, summary_of
+from .extraction import ExtractSummary, Progress, SplitSummary, summary_of
 from .extractor import Extractor
-from .forward import FAILURES, refusal
+from .live_model import LiveModel
 from .split_rows import SplitRows
 
 Stream = Iterable[tuple[str, Batch]]
 """Batches of any sizes with the split each belongs to; those of several splits may come mixed."""
-
-
-@dataclass(frozen=True)
-class LiveModel:
-    """A model that is there already, and what computes its features.
-
-    Attributes:
-        extractor: turns batches into values; it learns from the first samples it sees.
-        groups: parameter names by group of features.
-        layer: the layer whose inputs are stored, if any.
-    """
-
-    extractor: Extractor
-    groups: dict[str, list[str]]
-    layer: LastLayer | None
-
-    @property
-    def model(self) -> nn.Module:
-        """The model."""
-        return self.extractor.model
-
-    @classmethod
-    def of(cls, model: nn.Module, *, features: FeaturesConfig, num_classes: int) -> LiveModel:
-        """Sets up the extractor of a model where it is and as it is.
-
-        Raises:
-            ConfigError: an unknown loss, statistic, view or parameter pattern, or no such last layer.
-            ModelError: the model is in training mode, has no parameters, or needs no gradients for them.
-        """
-        check_names(features)
-        check_mode(model)
-        groups = group_parameters(model, features.parameters, granularity=features.granularity)
-        layer = find_last_layer(model, features.penultimate)
-        extractor = Extractor(
-            model,
-            num_classes=num_classes,
-            features=features,
-            groups=groups,
-            last_layer=layer,
-            views=open_views(features.views, trust_code=True),
-        )
-        return cls(extractor, groups, layer)
-
-    def warm_up(self, images: Inputs) -> None:
-        """Shows the engine the first few samples, as `extract` does.
-
-        Raises:
-            ModelError: nothing finite comes out.
-            CoupledSamplesError: the output for a sample depends on the others of its batch.
-        """
-        first = rows_of(images, slice(WARM_UP))
-        self.extractor.try_out(first)
-        self.extractor.prepare(first)
-
-
-def check_mode(model: nn.Module) -> None:
-    """Makes sure that a model can be scored as it stands; nothing about it is changed.
-
-    Raises:
-        ModelError: it is compiled, in training mode, or all its parameters are frozen.
-    """
-    refuse_foreign(model, source="the model")
-    training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
-    if training:
-        raise ModelError(
-            f"the model is in training mode ({training[0]}, {len(training)} modules in all): dropout and batch norm "
-            "would change its outputs; call model.eval() first"
-        )
-    parameters = list(model.parameters())
-    if parameters and not any(parameter.requires_grad for parameter in parameters):
-        raise ModelError("all parameters of the model are frozen; call model.requires_grad_(True) first")
-
-
-def count_classes(model: nn.Module, batch: Batch) -> int:
-    """The number of classes K of a model, from its outputs (n, K) for a few samples.
-
-    Raises:
-        ModelError: it cannot take them, or returns something else than logits of two or more classes.
-    """
-    check_mode(model)
-    parameter = next(model.parameters(), None)
-    if parameter is None:
-        raise ModelError("the model has no parameters, so there are no gradients to make features of")
-    images = each_input(rows_of(batch.images, slice(WARM_UP)), lambda tensor: tensor.to(parameter.device))
-    try:
-        with torch.no_grad():
-            outputs = model(each_input(images, Tensor.clone))
-    except FAILURES as error:
-        raise ModelError(refusal(error, images)) from None
-    count = sample_count(images)
-    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count or outputs.shape[1] < 2:
-        got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ModelError(
-            f"model outputs: wanted logits of shape ({count}, classes), got {got}; wrap the model, name what it "
-            "returns by output=..., or say one_logit=True of one logit for two classes"
-        )
-    return int(outputs.shape[1])
-
-
-def input_dtype(model: nn.Module) -> torch.dtype:
-    """What floating inputs of a model are converted to: the type of its first parameter of floating numbers."""
-    kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
-    return next(kinds, torch.get_default_dtype())
 
 
 def extract_streams(
@@ -200,14 +92,8 @@ def extract_streams(
 def _described(config: Config, live: LiveModel, onto: RunFolder | None) -> dict[str, Any]:
     """The inputs of the run; fingerprints of samples that nobody has seen yet are empty."""
     before: dict[str, Any] = {} if onto is None else onto.manifest["inputs"]["data"]
-    return describe_inputs(
-        config,
-        model=live.model,
-        device=live.extractor.device.type,
-        groups=live.groups,
-        fingerprints={name: before.get(name, {}).get("fingerprint", "") for name in planned_splits(config.data)},
-        penultimate=None if live.layer is None else live.layer.name,
-    )
+    known = {name: before.get(name, {}).get("fingerprint", "") for name in planned_splits(config.data)}
+    return live.inputs(config, known)
 
 
 class _Writing:

@@ -14,11 +14,10 @@ from gradscore.columns import META_COLUMNS, views_of
 from gradscore.data import collate
 from gradscore.deployment import make_bundle, read_bundle, write_bundle
 from gradscore.deployment.bundle import Bundle
-from gradscore.deployment.bundling import feature_extractor
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, ModelError
 from gradscore.evaluation import evaluate_run
-from gradscore.features import open_datasets
+from gradscore.features import LiveModel, open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
@@ -57,7 +56,8 @@ def model_of(bundle: Bundle) -> nn.Module:
 
 def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, images):
     found = read_bundle(bundle)
-    extractor = feature_extractor(model_of(found), found, trust_code=True)
+    classes = found.model.num_classes
+    extractor = LiveModel.of(model_of(found), features=found.features, num_classes=classes, trust_code=True).extractor
     extractor.prepare(images[:3])
     frame = run.read("in_dist.test").head(50)
     assert views_of(found.columns) == ["shift:1,0", "python:views.py:halved"]
