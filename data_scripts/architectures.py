@@ -37,8 +37,8 @@ def lenet(num_classes: int) -> nn.Module:
     )
 
 
-class CifarBlock(nn.Module):
-    """Two 3x3 convolutions; the shortcut takes every second pixel and pads channels with zeros where widths change."""
+class TwoConvolutions(nn.Module):
+    """What both kinds of blocks have: two 3x3 convolutions, each with batch norm."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         """Takes the number of input and output channels and the stride of the first convolution."""
@@ -47,12 +47,24 @@ class CifarBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
+
+    def residual(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) to what is added to the shortcut, (N, outputs, H / stride, W / stride)."""
+        return self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+
+
+class CifarBlock(TwoConvolutions):
+    """The shortcut takes every second pixel and pads channels with zeros where widths change."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        """Takes the number of input and output channels and the stride of the first convolution."""
+        super().__init__(inputs, outputs, stride)
         self.stride = stride
         self.padding = (outputs - inputs) // 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        y = self.residual(x)
         shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding))
         return F.relu(y + shortcut)
 
@@ -77,16 +89,12 @@ class CifarResNet(nn.Module):
         return self.linear(x.mean((2, 3)))
 
 
-class WideCifarBlock(nn.Module):
-    """Two 3x3 convolutions; the shortcut is a 1x1 convolution where widths change."""
+class WideCifarBlock(TwoConvolutions):
+    """The shortcut is a 1x1 convolution where widths change."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         """Takes the number of input and output channels and the stride of the first convolution."""
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        super().__init__(inputs, outputs, stride)
         wider = stride != 1 or inputs != outputs
         self.shortcut = nn.Sequential(
             *([nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)] if wider else [])
@@ -94,7 +102,7 @@ class WideCifarBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
-        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.shortcut(x))
+        return F.relu(self.residual(x) + self.shortcut(x))
 
 
 class OpenOodResNet18(nn.Module):

@@ -83,7 +83,7 @@ class Batch:
         places = rows.nonzero().flatten().tolist()
         return Batch(
             [self.sample_ids[place] for place in places],
-            each_input(self.images, lambda tensor: tensor[rows.to(tensor.device)]),
+            rows_of(self.images, rows),
             self.labels[rows],
             [self.content_hashes[place] for place in places],
             [],

@@ -5,18 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from ..columns import META_COLUMNS
 from ..config import FeaturesConfig
-from ..data import TEST, BadSample, SampleDataset, view_name
+from ..data import TEST, BadSample, SampleDataset, collate, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, LiveModel, input_dtype, open_datasets, run_means
@@ -29,10 +27,8 @@ from ..system import Inputs as ModelInputs
 from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
 from .calibration import calibrated, calibration_frame
 from .choice import deployed_protocol, judged, ood_place
+from .self_test import SELF_TEST_SAMPLES, self_test_inputs, self_test_of
 from .single_score import PROTOCOL, Seen, SingleScore, wanted_scores
-
-SELF_TEST_IMAGES = 8
-"""Noise images in a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
 
 BATCH_TOLERANCE = 0.05
 """Largest change of a score with the batch that is not worth a notice: 1.3 percentage points at most.
@@ -109,7 +105,7 @@ def make_bundle(
     )
     if self_test is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
-        self_test = noise_like(_first_sample(dataset))
+        self_test = self_test_of(_first_samples(dataset))
     test, in_pairs = _self_test(self_test, live.extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(
@@ -180,18 +176,6 @@ def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], mode
     return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
-def self_test_images(images: TestInputs) -> ModelInputs:
-    """The model inputs (n, ...) of the images of a self-test: bytes as float32 in -1 to 1, others as they are."""
-    if isinstance(images, Mapping):
-        return {name: _as_input(array) for name, array in images.items()}
-    return _as_input(images)
-
-
-def _as_input(array: NDArray[Any]) -> Tensor:
-    found = torch.from_numpy(array.copy())
-    return found.float() / 127.5 - 1.0 if found.dtype == torch.uint8 else found
-
-
 def _check_weights(run: RunFolder, model: nn.Module) -> None:
     wanted = run.manifest["inputs"]["model"]["weights_sha256"]
     got = weights_sha256(model)
@@ -245,7 +229,7 @@ def batch_notices(
 def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:
     """The self-test, and its answers when the images come in pairs."""
     dtype = input_dtype(extractor.model)
-    inputs = each_input(self_test_images(images), lambda each: each.to(dtype) if each.is_floating_point() else each)
+    inputs = each_input(self_test_inputs(images), lambda each: each.to(dtype) if each.is_floating_point() else each)
     pairs = [slice(place, place + 2) for place in range(0, sample_count(inputs), 2)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # extract has said it
@@ -256,35 +240,15 @@ def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> 
     return SelfTest(images=images, answers=answers), in_pairs
 
 
-def noise(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Images of a self-test, (n, *shape) uint8."""
-    return np.random.default_rng(0).integers(0, 256, (SELF_TEST_IMAGES, *shape), dtype=np.uint8)
-
-
-def noise_like(sample: ModelInputs) -> TestInputs:
-    """Noise of the shape of a model input: bytes in place of floats, others within the limits of the sample."""
-    random = np.random.default_rng(0)
-
-    def like(tensor: Tensor) -> NDArray[Any]:
-        if tensor.is_floating_point():
-            return noise(tuple(tensor.shape))
-        shape = (SELF_TEST_IMAGES, *tensor.shape)
-        values = tensor.numpy()
-        low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
-        return random.integers(low, high + 1, shape).astype(values.dtype)
-
-    return like(sample) if isinstance(sample, Tensor) else {name: like(tensor) for name, tensor in sample.items()}
-
-
-def _first_sample(dataset: SampleDataset) -> ModelInputs:
-    sample = next(
-        (sample for sample in map(dataset.__getitem__, range(len(dataset))) if not isinstance(sample, BadSample)), None
-    )
-    if sample is None:
+def _first_samples(dataset: SampleDataset) -> ModelInputs:
+    """The first samples that can be read, at most as many as a self-test asks."""
+    usable = (each for each in map(dataset.__getitem__, range(len(dataset))) if not isinstance(each, BadSample))
+    found = collate(list(islice(usable, SELF_TEST_SAMPLES)))
+    if not found.sample_ids:
         raise BundleError(
             f"no sample of {TEST} can be read, so the size of the model's input is unknown; check the data"
         )
-    return sample.image
+    return found.images
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:

@@ -25,9 +25,10 @@ from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import Interface, NamedCode, TellCode, build_model, weights_sha256
 from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
-from .bundling import named_views, self_test_images
+from .bundling import named_views
 from .conformal import p_values
 from .given import Given, raw_images
+from .self_test import self_test_inputs
 from .single_score import Seen, SingleScore
 
 LOGIT_TOLERANCE = 1e-3
@@ -81,7 +82,7 @@ class Scorer:
         """
         _check_weights(bundle, model)
         self.bundle = bundle
-        self._example = self_test_images(bundle.self_test.images)
+        self._example = self_test_inputs(bundle.self_test.images)
         self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
@@ -324,7 +325,7 @@ class Scorer:
     def _self_test(self) -> None:
         """Sees that the model answers as it did, and learns the sample layout on the way."""
         test = self.bundle.self_test
-        values = self._values(self_test_images(test.images))
+        values = self._values(self_test_inputs(test.images))
         if self._extractor.names != self.bundle.columns:
             raise BundleError(
                 f"the model gives {values.shape[1]} columns, other than the {len(self.bundle.columns)} of the bundle; "

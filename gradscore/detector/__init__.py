@@ -10,8 +10,8 @@ numbers are those of the commands to the last digit, commands understand the fol
 do works from here.
 
 `fit_data` and `runs` turn what is given into settings and streams of samples, `images` makes auxiliary sets and keeps
-thumbnails, within bounds; `self_test` makes what bundles note answers of, `recipe` sees that one builds the model;
-`report` is what evaluations give, `progress` has the bar.
+thumbnails, within bounds; `recipe` sees that one builds the model; `report` is what evaluations give, `progress` has
+the bar.
 """
 
 from __future__ import annotations

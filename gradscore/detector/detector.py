@@ -12,10 +12,11 @@ from torch import nn
 
 from ..config import Config, ExtractConfig, section
 from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, form_of
-from ..deployment import Bundle, Scorer, make_bundle, write_bundle
+from ..deployment import Bundle, Scorer, make_bundle, self_test_of, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run
 from ..features import (
+    Counter,
     Cutter,
     LiveModel,
     Progress,
@@ -35,7 +36,6 @@ from .progress import telling
 from .recipe import check_recipe
 from .report import Report
 from .runs import Folder, Settings, with_test
-from .self_test import self_test_of
 
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
@@ -212,7 +212,9 @@ class Detector:
             summary = extract_streams(config, live, sets.stream(), fit_again=again, progress=tell, total=sets.total)
             run = RunFolder(folder.path)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
-        bundle = make_bundle(run, alpha=self._alpha, model=self.model, self_test=self_test_of(first), trust_code=True)
+        bundle = make_bundle(
+            run, alpha=self._alpha, model=self.model, self_test=self_test_of(first.images), trust_code=True
+        )
         self._scorer = Scorer(bundle, self.model, device=None, trust_code=True)
         self._fitted = _Fitted(folder, config, sets.model, live, sets.thumbnails)
         # That there is no OOD set to report on is no news here.
@@ -256,14 +258,13 @@ class Detector:
         scorer = self.scorer
         given = self._given(data, "data", labelled=False)
         cutter = Cutter(batch_size=self._extract.batch_size, shard_size=self._extract.part_size)
-        tables, done, total = [], 0, given.samples
+        tables = []
         with telling(self._progress) as tell:
+            counter = Counter(given.samples or 0, tell)
             for cut in cutter.cuts(given.batches()):
                 batch = cut.batch
                 tables.append(scorer.judge(batch.images, sample_ids=batch.sample_ids, explain=explain))
-                done += len(batch.sample_ids)
-                if tell is not None:
-                    tell("scoring", done, total or 0)
+                counter.add("scoring", len(batch.sample_ids))
         return pd.concat(tables, ignore_index=True)
 
     def evaluate(

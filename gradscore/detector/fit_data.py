@@ -22,7 +22,7 @@ from ..data import (
     form_of,
 )
 from ..errors import DataError
-from ..system import Inputs, described, each_input
+from ..system import Inputs, described, rows_of
 from .images import FitImages, Thumbnails, are_images
 
 NUMBERS = 2.0**64
@@ -135,10 +135,7 @@ class FitData:
     def total(self) -> int:
         """How many samples there are; 0 if that is unknown."""
         others = [each for each in (self.calibration, self.bank) if each is not None]
-        counts = [each.samples for each in (self.fit, *others, *self.ood.values())]
-        known = [count for count in counts if count is not None]
-        made = len(self.auxiliary) * (self.fit.samples or 0)
-        return sum(known) + made if len(known) == len(counts) else 0
+        return _total([self.fit, *others, *self.ood.values(), *[self.fit for _ in self.auxiliary]])
 
     def _fitting(self) -> Iterator[tuple[str, Batch]]:
         for split, batch, inputs in self._parted():
@@ -156,7 +153,7 @@ class FitData:
             held = torch.tensor([share >= 1 - self.holdout for share in shares])
             for split, rows in ((FIT, ~held), (CALIBRATION, held)):
                 if bool(rows.any()):
-                    yield split, batch.where(rows), _where(inputs, rows)
+                    yield split, batch.where(rows), rows_of(inputs, rows)
 
 
 @dataclass
@@ -189,13 +186,13 @@ class TestData:
     @property
     def total(self) -> int:
         """How many samples there are; 0 if that is unknown."""
-        counts = [each.samples for each in (self.test, *self.ood.values(), *self.shifted.values())]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else 0
+        return _total([self.test, *self.ood.values(), *self.shifted.values()])
 
 
-def _where(inputs: Inputs, rows: Tensor) -> Inputs:
-    return each_input(inputs, lambda tensor: tensor[rows.to(tensor.device)])
+def _total(sets: Sequence[GivenSamples]) -> int:
+    """How many samples several sets have; 0 if that is unknown of one."""
+    known = [each.samples for each in sets if each.samples is not None]
+    return sum(known) if len(known) == len(sets) else 0
 
 
 def source(name: str) -> dict[str, str]:

@@ -21,16 +21,18 @@ from torch import nn
 from .class_gradients import MeanGradients, run_means
 from .cutting import Cut, Cutter
 from .datasets import open_datasets
-from .extraction import ExtractSummary, Progress, SplitSummary, check_names, extract
+from .extraction import ExtractSummary, SplitSummary, check_names, extract
 from .extractor import Extractor
 from .forward import FAILURES, ForwardPass, refusal
 from .live_model import WARM_UP, LiveModel, check_mode, count_classes, input_dtype
 from .of_samples import features_of
+from .progress import Counter, Progress
 from .streams import Stream, extract_streams
 
 __all__ = [
     "FAILURES",
     "WARM_UP",
+    "Counter",
     "Cut",
     "Cutter",
     "ExtractSummary",

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..columns import COSINE
 from ..config import Config, FeaturesConfig
@@ -42,17 +42,8 @@ from .class_gradients_pass import check_samples, mean_gradients
 from .datasets import open_datasets
 from .extractor import Extractor
 from .live_model import WARM_UP, LiveModel
+from .progress import Counter, Progress
 from .split_rows import SplitRows
-
-
-class Progress(Protocol):
-    """Is told how far an extraction is."""
-
-    def __call__(self, split: str, done: int, total: int) -> None:
-        """`done` of the `total` samples of all splits are there; `split` is being worked on.
-
-        With `gradient_cosine`, the samples of `in_dist.fit` count twice: they are looked at before all others, too.
-        """
 
 
 @dataclass(frozen=True)
@@ -151,7 +142,7 @@ def extract(
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
             names = plan.datasets[FIT].class_names
             writer.note(class_names=None if names is None else list(names))
-            counter = _Counter(sum(map(len, plan.datasets.values())), progress)
+            counter = Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(config, extractor, writer, counter)
             if not was_complete:
                 _begin(task, plan)
@@ -190,26 +181,12 @@ def check_names(features: FeaturesConfig) -> None:
             )
 
 
-@dataclass
-class _Counter:
-    """Adds up samples and tells how far the extraction is."""
-
-    total: int
-    progress: Progress | None
-    done: int = 0
-
-    def add(self, split: str, samples: int) -> None:
-        self.done += samples
-        if self.progress is not None:
-            self.progress(split, self.done, self.total)
-
-
 @dataclass(frozen=True)
 class _Task:
     config: Config
     extractor: Extractor
     writer: RunWriter
-    counter: _Counter
+    counter: Counter
 
 
 @dataclass(frozen=True)

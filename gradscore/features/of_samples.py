@@ -15,8 +15,9 @@ from ..gradients import GradientWarning
 from ..models import Interface
 from ..store import ShardRows
 from .cutting import Cutter
-from .extraction import Progress, check_names
+from .extraction import check_names
 from .live_model import LiveModel, count_classes, input_dtype
+from .progress import Counter, Progress
 from .split_rows import SplitRows
 
 SPLIT = "given"
@@ -98,16 +99,14 @@ def _tables(
     rows = SplitRows(live.extractor, split=SPLIT, num_classes=classes)
     cutter = Cutter(batch_size=options.batch_size, shard_size=options.part_size)
     frames: list[pd.DataFrame] = []
-    done, total = 0, samples.samples
+    counter = Counter(samples.samples or 0, progress)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)
         live.warm_up(first.images)
         for cut in cutter.cuts(samples.batches()):
             check_classes(cut.batch, classes, name=samples.name)
             rows.compute(cut.batch)
-            done += len(cut.batch.sample_ids)
-            if progress is not None:
-                progress("features", done, max(done, total) if total else 0)
+            counter.add("features", len(cut.batch.sample_ids))
             if cut.last:
                 frames.append(_frame(rows.taken()))
     if rows.are_waiting:

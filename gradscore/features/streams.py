@@ -18,9 +18,10 @@ from ..gradients import GradientWarning
 from ..store import RunFolder, RunWriter, ShardNote, label_warnings, write_head
 from .class_gradients import MeanGradients, write_means
 from .cutting import Cut, Cutter
-from .extraction import ExtractSummary, Progress, SplitSummary, summary_of
+from .extraction import ExtractSummary, SplitSummary, summary_of
 from .extractor import Extractor
 from .live_model import LiveModel
+from .progress import Counter, Progress
 from .split_rows import SplitRows
 
 Stream = Iterable[tuple[str, Batch]]
@@ -67,7 +68,7 @@ def extract_streams(
         RunWriter.opened(config.run, config=config, inputs=inputs) as writer,
     ):
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
-        task = _Writing(config, live.extractor, writer, progress, total)
+        task = _Writing(config, live.extractor, writer, Counter(total, progress))
         if onto is None:
             if live.layer is not None:
                 write_head(config.run, live.layer.head)
@@ -99,11 +100,8 @@ def _described(config: Config, live: LiveModel, onto: RunFolder | None) -> dict[
 class _Writing:
     """Writes the tables of splits whose samples come one batch after the other."""
 
-    def __init__(
-        self, config: Config, extractor: Extractor, writer: RunWriter, progress: Progress | None, total: int
-    ) -> None:
-        self._config, self._extractor, self._writer = config, extractor, writer
-        self._progress, self._total, self._done = progress, total, 0
+    def __init__(self, config: Config, extractor: Extractor, writer: RunWriter, counter: Counter) -> None:
+        self._config, self._extractor, self._writer, self._counter = config, extractor, writer, counter
         self._splits: dict[str, _Split] = {}
         self._means: MeanGradients | None = None
 
@@ -120,7 +118,7 @@ class _Writing:
         for cut in self._cutter().cuts(fit_again()):
             self._extractor.add_to(sums, cut.batch.images)
             content_hashes += cut.batch.content_hashes
-            self._tell(FIT, cut.batch)
+            self._counter.add(FIT, len(cut.batch.sample_ids))
         self._means = sums.finished(content_hashes)
         self._writer.note(mean_gradients_sha256=write_means(self._config.run, self._means))
         self._extractor.compare_with(self._means)
@@ -159,18 +157,13 @@ class _Writing:
         found, began = self._splits[split], time.perf_counter()
         for cut in cuts:
             found.rows.compute(cut.batch)
-            self._tell(split, cut.batch)
+            self._counter.add(split, len(cut.batch.sample_ids))
             if cut.last:
                 found.notes.append(self._writer.write(split, cut.shard, found.rows.taken()))
         found.seconds += time.perf_counter() - began
 
     def _cutter(self) -> Cutter:
         return Cutter(batch_size=self._config.extract.batch_size, shard_size=self._config.extract.part_size)
-
-    def _tell(self, split: str, batch: Batch) -> None:
-        self._done += len(batch.sample_ids)
-        if self._progress is not None:
-            self._progress(split, self._done, max(self._total, self._done) if self._total else 0)
 
 
 @dataclass

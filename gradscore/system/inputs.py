@@ -28,8 +28,8 @@ def each_input(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
-    """Some of the samples, by their places or a mask."""
-    return each_input(inputs, lambda tensor: tensor[rows])
+    """Some of the samples, by their places or a mask, which may lie on another device."""
+    return each_input(inputs, lambda tensor: tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)])
 
 
 def described(inputs: Inputs) -> str:

@@ -1,31 +1,19 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from run_inputs import INPUTS
+from run_inputs import write_manifest
 from typer.testing import CliRunner
 
 from gradscore.evaluation.score_table import LEADING, write_scores
-from gradscore.store.manifest import FORMAT
 from gradscore_cli.main import app
 
 N = 40
 
 
 def write_run(path: Path, *, seed: int, noise: float) -> Path:
-    path.mkdir()
-    manifest = {
-        "format": FORMAT,
-        "finished": True,
-        "inputs": INPUTS,
-        "versions": {},
-        "splits": {},
-        "feature_count": 0,
-        "notices": [],
-    }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(path)
     positive = np.arange(N) % 2 == 0
     leading = dict.fromkeys(LEADING, 0) | {
         "task": "ood",

@@ -1,18 +1,16 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from run_inputs import INPUTS
+from run_inputs import write_manifest
 
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.delong import paired_delong
 from gradscore.evaluation.metrics import auroc
 from gradscore.evaluation.run_comparison import compare_runs
 from gradscore.evaluation.score_table import LEADING, write_scores
-from gradscore.store.manifest import FORMAT
 from gradscore.store.run_folder import RunFolder
 
 N = 60
@@ -37,17 +35,7 @@ def table(*, seed, noise=1.0, dataset="in_dist.test"):
 
 
 def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
-    path.mkdir()
-    manifest = {
-        "format": FORMAT,
-        "finished": True,
-        "inputs": INPUTS,
-        "versions": {},
-        "splits": {},
-        "feature_count": 0,
-        "notices": [],
-    }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(path)
     if scores is not None:
         write_scores(path / "evaluation", scores)
     return RunFolder(path)
