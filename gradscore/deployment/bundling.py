@@ -81,9 +81,9 @@ def make_bundle(
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
     # There is no file to refer to, unless a program has the model.
     with_weights = with_weights or (model is None and config.model.checkpoint is None)
-    named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
-    named = named if model_source is None else replace(named, folders=None)
     if model is None:
+        named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
+        named = named if model_source is None else replace(named, folders=None)
         model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
     _check_weights(run, model)
     frame, notices = calibration_frame(run)

@@ -189,30 +189,32 @@ def search(run: RunFolder) -> NearDuplicates:
     near = _compared(FIT, searched, rows, signatures)
     in_bank = _compared(BANK, [*searched, *others], rows, signatures) if bank else _Compared()
     return NearDuplicates(
-        pairs=[
-            NearDuplicate(
-                split=pair.split,
-                sample_id=str(pair.shown["sample_id"]),
-                content_hash=str(pair.shown["content_hash"]),
-                fit_sample_id=str(pair.known["sample_id"]),
-                fit_content_hash=str(pair.known["content_hash"]),
-                expected=pair.expected,
-            )
-            for pair in near.pairs
-        ],
+        pairs=[_in_fit(pair) for pair in near.pairs],
         searched=near.sizes,
         left_out=wanted == "leave_out",
         notices=[*near.notices, *in_bank.notices],
-        in_bank=[
-            NearInBank(
-                split=pair.split,
-                sample_id=str(pair.shown["sample_id"]),
-                bank_sample_id=str(pair.known["sample_id"]),
-                expected=pair.expected,
-            )
-            for pair in in_bank.pairs
-        ],
+        in_bank=[_in_bank(pair) for pair in in_bank.pairs],
         compared_with_bank=in_bank.sizes,
+    )
+
+
+def _in_fit(pair: _Pair) -> NearDuplicate:
+    return NearDuplicate(
+        split=pair.split,
+        sample_id=str(pair.shown["sample_id"]),
+        content_hash=str(pair.shown["content_hash"]),
+        fit_sample_id=str(pair.known["sample_id"]),
+        fit_content_hash=str(pair.known["content_hash"]),
+        expected=pair.expected,
+    )
+
+
+def _in_bank(pair: _Pair) -> NearInBank:
+    return NearInBank(
+        split=pair.split,
+        sample_id=str(pair.shown["sample_id"]),
+        bank_sample_id=str(pair.known["sample_id"]),
+        expected=pair.expected,
     )
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..system import FloatArray
-from .plots import TimeRow, TimeRows, height_of
+from .plots import TimeLine, TimeRow, TimeRows, height_of
 
 MARK = "#b45309"
 """Of a step at which something happened."""
@@ -25,40 +25,57 @@ def time_rows(plot: TimeRows) -> go.Figure:
     count = len(plot.rows)
     gap = 0.0 if count == 1 else min(GAP / height_of(plot), 0.9 / (count - 1))
     made = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=gap)
-    shown: set[str] = set()
+    named: set[str] = set()
     for number, row in enumerate(plot.rows, 1):
         for line in row.lines:
-            for low, high in line.bands:
-                for part in _stretches(low, high, log=plot.log):
-                    made.add_scatter(
-                        x=_plain(line.x[part]) + _plain(line.x[part])[::-1],
-                        y=_plain(low[part]) + _plain(high[part])[::-1],
-                        fill="toself",
-                        fillcolor=_faint(line.colour),
-                        line={"width": 0},
-                        mode="lines",
-                        hoverinfo="skip",
-                        legendgroup=escape(line.name),
-                        showlegend=False,
-                        row=number,
-                        col=1,
-                    )
-            made.add_scatter(
-                x=_plain(line.x),
-                y=_plain(line.y),
-                name=escape(line.name),
-                legendgroup=escape(line.name),
-                showlegend=line.name not in shown,
-                mode="lines+markers" if len(line.x) == 1 else "lines",
-                line={"color": line.colour, "width": 1.5, "dash": "dot" if line.dashed else None},
-                hovertemplate=f"{escape(row.name)}, %{{x}}: %{{y:.3g}}<extra>{escape(line.name)}</extra>",
-                row=number,
-                col=1,
-            )
-            shown.add(line.name)
+            _add_bands(made, line, number, log=plot.log)
+            _add_line(made, line, number, row=row.name, in_legend=line.name not in named)
+            named.add(line.name)
         _name(made, row.name, number)
         for step in plot.marks:
             made.add_vline(x=float(step), line={"color": MARK, "width": 1, "dash": "dash"}, row=number, col=1)
+    _set_axes(made, plot)
+    made.update_layout(
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 1, "yanchor": "top"},
+        showlegend=True,
+    )
+    return made
+
+
+def _add_bands(made: go.Figure, line: TimeLine, number: int, *, log: bool) -> None:
+    for low, high in line.bands:
+        for part in _stretches(low, high, log=log):
+            made.add_scatter(
+                x=_plain(line.x[part]) + _plain(line.x[part])[::-1],
+                y=_plain(low[part]) + _plain(high[part])[::-1],
+                fill="toself",
+                fillcolor=_faint(line.colour),
+                line={"width": 0},
+                mode="lines",
+                hoverinfo="skip",
+                legendgroup=escape(line.name),
+                showlegend=False,
+                row=number,
+                col=1,
+            )
+
+
+def _add_line(made: go.Figure, line: TimeLine, number: int, *, row: str, in_legend: bool) -> None:
+    made.add_scatter(
+        x=_plain(line.x),
+        y=_plain(line.y),
+        name=escape(line.name),
+        legendgroup=escape(line.name),
+        showlegend=in_legend,
+        mode="lines+markers" if len(line.x) == 1 else "lines",
+        line={"color": line.colour, "width": 1.5, "dash": "dot" if line.dashed else None},
+        hovertemplate=f"{escape(row)}, %{{x}}: %{{y:.3g}}<extra>{escape(line.name)}</extra>",
+        row=number,
+        col=1,
+    )
+
+
+def _set_axes(made: go.Figure, plot: TimeRows) -> None:
     made.update_yaxes(automargin=True, zeroline=False, nticks=4, tickfont={"size": 10}, exponentformat="e")
     made.update_xaxes(zeroline=False)
     if plot.log:
@@ -67,12 +84,7 @@ def time_rows(plot: TimeRows) -> go.Figure:
             made.update_yaxes(dtick=_decades(row), row=number, col=1)
     if plot.ends is not None:
         made.update_xaxes(range=list(plot.ends))
-    made.update_xaxes(title={"text": plot.x_label, "font": {"size": 13}}, row=count, col=1)
-    made.update_layout(
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 1, "yanchor": "top"},
-        showlegend=True,
-    )
-    return made
+    made.update_xaxes(title={"text": plot.x_label, "font": {"size": 13}}, row=len(plot.rows), col=1)
 
 
 def _name(made: go.Figure, name: str, number: int) -> None:
