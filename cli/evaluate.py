@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gradscore.errors import MissingExtraError
 
-from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
+from .options import INCONCLUSIVE, JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
 from .output import Output
 from .progress import doing
 from .rendering import cell, figures_table, interval
@@ -74,8 +74,18 @@ def evaluate(
     settings = with_protocols(overrides, protocols)
     found = evaluated(output, run, settings=settings, tables=tables, permuted=permuted)
     output.document(found)
+    end(found)
+
+
+def end(found: Mapping[str, Any]) -> None:
+    """Ends with 1 where a control failed, and with 3 where there are too few samples for any verdict.
+
+    Doubtful labels end with 0: evaluating is no gate, and the report was written as asked for.
+    """
     if not found["passed"]:
         raise typer.Exit(1)
+    if found["no_verdict"] is not None and not found["warnings"]:
+        raise typer.Exit(INCONCLUSIVE)
 
 
 def evaluated(
@@ -103,6 +113,8 @@ def evaluated(
         output.remark(f"note: {missing}")
     else:
         output.say(f"report: {page}")
+    if evaluation.no_verdict is not None:  # last, where nobody misses it
+        output.say(f"no verdict: {evaluation.no_verdict}", style="yellow")
     return {**document(evaluation), "report": page, "passed": all(control.passed for control in controls)}
 
 
@@ -118,8 +130,6 @@ def report(output: Output, evaluation: EvaluationReport, *, tables: bool) -> Non
 
 def document(evaluation: EvaluationReport) -> dict[str, Any]:
     """The same for a program."""
-    from gradscore.evaluation import verdicts
-
     found = [
         {
             "what": each.what,
@@ -133,10 +143,11 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
             "gain_by_gradients": None if each.by_gradients is None else each.by_gradients.entry(),
             "false_alarms": each.false_alarms,
         }
-        for each in verdicts(evaluation.records)
+        for each in evaluation.verdicts
     ]
     return {
         "verdicts": found,
+        "no_verdict": evaluation.no_verdict,
         "records": [record.entry() for record in evaluation.records],
         "warnings": evaluation.warnings,
         "notices": evaluation.notices,
@@ -145,12 +156,9 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
 
 
 def _print_verdict(output: Output, report: EvaluationReport) -> None:
-    from gradscore.evaluation import verdicts
-
-    if report.warnings:
-        output.say("no verdict: what is warned of above must be repaired first")
+    found = report.verdicts
+    if not found:
         return
-    found = verdicts(report.records)
     table = figures_table([""], ["AUROC", "95 %", "gain", "95 %", "false\nalarms"])
     for each in found:
         gain = each.gain

@@ -14,6 +14,9 @@ from gradscore.errors import ConfigError
 
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
+INCONCLUSIVE = 3
+"""The exit code where there are too few samples to tell."""
+
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 

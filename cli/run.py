@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from .evaluate import PermutedOption, TablesOption, evaluated
+from .evaluate import PermutedOption, TablesOption, end, evaluated
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
 from .extract import document as extract_document
 from .fit_meta import AgainOption, fitted
@@ -48,5 +46,4 @@ def run(
     models = fitted(output, summary.run, again=again)
     found = evaluated(output, summary.run, tables=tables, permuted=permuted)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
-    if not found["passed"]:
-        raise typer.Exit(1)
+    end(found)

@@ -25,6 +25,7 @@ from .records import Record, group_records, remarks, score_records
 from .score_table import write_scores
 from .scoring import ScoreTables
 from .thinning import rows_that_fit
+from .verdict import NOTHING_TO_TELL, Verdict, verdicts
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,16 @@ class EvaluationReport:
     scores: pd.DataFrame
     near_duplicates: NearDuplicates
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What to read first; none where warnings say that no figure can be trusted."""
+        return [] if self.warnings else verdicts(self.records)
+
+    @property
+    def no_verdict(self) -> str | None:
+        """Why there is no verdict; None where there is one."""
+        return None if self.verdicts else "; ".join(self.warnings) or NOTHING_TO_TELL
 
 
 def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], None] | None = None) -> FitReport:

@@ -19,6 +19,12 @@ CHANCE = 0.5
 LEVEL = 0.05
 """The share of comparisons with scores that are no better in which one is called better, at most."""
 
+NOTHING_TO_TELL = (
+    "no prediction is wrong (or none is right), and no OOD sample is reported, so there is nothing to tell from the "
+    "rest; report more labelled samples (data.in_dist.test), or OOD sets (data.ood)"
+)
+"""Why there is no verdict where no label is doubted."""
+
 Outcome = Literal["better", "open", "worse"]
 
 

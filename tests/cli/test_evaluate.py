@@ -149,12 +149,16 @@ def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> N
     assert headlines(Figures(found.records))[-1].text.endswith("by a model fitted on in-distribution samples only.")
 
 
-def test_a_run_without_any_figure_has_a_page_that_says_so(tmp_path: Path) -> None:
+def test_nothing_to_tell_from_the_rest_is_inconclusive(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=0, ood=())
     CliRunner().invoke(app, ["fit-meta", str(run)])
-    assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == 0
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    assert result.exit_code == 3, result.output
+    assert result.stdout.splitlines()[-1].startswith(
+        "no verdict: no prediction is wrong (or none is right), and no OOD"
+    )
     page = (run / "evaluation" / "report.html").read_text()
-    assert "There is no figure to report: see the remarks below." in page
+    assert "No verdict: no prediction is wrong" in page
     assert "no misclassified sample among 30 samples" in page
 
 
@@ -163,3 +167,8 @@ def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "fit-meta" in result.stderr
     assert not (tmp_path / "run" / "evaluation").exists()
+
+
+def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
+    found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
+    assert (found["no_verdict"], len(found["verdicts"])) == (None, 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...columns import feature_columns
 from ...data import TEST
-from ...evaluation import EvaluationReport, verdicts
+from ...evaluation import EvaluationReport
 from ...meta import Inputs, MetaModel
 from ...store import RunFolder
 from ...system import write_text
@@ -51,8 +51,9 @@ def write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: Thumbna
     content: dict[str, object] = {
         "name": "/".join(run.path.resolve().parts[-2:]),
         "facts": _facts(run),
-        "headlines": headlines(figures),
-        "gains": gains(verdicts(evaluation.records)),
+        "headlines": headlines(figures) if evaluation.verdicts else [],
+        "gains": gains(evaluation.verdicts),
+        "no_verdict": evaluation.no_verdict,
         "warnings": evaluation.warnings,
         "notices": evaluation.notices,
         "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],
