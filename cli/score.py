@@ -40,13 +40,15 @@ FailOption = Annotated[
     bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
 ]
 AlphaOption = Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")]
-ColumnOption = Annotated[str | None, typer.Option("--column", help="The column of Parquet files with the images.")]
+ColumnOption = Annotated[
+    str | None, typer.Option("--column", help="The column of tables, or the array of .npz files, with the samples.")
+]
 RootOption = Annotated[
     Path | None,
     typer.Option(
         "--root",
         metavar="FOLDER",
-        help="Let paths in Parquet files lead anywhere below this folder, not only below their own.",
+        help="Let paths in tables lead anywhere below this folder, not only below their own.",
     ),
 ]
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]

@@ -28,6 +28,7 @@ from .sources import (
     as_pixels,
     describe_raw,
     is_image,
+    is_pixels,
 )
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
@@ -83,6 +84,7 @@ __all__ = [
     "form",
     "form_of",
     "is_image",
+    "is_pixels",
     "load_batches",
     "naming_lost_workers",
     "open_images",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,23 +14,25 @@ from ..errors import DataError
 from ..system import closest
 from .sources import (
     IMAGE_SUFFIXES,
-    READING_ERRORS,
     SOURCES,
     ImageSource,
     Raw,
     UnreadableImageError,
-    array_form,
     decoded,
+    is_encoded,
+    is_text,
     open_source,
     path_below,
-    read_header,
 )
 
 PARQUET_ROWS = 64
 """Rows of a Parquet file in memory at a time."""
 
-_TABLES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
 """Kinds of sources by the endings of their files."""
+
+_OPTIONS = {"column": "inputs", "root": "root"}
+"""What the options are called among the arguments of a source."""
 
 _COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename")
 
@@ -67,15 +67,17 @@ def open_user_images(
     Args:
         samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz`, `.csv`,
             `.tsv`, `.tar` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
-        column: the column of Parquet files with encoded images or paths; found by type and name if None.
-        root: paths in Parquet files may lead anywhere below this folder; the folder of each file if None.
+        column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
+        root: paths in tables may lead anywhere below this folder; the folder of each file if None.
 
     Returns:
         The images of each, in the order given; those of folders and patterns by name.
 
     Raises:
-        DataError: something is not there, holds no image, or cannot be read at all.
+        DataError: something is not there, holds no image, or cannot be read at all; `column` or `root` is given and
+            none of the samples has a use for it.
     """
+    _check_options(samples, {"column": column, "root": root})
     return [_opened(name, column, root) for name in samples]
 
 
@@ -92,31 +94,6 @@ class Files:
     def __iter__(self) -> Iterator[RawImage]:
         """See `UserImages`."""
         return (_decoded(str(path), path) for path in self.paths)
-
-
-@dataclass(frozen=True)
-class NpzImages:
-    """The array `images` of an .npz file, (N, H, W) or (N, H, W, 1 or 3) uint8, read image by image."""
-
-    path: Path
-    shape: tuple[int, ...]
-
-    def __len__(self) -> int:
-        """See `UserImages`."""
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[RawImage]:
-        """See `UserImages`."""
-        one = (*self.shape[1:], 1)[:3]
-        with zipfile.ZipFile(self.path) as archive, archive.open("images.npy") as stream:
-            read_header(stream)
-            for place in range(len(self)):
-                name = f"{self.path}[{place}]"
-                try:
-                    content = stream.read(int(np.prod(one)))
-                    yield RawImage(name, np.frombuffer(content, dtype=np.uint8).reshape(one))
-                except READING_ERRORS as error:
-                    yield RawImage(name, None, f"{name} cannot be read: {error}")
 
 
 @dataclass(frozen=True)
@@ -184,11 +161,30 @@ class Samples:
                 yield RawImage(name, None, str(error))
 
 
-def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
+def _check_options(samples: Sequence[str], given: Mapping[str, object]) -> None:
+    """Refuses an option that none of the samples has a use for."""
+    for option, argument in _OPTIONS.items():
+        takers = [kind for kind, found in SOURCES.items() if found.is_path and argument in (found.arguments or ())]
+        if given[option] is not None and not {_kind(name) for name in samples} & set(takers):
+            raise DataError(
+                f"--{option} {given[option]} says nothing of {', '.join(samples)}: it is for sources of the kinds "
+                f"{', '.join(takers)}; leave it out"
+            )
+
+
+def _kind(name: str) -> str | None:
+    """The kind of data source that a file is, or that a name begins with; None of images, folders and patterns."""
     path = Path(name)
     kind, _, rest = name.partition(":")
     if rest and not path.exists() and kind in SOURCES and SOURCES[kind].is_path:
-        return Samples(open_source(name), name)
+        return kind
+    return None if path.is_dir() else _KINDS.get(path.suffix)
+
+
+def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
+    path, kind = Path(name), _kind(name)
+    if kind is not None and name.startswith(f"{kind}:") and not path.exists():
+        return _samples(name, name, kind, column, root)
     if path.is_dir():
         return Files(_some(name, [found for found in path.rglob("*") if found.suffix.lower() in IMAGE_SUFFIXES]))
     if not path.exists() and set(name) & set("*?["):
@@ -196,41 +192,21 @@ def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
         return Files(_some(name, [found for found in matches if found.is_file()]))
     if not path.exists():
         raise DataError(f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'")
-    if path.suffix == ".npz":
-        return _npz(path)
-    if path.suffix in (".parquet", ".pq") and (column is not None or _holds_images(path)):
+    if kind == "parquet" and _holds_images(path, column):
         return _parquet(path, column, (root or path.parent).resolve())
-    if path.suffix in _TABLES:
-        chosen = {"inputs": column, "root": None if root is None else str(root)}
-        given = {key: value for key, value in chosen.items() if value is not None}
-        return Samples(open_source(f"{_TABLES[path.suffix]}:{name}", given), name)
-    if path.suffix == ".tar":
-        return Samples(open_source(f"wds:{name}"), name)
-    return Files([path])
+    return Files([path]) if kind is None else _samples(f"{kind}:{name}", name, kind, column, root)
+
+
+def _samples(source: str, name: str, kind: str, column: str | None, root: Path | None) -> Samples:
+    chosen = {"inputs": column, "root": None if root is None else str(root)}
+    taken = SOURCES[kind].arguments or ()
+    return Samples(open_source(source, {key: each for key, each in chosen.items() if each and key in taken}), name)
 
 
 def _some(name: str, paths: list[Path]) -> list[Path]:
     if not paths:
         raise DataError(f"{name}: no image in it; wanted files that end in {', '.join(IMAGE_SUFFIXES)}")
     return sorted(paths)
-
-
-def _npz(path: Path) -> UserImages:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if "images.npy" not in archive.namelist():
-                return Samples(open_source(f"npz:{path}"), str(path))
-            shape, fortran, dtype = array_form(archive, "images", path)
-    except READING_ERRORS as error:
-        raise DataError(f"{path}: cannot be read: {error}; wanted a .npz file of arrays") from None
-    if dtype != np.uint8:
-        return Samples(open_source(f"npz:{path}"), str(path))
-    if dtype != np.uint8 or fortran or len(shape) not in (3, 4) or shape[3:] not in ((), (1,), (3,)):
-        raise DataError(
-            f"{path}: images must be uint8 (N, H, W) or (N, H, W, 1 or 3) in C order, got {dtype} {shape}"
-            + (" in Fortran order" if fortran else "")
-        )
-    return NpzImages(path, shape)
 
 
 def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
@@ -243,7 +219,7 @@ def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
     if column is not None and column not in usable:
         raise DataError(f"{path}: no column {column!r} of encoded images or paths; {closest(column, usable)}")
     if column is None:
-        binary = [field.name for field in schema if field.name in usable and not _is_text(field.type)]
+        binary = [field.name for field in schema if field.name in usable and not is_text(field.type)]
         named = [name for name in _COLUMN_NAMES if name in usable]
         choice = binary if len(binary) == 1 else named or (usable if len(usable) == 1 else [])
         if not choice:
@@ -254,26 +230,21 @@ def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
     return ParquetImages(path, column, rows, root)
 
 
-def _holds_images(path: Path) -> bool:
-    """Whether a Parquet file has a column that can only be of images, or is called so, or cannot be looked into."""
+def _holds_images(path: Path, column: str | None) -> bool:
+    """Whether a Parquet file, or its named column, can only be of images or is called so, or cannot be looked into."""
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return True
+    if column is not None:
+        return column not in schema.names or is_encoded(schema.field(column).type) or column in _COLUMN_NAMES
     usable = [field.name for field in schema if _is_usable(field.type)]
-    binary = [name for name in usable if not _is_text(schema.field(name).type)]
+    binary = [name for name in usable if not is_text(schema.field(name).type)]
     return bool(binary) or any(name in _COLUMN_NAMES for name in usable) or len(usable) == len(schema)
 
 
 def _is_usable(kind: Any) -> bool:
-    if pa.types.is_struct(kind):
-        return any(field.name in ("bytes", "path") for field in kind)
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return bool(binary or _is_text(kind))
-
-
-def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return is_encoded(kind) or is_text(kind)
 
 
 def _decoded(name: str, source: Path | bytes) -> RawImage:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ..data import RawImage, as_pixels, open_user_images
+from ..data import RawImage, as_pixels, is_pixels, open_user_images
 from ..errors import DataError
 
 Given = str | Path | Image.Image | NDArray[np.uint8]
@@ -47,7 +47,7 @@ def _pixels(image: object, place: int) -> NDArray[np.uint8]:
             return as_pixels(image)
         except ValueError as error:
             raise DataError(f"images[{place}]: {error}; convert it to 'L' or 'RGB' as in training") from None
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3):
+    if is_pixels(image):
         return image if image.ndim == 3 else image[..., None]
     got = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise DataError(

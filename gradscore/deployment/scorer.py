@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..columns import logit_columns, views_of
 from ..config import ModelConfig
-from ..data import Preprocessing, Raw, form
+from ..data import Preprocessing, Raw, form, is_pixels
 from ..errors import BundleError, DataError
 from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
@@ -185,7 +185,7 @@ class Scorer:
             DataError: images of another form.
             ModelError: the model cannot take the images.
         """
-        one_image = isinstance(images, np.ndarray) and _is_one_image(images) and len(self.input_shape) == 3
+        one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
         return self._of_given(images, sample_ids, explain=explain)
@@ -353,10 +353,6 @@ def _state_of(model: nn.Module) -> list[tuple[int, int]]:
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-
-
-def _is_one_image(array: NDArray[Any]) -> bool:
-    return array.dtype == np.uint8 and array.ndim in (2, 3)
 
 
 def _check_names(names: Sequence[str], images: int) -> None:

@@ -96,7 +96,7 @@ BAD = {
     "nothing there": (lambda: None, ["nope.png"], "nope.png: no such file or folder"),
     "a pattern that matches nothing": (lambda: None, ["*.gif"], r"\*.gif: no image in it"),
     "an empty folder": (lambda: Path("empty").mkdir(), ["empty"], "empty: no image in it"),
-    "Fortran order": (lambda: write_npz("x.npz", images=np.asfortranarray(PIXELS)), ["x.npz"], "in Fortran order"),
+    "an npz without samples": (lambda: write_npz("x.npz", labels=np.arange(3)), ["x.npz"], "no array of samples"),
     "no npz": (lambda: Path("x.npz").write_text("x"), ["x.npz"], "cannot be read"),
     "no Parquet": (lambda: Path("x.parquet").write_text("x"), ["x.parquet"], "cannot be read as Parquet"),
     "a name that is no text": (
@@ -120,6 +120,12 @@ def test_bad_input(make, samples: list[str], message: str) -> None:
 
 VALUES = {
     "float images": (lambda: write_npz("x.npz", images=PIXELS * 0.5), "x.npz", PIXELS[2] * 0.5),
+    "Fortran order": (
+        lambda: write_npz("x.npz", images=np.asfortranarray(PIXELS)), "x.npz", PIXELS[2][..., None]
+    ),
+    "channels first": (
+        lambda: write_npz("x.npz", images=np.stack([PIXELS] * 3, 1)), "x.npz", np.stack([PIXELS[2]] * 3, -1)
+    ),
     "another array": (lambda: write_npz("x.npz", other=PIXELS[:, 0] * 0.25), "x.npz", PIXELS[2, 0] * 0.25),
     "columns of numbers": (
         lambda: pq.write_table(pa.table({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]}), "x.parquet"),
@@ -128,7 +134,7 @@ VALUES = {
     ),
     "a table as text": (lambda: Path("x.csv").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "x.csv", np.array([5, 6.5])),
     "a named source": (lambda: Path("x.txt").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "csv:x.txt", np.array([5, 6.5])),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "name", "wanted"), VALUES.values(), ids=VALUES)
@@ -218,3 +224,35 @@ def test_a_list_that_is_damaged_further_on_names_the_row(place: Path) -> None:
     images = iter(open_user_images(["x.parquet"])[0])
     with pytest.raises(DataError, match=r"x\.parquet: damaged from row \d+ on \("):
         list(images)
+
+
+NAMED = {
+    "an array of npz": (lambda: write_npz("x.npz", a=PIXELS * 0.5, b=PIXELS * 0.25), "x.npz", PIXELS[2] * 0.25),
+    "a column of a table as text": (lambda: Path("x.csv").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "x.csv", [6.5]),
+    "numbers in Parquet": (
+        lambda: pq.write_table(pa.table({"a": [b"1", b"2", b"3"], "b": [0.5, 1.5, 2.5]}), "x.parquet"),
+        "x.parquet",
+        [2.5],
+    ),
+    "a named source": (lambda: Path("x.txt").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "csv:x.txt", [6.5]),
+}
+
+
+@pytest.mark.parametrize(("make", "name", "wanted"), NAMED.values(), ids=NAMED)
+@pytest.mark.usefixtures("place")
+def test_the_column_of_everything_that_has_any(make, name: str, wanted: np.ndarray) -> None:
+    make()
+    np.testing.assert_array_equal(list(open_user_images([name], column="b")[0])[2].pixels, wanted)
+
+
+USELESS = {
+    "a column of a folder": (["images"], {"column": "b"}, "--column b says nothing of images"),
+    "the root of npz": (["plain.npz"], {"root": Path("x")}, "--root x says nothing of plain.npz"),
+}
+
+
+@pytest.mark.parametrize(("samples", "options", "message"), USELESS.values(), ids=USELESS)
+@pytest.mark.usefixtures("place")
+def test_options_that_say_nothing_are_refused(samples: list[str], options: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_user_images(samples, **options)

@@ -27,16 +27,16 @@ from .base import (
     class_names_of,
     describe_raw,
     is_image,
+    is_pixels,
     wanted_image,
 )
-from .columns import ARGUMENTS
+from .columns import ARGUMENTS, is_encoded, is_text
 from .corrupted import CORRUPTIONS, corrupted_source
 from .encoded import decoded, path_below
 from .folder import folder_source
 from .hf import hf_source
 from .labels import UNLABELLED
 from .npz import npz_source
-from .npz_archive import READING_ERRORS, array_form, read_header
 from .python_code import code_source
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
@@ -49,7 +49,6 @@ __all__ = [
     "DECODING_ERRORS",
     "GIVEN",
     "IMAGE_SUFFIXES",
-    "READING_ERRORS",
     "SOURCES",
     "UNLABELLED",
     "ArraySource",
@@ -60,15 +59,16 @@ __all__ = [
     "SourceKind",
     "UnreadableImageError",
     "Values",
-    "array_form",
     "as_pixels",
     "class_names_of",
     "decoded",
     "describe_raw",
+    "is_encoded",
     "is_image",
+    "is_pixels",
+    "is_text",
     "open_source",
     "path_below",
-    "read_header",
     "wanted_image",
 ]
 

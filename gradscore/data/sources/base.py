@@ -110,6 +110,11 @@ def is_image(raw: Raw) -> TypeGuard[Pixels]:
     return isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 3 and raw.shape[2] in (1, 3)
 
 
+def is_pixels(given: object) -> TypeGuard[NDArray[np.uint8]]:
+    """Whether an array is the pixels of one image as people have them: (H, W) or (H, W, C) uint8."""
+    return isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim in (2, 3)
+
+
 def describe_raw(raw: Raw) -> str:
     """What a sample is, for messages."""
     if isinstance(raw, str):

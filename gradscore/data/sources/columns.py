@@ -119,7 +119,7 @@ class ColumnSource:
 
     def _sizes(self) -> list[int]:
         """The sizes of the files that a column of paths names, -1 where there is none."""
-        if self.kind != "image" or not _is_text(self.table.rows.schema.field(self.columns[0]).type):
+        if self.kind != "image" or not is_text(self.table.rows.schema.field(self.columns[0]).type):
             return []
         sizes = []
         for index, name in enumerate(self.table.rows.column(self.columns[0]).to_pylist()):
@@ -191,9 +191,9 @@ def _inputs(table: Table, wanted: Any, others: set[str | None]) -> tuple[str, li
             )
         return _kind(table, columns), columns
     free = [name for name in schema.names if name not in others]
-    encoded = [name for name in free if _is_encoded(schema.field(name).type)]
-    paths = [name for name in IMAGE_NAMES if name in free and _is_text(schema.field(name).type)]
-    texts = [name for name in free if _is_text(schema.field(name).type) and name not in paths]
+    encoded = [name for name in free if is_encoded(schema.field(name).type)]
+    paths = [name for name in IMAGE_NAMES if name in free and is_text(schema.field(name).type)]
+    texts = [name for name in free if is_text(schema.field(name).type) and name not in paths]
     arrays = [name for name in free if _is_array(schema.field(name).type)]
     numbers = [name for name in free if _is_number(schema.field(name).type)]
     for kind, found in (("image", encoded or paths[:1]), ("arrays", arrays), ("text", texts), ("vector", numbers)):
@@ -214,9 +214,9 @@ def _kind(table: Table, columns: Sequence[str]) -> str:
         return "vector"
     if all(map(_is_array, types)):
         return "arrays"
-    if len(columns) == 1 and _is_encoded(types[0]):
+    if len(columns) == 1 and is_encoded(types[0]):
         return "image"
-    if len(columns) == 1 and _is_text(types[0]):
+    if len(columns) == 1 and is_text(types[0]):
         return "image" if columns[0] in IMAGE_NAMES or _names_files(table, columns[0]) else "text"
     raise DataError(
         f"{table.where}: arguments.inputs wants one column of images or text, columns of one number each, or columns "
@@ -242,7 +242,8 @@ def _array(value: Any, *, where: str) -> Values:
     return found
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -250,7 +251,8 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
-def _is_encoded(kind: Any) -> bool:
+def is_encoded(kind: Any) -> bool:
+    """Whether a column of this Arrow type can hold encoded images: bytes, or bytes and a path beside each other."""
     if pa.types.is_struct(kind):
         return any(field.name in ("bytes", "path") for field in kind)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
