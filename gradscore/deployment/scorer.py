@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..columns import logit_columns, views_of
 from ..config import ModelConfig
-from ..data import Preprocessing, Raw, form, is_pixels
+from ..data import Preprocessing, Raw, RawImage, form, is_pixels
 from ..errors import BundleError, DataError
 from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
@@ -27,7 +27,7 @@ from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import named_views
 from .conformal import p_values
-from .given import Given, raw_images
+from .given import Given, raw_images, raw_samples
 from .self_test import self_test_inputs
 from .single_score import Seen, SingleScore
 
@@ -162,7 +162,12 @@ class Scorer:
         return cls(bundle, model, device=device, trust_code=trust_code, code=code, tell=tell)
 
     def __call__(
-        self, images: Images | Given | Sequence[Given], *, sample_ids: Sequence[str] | None = None, explain: int = 0
+        self,
+        images: Images | Given | pd.DataFrame | Sequence[Given | Mapping[str, Any]],
+        *,
+        sample_ids: Sequence[str] | None = None,
+        explain: int = 0,
+        raw: bool = False,
     ) -> pd.DataFrame:
         """Scores images.
 
@@ -174,6 +179,9 @@ class Scorer:
                 with the error.
             sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
+            raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
+                table (a data frame of its columns in their order), texts, numbers (N, ...), or mappings of these by
+                keyword input; one that cannot be used has a row with the error.
 
         Returns:
             One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
@@ -185,10 +193,15 @@ class Scorer:
             DataError: images of another form.
             ModelError: the model cannot take the images.
         """
+        if raw:
+            floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
+            return self._of_raw(raw_samples(images, floats=floats), sample_ids, explain=explain)
+        if isinstance(images, pd.DataFrame):
+            raise DataError("samples: got a data frame, whose rows are scored as the table's with raw=True")
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
-        return self._of_given(images, sample_ids, explain=explain)
+        return self._of_raw(raw_images(images), sample_ids, explain=explain)
 
     def judge(self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
         """Scores a batch (N, ...) as the model takes it, or keyword arguments; otherwise like a call.
@@ -210,10 +223,9 @@ class Scorer:
         joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
 
-    def _of_given(self, images: object, sample_ids: Sequence[str] | None, *, explain: int) -> pd.DataFrame:
+    def _of_raw(self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int) -> pd.DataFrame:
         from .streaming import score_stream  # which is made of this class
 
-        raw = raw_images(images)
         if sample_ids is not None:
             _check_names(sample_ids, len(raw))
             raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]

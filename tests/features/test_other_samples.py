@@ -154,6 +154,55 @@ def test_a_run_is_scored_as_it_was_extracted(tmp_path: Path, kind: str) -> None:
     assert list(found.columns) == scorer.columns()
 
 
+RAW: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "a data frame": lambda table: table,
+    "an array": lambda table: table.to_numpy(),
+    "a tensor": lambda table: torch.tensor(table.to_numpy()),
+    "lists": lambda table: table.to_numpy().tolist(),
+}
+
+
+@pytest.fixture(scope="module")
+def standardised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scorer, pd.DataFrame, pd.DataFrame]:
+    """A scorer of rows of a table that go through a preprocessing, the rows, and how the file with them scores."""
+    folder = tmp_path_factory.mktemp("standardised")
+    preprocessing = {"mean": [1.0, 0.5, 0.0, 2.0], "std": [2.0, 1.0, 0.5, 1.0]}
+    config = make_config(folder, "columns of a table", preprocessing=preprocessing)
+    extract(config, trust_code=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit_run(RunFolder(config.run))
+    write_bundle(folder / "b", make_bundle(RunFolder(config.run), alpha=0.5, with_weights=True, trust_code=True))
+    scorer = Scorer.load(folder / "b", trust_code=True)
+    return scorer, pd.read_csv(folder / "test.csv")[list("abcd")], scorer(str(folder / "test.csv"))
+
+
+@pytest.mark.parametrize("given", RAW.values(), ids=RAW)
+def test_raw_rows_score_as_their_file(standardised, given) -> None:
+    scorer, table, wanted = standardised
+    found = scorer(given(table), raw=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+NOT_RAW = {
+    "a data frame without the word": (lambda table: table, {}, "with raw=True"),
+    "names": (lambda table: table.assign(a="x"), {"raw": True}, "wanted numbers in the table"),
+    "a row": (lambda table: table.to_numpy()[0], {"raw": True}, "give .values. of one"),
+    "a text": (lambda _: "a good film", {}, "no such file or folder; .* itself comes with raw=True"),
+    "a generator": (lambda _: iter([1]), {"raw": True}, "got list_iterator"),
+    "inputs of two sizes": (
+        lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples each"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "options", "message"), NOT_RAW.values(), ids=NOT_RAW)
+def test_raw_samples_that_cannot_be_used(standardised, given, options: dict[str, bool], message: str) -> None:
+    scorer, table, _ = standardised
+    with pytest.raises(DataError, match=message):
+        scorer(given(table), **options)
+
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "of", "day"]
 
 
@@ -198,8 +247,12 @@ def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: 
         evaluate_run(run)
     write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
     samples = open_user_images([str(tmp_path / "test.csv")])[0]
-    found = pd.concat(list(score_stream(Scorer.load(tmp_path / "b"), samples, batch_size=16)))
+    scorer = Scorer.load(tmp_path / "b")
+    found = pd.concat(list(score_stream(scorer, samples, batch_size=16)))
     assert (found["error"] == "").all()
+    texts = pd.read_csv(tmp_path / "test.csv")["text"].tolist()
+    assert scorer(texts, raw=True)["score_wrong"].tolist() == pytest.approx(found["score_wrong"].tolist(), rel=1e-3)
+    assert scorer(texts[0], raw=True)["prediction"].tolist() == found["prediction"].tolist()[:1]
     assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
     assert set(found["prediction_name"]) <= {"cow", "ant", "bee"}
 
