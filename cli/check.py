@@ -77,12 +77,14 @@ def check(
     # These import PyTorch, which help need not wait for.
     from gradscore.deployment import check_run, make_baseline, read_baseline, write_baseline
     from gradscore.store import RunFolder, refuse_run_files
+    from gradscore.system import check_target
 
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
     _check_targets({"--baseline": baseline, **files})
     for option, target in {**files, "--baseline": baseline if update else None}.items():
         if target not in (None, STDOUT):
             refuse_run_files(target, option=option)
+            check_target(target)
     output, folder = Output(as_json=json_file == STDOUT, quiet=quiet), RunFolder(run)
     if update and not baseline.exists():
         write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))

@@ -9,9 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from gradscore.printable import printable
+
 from .options import JsonOption, QuietOption
 from .output import Output
-from .rendering import cell, figures_table, printable
+from .rendering import cell, figures_table
 
 if TYPE_CHECKING:
     from gradscore.evaluation import Comparison

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from gradscore.errors import GradscoreError
+from gradscore.printable import printable
 
 from .bundle import bundle
 from .check import WritesJson, check
@@ -23,7 +24,6 @@ from .fit_meta import fit_meta
 from .init import init
 from .inspect import inspect
 from .options import INTERRUPTED, TrustsOneFile
-from .rendering import printable
 from .run import run
 from .runs import app as runs_app
 from .score import score

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -17,6 +18,10 @@ from .rendering import Terminal, notes, say, warnings
 
 FOLDED = 10
 """At most so many notes of a kind are printed."""
+
+
+_OBEYED = re.compile("[\x7f-\x9f]")
+"""Control signs that JSON leaves as they are, and terminals obey."""
 
 
 class Output:
@@ -80,7 +85,8 @@ def folded(lines: Sequence[str], *, rest: str) -> list[str]:
 
 def json_text(content: Any) -> str:
     """JSON of data classes, paths and times among plain values; a figure that is not finite is null."""
-    return json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
+    return _OBEYED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from gradscore.printable import printable
+
 from .rendering import Terminal, say
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def doing(*, quiet: bool, console: Terminal | None = None) -> Iterator[Callable[
         yield lambda line: say(console, line)
         return
     with console.status("reading") as status:
-        yield status.update
+        yield lambda line: status.update(printable(line))
 
 
 class Bar:
@@ -63,7 +65,7 @@ class Bar:
         if split != self._split:
             self._split = split
             # What is done already took no time now: neither rate nor time left may count it.
-            self._bar.reset(self._task, description=split, total=total, completed=done)
+            self._bar.reset(self._task, description=printable(split), total=total, completed=done)
         self._bar.update(self._task, completed=done)
 
 

@@ -12,16 +12,10 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from gradscore.printable import printable
+
 NARROWEST = 16
 """Names take so many columns at least before a table becomes wider than the terminal."""
-
-
-def printable(text: str) -> str:
-    """Text whose control signs, and others that a terminal would obey or cannot show, stand as escapes.
-
-    Names of files, layers and data sets come from outside: none may move the cursor or break a line.
-    """
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 class Terminal(Console):

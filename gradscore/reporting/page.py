@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import MissingExtraError
+from ..printable import printable
 from ..system import write_text
 from .plots import Plot
 
@@ -77,11 +78,19 @@ def render(template: Path, content: Mapping[str, object]) -> str:
         loader=FileSystemLoader([template.parent, TEMPLATES]),
         autoescape=template.name.endswith(".html.jinja"),
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["md"] = markdown_text
     return environment.get_template(template.name).render(content)
+
+
+def _shown(value: object) -> object:
+    """What is filled in: signs that a terminal would obey stand as escapes, lines stay lines."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "\n".join(map(printable, value.split("\n")))
 
 
 def markdown_text(value: object) -> str:

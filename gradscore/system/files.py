@@ -31,6 +31,21 @@ _ADVICE = {
 }
 
 
+def check_target(path: Path) -> None:
+    """Makes sure that a file can be written, as far as that can be told before.
+
+    Raises:
+        OutputError: it is a folder, or its folder is none or lets nobody write.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path}: wanted a file to write to, got a folder; give the path of a file")
+    folder = next(each for each in path.absolute().parents if each.exists())
+    if not folder.is_dir():
+        raise OutputError(f"{path}: {folder} is a file, wanted a folder; give another path")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{path}: nothing can be written in {folder}; change its permissions or give another path")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Gives a temporary path beside `path` to write to; it takes the place of `path` when the block ends well.
@@ -42,7 +57,7 @@ def replacing(path: Path) -> Iterator[Path]:
         OutputError: the file cannot be written; what was there before still is.
     """
     if path.is_dir():
-        raise OutputError(f"{path}: wanted a file to write to, got a folder; give the path of a file")
+        check_target(path)
     own = f"{os.getpid()}-{threading.get_ident()}-{next(_NUMBERS)}"
     temporary = path.with_name(f".{path.name}.{own}{_SUFFIX}")
     with writing(path):

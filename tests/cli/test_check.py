@@ -119,3 +119,18 @@ def test_no_output_replaces_another_file_of_the_command(small_run, baseline, mon
     assert re.search(message, result.stderr.replace("\n", " "))
     assert baseline.read_text() == before
     assert not Path("x").exists()
+
+
+TARGETS = {"a folder": ("folder", "got a folder"), "below a file": ("net.py/x", "net.py is a file, wanted a folder")}
+
+
+@pytest.mark.parametrize("option", ["--junit", "--markdown", "--json"])
+@pytest.mark.parametrize(("name", "message"), TARGETS.values(), ids=TARGETS)
+def test_what_cannot_be_written_is_said_before_any_verdict(
+    small_run, baseline, tmp_path: Path, option: str, name: str, message: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "net.py").touch()
+    result = check(small_run, baseline, option, tmp_path / name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr

@@ -1,10 +1,16 @@
 """Names from outside reach the terminal as text: no control sign, no markup, no line of their own."""
 
 import io
+import json
+from pathlib import Path
 
 import pytest
 
-from gradscore_cli.rendering import Terminal, figures_table, printable, say
+from gradscore.printable import printable
+from gradscore.reporting.page import render
+from gradscore_cli.output import json_text
+from gradscore_cli.progress import Bar, progress_bar
+from gradscore_cli.rendering import Terminal, figures_table, say
 
 NAMES = {
     "plain": ("layer1.0.conv", "layer1.0.conv"),
@@ -69,3 +75,22 @@ def test_no_name_and_no_figure_is_cut(terminal: Terminal, names: list[str], figu
     assert shown.count("0.1234") == figures
     assert "".join("".join(row.split()[:1]) for row in rows) == LONG
     assert "…" not in shown
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_pages_and_their_markdown_show_control_signs(tmp_path: Path, form: str) -> None:
+    (tmp_path / f"x.{form}.jinja").write_text("{{ name }}|{{ name | md }}")
+    found = render(tmp_path / f"x.{form}.jinja", {"name": "a\x1b[2J\x9bb"})
+    assert {"\x1b", "\x9b"}.isdisjoint(found)
+    assert found.count("x1b") == 2
+
+
+def test_json_has_no_sign_that_a_terminal_obeys() -> None:
+    assert json.loads(json_text({"name": "a\x9b2J"})) == {"name": "a\x9b2J"}
+    assert "\x9b" not in json_text({"name": "a\x9b2J"})
+
+
+def test_progress_has_none_either(terminal: Terminal) -> None:
+    with progress_bar(terminal) as bar:
+        Bar(bar)("a\x1b[2Jb", 1, 2)
+        assert bar.tasks[0].description == r"a\x1b[2Jb"

@@ -104,6 +104,14 @@ BAD = {
         ["x.parquet"],
         "cannot be read as Parquet",
     ),
+    "a name given twice": (
+        lambda: Path("x.csv").write_text("a, b,a\n1,2,3\n"), ["x.csv"], "two columns are called 'a'"
+    ),
+    "a name given twice in Parquet": (
+        lambda: pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"]), "x.parquet"),
+        ["x.parquet"],
+        "two columns are called 'a'",
+    ),
     "two columns": (
         lambda: pq.write_table(pa.table({"a": [b""], "b": [b""]}), "x.parquet"), ["x.parquet"], "--column, one of a, b"
     ),

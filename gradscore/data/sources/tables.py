@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,14 @@ DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, ValueError, KeyError)
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = existing(request)
+    form: dict[str, Any] = {"sep": "\t" if path.suffix == ".tsv" else ",", "skipinitialspace": True}
     try:
-        frame = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True)
+        heading = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()  # pandas renames copies
+        frame = pd.read_csv(path, **form)
         rows = pa.Table.from_pandas(frame, preserve_index=False)
     except DAMAGE as error:
         raise unreadable(path, error, "a table with the names of its columns in the first line") from None
+    _refuse_copies([str(name) for name in heading], where=f"data file {path}")
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
 
 
@@ -56,7 +61,16 @@ def joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
         rows = pa.concat_tables(tables)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{where}: its files differ in their columns: {str(error).splitlines()[0]}") from None
+    _refuse_copies(rows.column_names, where=where)
     return Table(rows, where, folder, _class_names(rows.schema))
+
+
+def _refuse_copies(names: Sequence[str], *, where: str) -> None:
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"{where}: two columns are called {twice!r}, and it cannot be told which is meant; rename or remove one"
+        )
 
 
 def existing(request: Request) -> Path:
