@@ -95,7 +95,7 @@ def threshold(calibration: ArrayLike, alpha: float) -> Threshold:
     if len(values) < needed:
         raise EvaluationError(
             f"a false-alarm rate of {alpha:g} needs at least {needed} calibration samples, got {len(values)}; "
-            "add samples to data.in_dist.calibration, or allow a higher rate"
+            "add samples to data.in_dist.calibration (in Python: calibration=...), or allow a higher rate"
         )
     rank = math.floor(_exact(alpha) * (len(values) + 1))
     return Threshold(value=float(values[-rank]), alpha=alpha, n=len(values), rank=rank)

@@ -11,7 +11,6 @@ import numpy as np
 from ..config import MetaConfig
 from ..meta import (
     LEAST_SETS,
-    OF_GRADIENTS,
     Choice,
     Inputs,
     MetaModel,
@@ -29,7 +28,7 @@ from ..meta import (
 from ..system import FloatArray
 from .preparation import Prepared
 from .protocols import MetaModelSpec, RowMasks
-from .scoring import LOGIT_LR, SCORE_LR, fits_two_classes
+from .scoring import fits_two_classes, rivals_of
 
 _NO_AXES = np.empty((0, 0))
 
@@ -114,14 +113,9 @@ class ModelFits:
         return {"judged_by": "sets", "judged": area}
 
     def _rivals(self, spec: MetaModelSpec, rows: Rows) -> dict[str, MetaModel]:
-        groups = dict(zip(self.inputs.names, self.inputs.groups, strict=True))
-        of_logits = [name for name, group in groups.items() if group == "logits"]
-        scores = [name for name, group in groups.items() if group not in OF_GRADIENTS]
-        wanted = {LOGIT_LR: of_logits} | ({SCORE_LR: scores} if scores != of_logits else {})
         return {
             name: fit_on_scores(self.inputs, rows, self._choice(spec, rows, _NO_AXES, names).penalty, names=names)
-            for name, names in wanted.items()
-            if names
+            for name, names in rivals_of(spec, self.inputs).items()
         }
 
     def _axes_of(self, rows: Rows) -> FloatArray:

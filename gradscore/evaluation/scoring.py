@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ..data import FIT
-from ..meta import Inputs, MetaModel, probabilities
+from ..errors import StoreError
+from ..meta import OF_GRADIENTS, Inputs, MetaModel, probabilities
 from ..store import RunFolder
 from ..system import FloatArray
 from .protocols import MetaModelSpec, Task
@@ -49,12 +50,23 @@ class ScoreTables:
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
         self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
+        self._check_rivals(specs)
         there = {place.name for place in self._models}
         self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, Mapping[Path | str, FloatArray]] = {}
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
+
+    def _check_rivals(self, specs: Sequence[MetaModelSpec]) -> None:
+        for spec in specs:
+            folder = self._folder(spec)
+            missing = [name for name in rivals_of(spec, self.inputs) if folder / name not in self._models]
+            if folder in self._models and missing:
+                raise StoreError(
+                    f"{folder / missing[0]}: missing, though the meta model beside it has to beat it; run "
+                    f"`gradscore fit-meta {self._run.path}` again"
+                )
 
     def has_model(self, spec: MetaModelSpec) -> bool:
         """Whether there is a meta model for the spec."""
@@ -133,6 +145,17 @@ class ScoreTables:
 
     def _folder(self, spec: MetaModelSpec) -> Path:
         return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)
+
+
+def rivals_of(spec: MetaModelSpec, inputs: Inputs) -> dict[str, list[str]]:
+    """The regressions that a spec's model has to beat, by name: the names of the inputs that each of them sees."""
+    if not fits_two_classes(spec):
+        return {}
+    groups = dict(zip(inputs.names, inputs.groups, strict=True))
+    of_logits = [name for name, group in groups.items() if group == "logits"]
+    scores = [name for name, group in groups.items() if group not in OF_GRADIENTS]
+    wanted = {LOGIT_LR: of_logits} | ({SCORE_LR: scores} if scores != of_logits else {})
+    return {name: names for name, names in wanted.items() if names}
 
 
 def fits_two_classes(spec: MetaModelSpec) -> bool:

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +173,15 @@ def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
 def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
     assert (found["no_verdict"], len(found["verdicts"])) == (None, 3)
+
+
+def test_a_rival_that_was_removed_is_missed_and_fitted_again(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5)
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    shutil.rmtree(run / "meta" / "misclassification" / "in_dist_only" / "all" / "logit_lr")
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    assert result.exit_code == 2
+    assert "misclassification/in_dist_only/all/logit_lr: missing, though" in result.stderr
+    assert not (run / "evaluation").exists()
+    assert CliRunner().invoke(app, ["fit-meta", str(run)]).exit_code == 0
+    assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == 0
