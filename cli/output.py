@@ -40,6 +40,7 @@ class Output:
         self._results = Terminal(quiet=as_json)
         self._remarks = Terminal(stderr=as_json, quiet=quiet)
         self._warnings = Terminal(stderr=as_json)
+        self._warned: set[str] = set()
 
     def say(self, *lines: str, style: str | None = None) -> None:
         """Results as lines."""
@@ -68,8 +69,9 @@ class Output:
         self.remark(*folded(notes(lines), rest=rest))
 
     def warn(self, lines: Sequence[str]) -> None:
-        """What a reader should know before any figure."""
-        say(self._warnings, *warnings(lines), style="yellow")
+        """What a reader should know before any figure; commands of several steps say it once."""
+        say(self._warnings, *warnings([line for line in lines if line not in self._warned]), style="yellow")
+        self._warned.update(lines)
 
     def document(self, content: Any) -> None:
         """The results as JSON, where that is wanted."""

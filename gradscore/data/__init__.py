@@ -9,6 +9,7 @@ line, `views` look at a batch in other ways.
 from __future__ import annotations
 
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
+from .class_names import NAME_CLASSES
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
 from .preprocessing import Preprocessing
@@ -33,16 +34,18 @@ from .sources import (
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
-from .user_images import RawImage, UserImages, open_user_images
+from .user_images import FILE_KINDS, RawImage, UserImages, open_user_images
 from .views import VIEWS, View, ViewKind, check_views, open_views, view_name
 
 __all__ = [
     "BANK",
     "CALIBRATION",
+    "FILE_KINDS",
     "FIT",
     "FORMS",
     "GIVEN",
     "IMAGE_SUFFIXES",
+    "NAME_CLASSES",
     "SOURCES",
     "SYNTHETIC_KINDS",
     "TEST",

@@ -16,6 +16,9 @@ from ..system import closest, some
 from .settings import DatasetConfig
 from .sources import UNLABELLED, ImageSource, class_names_of
 
+NAME_CLASSES = "name all classes of the model in their order in data.class_names, or set label_map"
+"""What to do where data have other classes than the model."""
+
 
 @dataclass(frozen=True)
 class ClassNames:
@@ -245,8 +248,7 @@ def _of_sources(
     if len(of_labels) < num_classes:
         raise DataError(
             f"{plain[0]}: its data name {len(of_labels)} classes ({some(list(of_labels))}), and the model has "
-            f"{num_classes}, so it is not known which outputs they are; name all classes of the model in their order "
-            "in data.class_names, or set label_map"
+            f"{num_classes}, so it is not known which outputs they are; {NAME_CLASSES}"
         )
     return of_labels if len(of_labels) == num_classes and len(plain) == len(named) else None
 

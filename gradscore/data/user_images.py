@@ -28,7 +28,7 @@ from .sources import (
 PARQUET_ROWS = 64
 """Rows of a Parquet file in memory at a time."""
 
-_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
+FILE_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
 """Kinds of sources by the endings of their files."""
 
 _OPTIONS = {"column": "inputs", "root": "root"}
@@ -178,7 +178,7 @@ def _kind(name: str) -> str | None:
     kind, _, rest = name.partition(":")
     if rest and not path.exists() and kind in SOURCES and SOURCES[kind].is_path:
         return kind
-    return None if path.is_dir() else _KINDS.get(path.suffix)
+    return None if path.is_dir() else FILE_KINDS.get(path.suffix)
 
 
 def _opened(name: str, column: str | None, root: Path | None) -> UserImages:

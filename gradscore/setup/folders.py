@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data import IMAGE_SUFFIXES
+from ..data import FILE_KINDS, IMAGE_SUFFIXES
 from ..errors import ConfigError
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 """How files of weights are called."""
+
+TABLE_SUFFIXES = tuple(FILE_KINDS)
+"""How files of samples are called that are no image each."""
 
 DEEPEST = 5
 """So many folders below those that are named are looked into."""
@@ -60,24 +63,32 @@ class Found:
     checkpoints: tuple[Path, ...]
     sets: tuple[ImageSet, ...]
     factories: tuple[Factory, ...]
+    tables: tuple[Path, ...] = ()
 
 
 def look(places: Sequence[Path]) -> Found:
-    """Looks into folders; a file counts as a checkpoint.
+    """Looks into folders; a file counts as a checkpoint unless its ending says that it holds samples.
 
     Raises:
-        ConfigError: a place does not exist.
+        ConfigError: a place does not exist, or is a run folder.
     """
     for place in places:
         if not place.exists():
             raise ConfigError(f"{place}: no such file or folder; name folders of images, or files of weights")
+        if (place / "manifest.json").is_file() and (place / "config.yaml").is_file():
+            raise ConfigError(
+                f"{place}: this is a run folder, made with the configuration {place / 'config.yaml'}; name folders of "
+                f"images, or files of weights (gradscore runs show {place} says what it holds)"
+            )
     folders = [place for place in places if place.is_dir()]
     files = [place for place in places if not place.is_dir()]
     below = [path for folder in folders for path in _files_below(folder)]
-    checkpoints = files or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
+    tables = [path for path in (*files, *below) if path.suffix.lower() in TABLE_SUFFIXES]
+    named = [path for path in files if path not in tables]
+    checkpoints = named or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
     sets = [found for folder in folders for found in _sets_below(folder, DEEPEST)]
-    code = [path for path in below if path.suffix == ".py"]
-    return Found(tuple(checkpoints), tuple(sets), tuple(found for path in code for found in _factories(path)))
+    factories = [found for path in below if path.suffix == ".py" for found in _factories(path)]
+    return Found(tuple(checkpoints), tuple(sets), tuple(factories), tuple(tables))
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -10,6 +10,9 @@ from PIL import Image
 
 from .folders import ImageSet, role_of
 
+GREY_MODES = ("1", "L", "I", "I;16", "I;16B", "I;16L", "I;16N")
+"""Modes of Pillow that are read as one channel."""
+
 LOOKED_AT = 50
 """So many images are opened."""
 
@@ -23,12 +26,14 @@ class ImageKind:
         smallest: the smallest size seen, as text.
         largest: the largest.
         looked_at: how many were opened.
+        channels: 1 of grey images and 3 of others, None if there are both.
     """
 
     size: tuple[int, int] | None
     smallest: str
     largest: str
     looked_at: int
+    channels: int | None
 
 
 @dataclass(frozen=True)
@@ -58,18 +63,21 @@ class Parts:
 def image_kind(files: Sequence[Path]) -> ImageKind | None:
     """Looks at images spread evenly over `files`; None if none can be opened."""
     step = max(1, len(files) // LOOKED_AT)
-    sizes = [size for path in files[::step][:LOOKED_AT] if (size := _size(path)) is not None]
-    if not sizes:
+    looks = [look for path in files[::step][:LOOKED_AT] if (look := _look(path)) is not None]
+    if not looks:
         return None
+    sizes, channels = [look[:2] for look in looks], {look[2] for look in looks}
     ordered = sorted(sizes, key=lambda size: size[0] * size[1])
     smallest, largest = (f"{height} x {width}" for height, width in (ordered[0], ordered[-1]))
-    return ImageKind(sizes[0] if len(set(sizes)) == 1 else None, smallest, largest, len(sizes))
+    common = channels.pop() if len(channels) == 1 else None
+    return ImageKind(sizes[0] if len(set(sizes)) == 1 else None, smallest, largest, len(sizes), common)
 
 
-def _size(path: Path) -> tuple[int, int] | None:
+def _look(path: Path) -> tuple[int, int, int] | None:
+    """Height, width and channels."""
     try:
         with Image.open(path) as image:
-            return image.height, image.width
+            return image.height, image.width, 1 if image.mode in GREY_MODES else 3
     except (OSError, ValueError, SyntaxError):
         return None
 

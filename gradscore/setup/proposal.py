@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..config import FILL_IN
+from ..data import NAME_CLASSES
 from ..models import read_weights
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of
 from .folders import FACTORIES, Factory, Found, ImageSet, look
 from .images import Parts, image_kind, parts_of
+from .other_data import refuse_other_data
 
 
 @dataclass
@@ -58,10 +60,12 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         The settings, with what is still missing.
 
     Raises:
-        ConfigError: a place does not exist.
+        ConfigError: a place does not exist, is a run folder, or holds other data than images.
         ModelError: a checkpoint that was named cannot be read.
     """
     found = look(places)
+    if not found.sets:
+        refuse_other_data(found)
     made = Proposal(base)
     shapes, architecture = _propose_model(made, found, progress)
     _propose_preprocessing(made, found, shapes, architecture)
@@ -131,6 +135,8 @@ def _propose_preprocessing(
     channels = input_channels(shapes)
     if channels in (1, 3):
         made.put("preprocessing.channels", channels, "of the first convolution")
+    elif channels is None and kind is not None:
+        channels = kind.channels
     if architecture is not None and architecture.preprocessing:
         why = f"of {architecture.origin}; check that the network was trained with it"
         for key, value in architecture.preprocessing.items():
@@ -170,8 +176,8 @@ def _propose_data(made: Proposal, parts: Parts) -> None:
     classes = made.settings["model.num_classes"]
     if known is not None and classes != FILL_IN and len(known.of.classes) != classes:
         made.remarks.append(
-            f"{known.of.path} has {len(known.of.classes)} class folders and the network {classes} classes: give "
-            "label_map (class folder number: class of the network), or correct the folders"
+            f"{known.of.path} has {len(known.of.classes)} class folders and the network {classes} classes: "
+            f"{NAME_CLASSES}"
         )
 
 

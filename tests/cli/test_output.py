@@ -132,3 +132,10 @@ def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Pat
     assert "in_dist.fit: 50 of 500 samples" in lines
     assert lines[-1] == "ood.noise: 500 of 500 samples"
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_command_of_several_steps_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output()
+    output.warn(["labels are odd"])
+    output.warn(["labels are odd", "weights, too"])
+    assert capsys.readouterr().out == "warning: labels are odd\nwarning: weights, too\n"

@@ -13,8 +13,8 @@ from gradscore.errors import ConfigError, OutputError
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
 
 
-def images(folder: Path, *classes: str, size: tuple[int, int] = (8, 6), count: int = 2) -> None:
-    """Grey images (height, width) of each class, or in the folder itself."""
+def images(folder: Path, *classes: str, size: tuple[int, ...] = (8, 6), count: int = 2) -> None:
+    """Images (height, width), or with channels, of each class, or in the folder itself."""
     for name in classes or (".",):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(count):
@@ -113,7 +113,7 @@ def test_another_number_of_classes_is_said(tmp_path: Path) -> None:
     network(tmp_path / "weights.pt", classes=3)
     images(tmp_path / "val", "cat", "dog")
     (remark,) = propose([tmp_path], base=tmp_path).remarks
-    assert "has 2 class folders and the network 3 classes" in remark
+    assert "has 2 class folders and the network 3 classes: name all classes of the model in their order" in remark
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
@@ -141,3 +141,44 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent: no such file or folder"):
         propose([tmp_path / "absent"], base=tmp_path)
+
+
+CHANNELS = {
+    "grey": (np.zeros((8, 6), np.uint8), "[0.5];"),
+    "colour": (np.zeros((8, 6, 3), np.uint8), "[0.5, 0.5, 0.5];"),
+}
+
+
+@pytest.mark.parametrize(("pixels", "wanted"), CHANNELS.values(), ids=CHANNELS)
+def test_without_a_convolution_the_images_say_how_many_channels(tmp_path: Path, pixels, wanted: str) -> None:
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(pixels.size, 2)).state_dict(), tmp_path / "weights.pt")
+    images(tmp_path / "val", "cat", "dog", size=pixels.shape)
+    assert f"such as {wanted}" in propose([tmp_path], base=tmp_path).missing["preprocessing.mean"]
+
+
+OTHER_DATA = {
+    "numbers": ("rows.csv", "a,b,label\n1,2,0\n", "docs/tutorial-tables.md"),
+    "texts": ("texts.csv", "text,label\na good film,0\n", "docs/tutorial-text.md"),
+    "what cannot be read": ("rows.parquet", "no", "docs/data.md"),
+}
+
+
+@pytest.mark.parametrize("named", ["the folder", "the file"])
+@pytest.mark.parametrize(("name", "content", "page"), OTHER_DATA.values(), ids=OTHER_DATA)
+def test_other_data_than_images_are_refused_with_their_page(
+    tmp_path: Path, name: str, content: str, page: str, named: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=f"{name}: init looks at images, and there is none; .*{page}"):
+        propose([{"the folder": tmp_path, "the file": tmp_path / name}[named]], base=tmp_path)
+
+
+def test_a_table_beside_images_is_no_matter(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    (tmp_path / "labels.csv").write_text("a,b\n1,2\n")
+    assert propose([tmp_path], base=tmp_path).settings["data.in_dist.fit"]["source"] == "folder:val"
+
+
+def test_a_run_folder_is_refused(small_run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"this is a run folder, made with the configuration .*config\.yaml"):
+        propose([small_run], base=small_run)
