@@ -42,7 +42,8 @@ def doctor(
     covered = diagnosis.coverage if coverage else {}
     output.document({"usable": diagnosis.usable, "findings": diagnosis.findings, "coverage": covered})
     output.say(*(f"{name}: {way}" for name, way in covered.items()))
-    for finding in diagnosis.findings:
+    # A note is no result, whatever else is said of the model.
+    for finding in (each for each in diagnosis.findings if not quiet or each.severity.value in COLOURS):
         output.say(str(finding), style=COLOURS.get(finding.severity.value))
     if not diagnosis.usable:
         typer.echo("scores of this model would be meaningless: see the problems above", err=True)

@@ -40,7 +40,7 @@ def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False
         table.add_row(str(each.path), each.state, each.model, _when(each), splits, f"{each.size / 1e6:.1f}")
     output.show(table)
     output.note([each.problem for each in found if each.problem], rest="gradscore runs list --json")
-    output.say(f"{len(found)} run{'s' * (len(found) != 1)} in {folder}")
+    output.explain(f"{len(found)} run{'s' * (len(found) != 1)} in {folder}")
 
 
 @app.command("show")

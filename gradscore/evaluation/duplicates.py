@@ -54,7 +54,7 @@ def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
     """
     if overlaps:
         raise EvaluationError(
-            f"{where}: wanted no image in two splits (evaluate.duplicates is error), got "
+            f"{where}: wanted no sample in two splits (evaluate.duplicates is error), got "
             f"{'; '.join(_shared(each) for each in overlaps)}. Select other samples, or set evaluate.duplicates=remove"
         )
 
@@ -74,5 +74,5 @@ def _consequence(overlap: Overlap) -> str:
 
 
 def _shared(overlap: Overlap) -> str:
-    number = "1 image is" if overlap.images == 1 else f"{overlap.images} images are"
+    number = "1 sample is" if overlap.images == 1 else f"{overlap.images} samples are"
     return f"{number} both in {overlap.first.name} and in {overlap.second.name}"

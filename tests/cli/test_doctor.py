@@ -185,3 +185,7 @@ def test_a_prefix_of_the_checkpoint_is_said(config_file: Path, tmp_path: Path) -
     result = doctor(config_file, "--set", "model.checkpoint=weights.pt")
     assert "warning: checkpoint: all names in checkpoint" in result.stdout, result.stdout + result.stderr
     assert "begin with 'net.', which was taken off" in result.stdout
+
+
+def test_quiet_says_no_notes(config_file: Path) -> None:
+    assert doctor(config_file, "-q").stdout == "fit to be scored\n"

@@ -38,6 +38,10 @@ def test_list(runs: Path) -> None:
     assert f"3 runs in {runs}" in result.stdout
 
 
+def test_quiet_lists_runs_alone(runs: Path) -> None:
+    assert " runs in " not in invoke("list", runs, "-q").stdout
+
+
 def test_list_as_json(runs: Path) -> None:
     found = json.loads(invoke("list", runs, "--json").stdout)
     assert [(each["path"], each["state"]) for each in found] == [

@@ -141,6 +141,6 @@ def test_notes_name_what_a_bank_shares_with_other_splits(make_run):
     run = RunFolder(make_run(bank={"start": 140, "stop": 155}, evaluate=False))
     found = [line for line in evaluate_run(run).notices if line.startswith("duplicates") and "in_dist.bank" in line]
     assert [line.partition(";")[0] for line in found] == [
-        "duplicates: 10 images are both in in_dist.fit and in in_dist.bank",
-        "duplicates: 5 images are both in in_dist.test and in in_dist.bank",
+        "duplicates: 10 samples are both in in_dist.fit and in in_dist.bank",
+        "duplicates: 5 samples are both in in_dist.test and in in_dist.bank",
     ]

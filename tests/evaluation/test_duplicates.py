@@ -34,30 +34,30 @@ def test_no_overlap_no_word():
 
 
 WORDS = {
-    "one": (FOUND[0], "1 image is both in in_dist.fit and in in_dist.test; left out where they would fit"),
-    "many": (FOUND[1], "2 images are both in in_dist.fit and in ood.x; left out where they would fit"),
-    "both reported": (FOUND[2], "1 image is both in in_dist.test and in ood.x; both are reported"),
+    "one": (FOUND[0], "1 sample is both in in_dist.fit and in in_dist.test; left out where they would fit"),
+    "many": (FOUND[1], "2 samples are both in in_dist.fit and in ood.x; left out where they would fit"),
+    "both reported": (FOUND[2], "1 sample is both in in_dist.test and in ood.x; both are reported"),
     "shifted": (
         overlap(TESTED, SplitInfo("shifted.x", "shifted")),
-        "1 image is both in in_dist.test and in shifted.x; both are reported",
+        "1 sample is both in in_dist.test and in shifted.x; both are reported",
     ),
     "test and bank": (
         overlap(TESTED, BANKED, 3),
-        "3 images are both in in_dist.test and in in_dist.bank; left out of the bank; if it trained the classifier",
+        "3 samples are both in in_dist.test and in in_dist.bank; left out of the bank; if it trained the classifier",
     ),
-    "bank and OOD": (overlap(BANKED, X), "1 image is both in in_dist.bank and in ood.x; left out of the bank; if it"),
+    "bank and OOD": (overlap(BANKED, X), "1 sample is both in in_dist.bank and in ood.x; left out of the bank; if it"),
     "fit and bank": (
         overlap(FITTED, BANKED),
-        "1 image is both in in_dist.fit and in in_dist.bank; left out where their own neighbours are looked for",
+        "1 sample is both in in_dist.fit and in in_dist.bank; left out where their own neighbours are looked for",
     ),
     "calibration and bank": (overlap(CALIBRATING, BANKED), "in in_dist.bank; left out of the bank"),
     "bank and auxiliary": (
         overlap(BANKED, SplitInfo("ood.x", "ood", auxiliary=True)),
-        "1 image is both in in_dist.bank and in ood.x; left out where they would fit",
+        "1 sample is both in in_dist.bank and in ood.x; left out where they would fit",
     ),
     "auxiliary": (
         overlap(TESTED, SplitInfo("ood.x", "ood", auxiliary=True)),
-        "1 image is both in in_dist.test and in ood.x; left out where they would fit",
+        "1 sample is both in in_dist.test and in ood.x; left out where they would fit",
     ),
 }
 
@@ -69,7 +69,7 @@ def test_in_words(found, text):
 
 def test_refusal_names_all():
     with pytest.raises(
-        EvaluationError, match=r"run: wanted no image in two splits .*in_dist.test; 2 images are .*remove"
+        EvaluationError, match=r"run: wanted no sample in two splits .*in_dist.test; 2 samples are .*remove"
     ):
         refuse(FOUND, where="run")
 

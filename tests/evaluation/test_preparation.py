@@ -69,4 +69,4 @@ def test_a_bank_of_copies_is_refused(tmp_path: Path, copied: str, copies: int, n
 
 def test_a_bank_with_some_copies_does_without_them(tmp_path: Path) -> None:
     report = fit_run(write_run(tmp_path / "run", copied="in_dist.test", copies=SIZE - 2))
-    assert any(f"{SIZE - 2} images are both in in_dist.test and in in_dist.bank" in line for line in report.notices)
+    assert any(f"{SIZE - 2} samples are both in in_dist.test and in in_dist.bank" in line for line in report.notices)

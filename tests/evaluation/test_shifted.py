@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_misclassification_model(run: RunFolder, evaluat
 
 
 def test_duplicates_are_counted_and_left_out(run: RunFolder, evaluation: EvaluationReport) -> None:
-    assert any("120 images are both in in_dist.fit and in shifted.copies" in line for line in evaluation.notices)
+    assert any("120 samples are both in in_dist.fit and in shifted.copies" in line for line in evaluation.notices)
     assert fit_run(run).models[0].spec.duplicates == 120
 
 
@@ -67,5 +67,5 @@ def test_the_report_has_a_section(run: RunFolder, evaluation: EvaluationReport) 
 
 
 def test_duplicates_can_be_an_error(make_run: Callable[..., Path]) -> None:
-    with pytest.raises(EvaluationError, match=r"120 images are both in in_dist\.fit and in shifted\.copies"):
+    with pytest.raises(EvaluationError, match=r"120 samples are both in in_dist\.fit and in shifted\.copies"):
         make_run(shifted=SHIFTED[1:], evaluation={"duplicates": "error"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -10,14 +11,20 @@ from numpy.random import Generator
 from ...errors import DataError
 from .base import Raw, Values, describe_raw
 
+_WORD = re.compile(r"\S+")
+
 Change = Callable[[Raw, Raw, Generator], Raw]
 
 
 def shuffled_tokens(sample: Raw, _other: Raw, random: Generator) -> Raw:
-    """The same tokens (of text: words) in another order; the first and the last one stay, and so does padding."""
+    """The same tokens in another order; the first and the last one stay, and so does padding.
+
+    Of text it is the words, all of them; the white space between them stays where it is.
+    """
     if isinstance(sample, str):
-        words = sample.split()
-        return " ".join(words[place] for place in random.permutation(len(words)))
+        words, gaps = _WORD.findall(sample), _WORD.split(sample)
+        mixed = [words[place] for place in random.permutation(len(words))]
+        return "".join([gaps[0], *(part for pair in zip(mixed, gaps[1:], strict=True) for part in pair)])
     tokens = _tokens(sample, "shuffled_tokens")
     length = len(next(iter(tokens.values())))
     order = np.arange(length)
@@ -32,8 +39,12 @@ def swapped_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
     Of text it is the rear half of the words.
     """
     if isinstance(sample, str) and isinstance(other, str):
-        words, others = sample.split(), other.split()
-        return " ".join([*words[: (len(words) + 1) // 2], *others[len(others) // 2 :]])
+        words, others = list(_WORD.finditer(sample)), list(_WORD.finditer(other))
+        half = (len(words) + 1) // 2
+        front = sample[: words[half - 1].end()] if half else ""
+        rear = other[others[len(others) // 2].start() :] if others else ""
+        gap = sample[words[half - 1].end() : words[half].start()] if half < len(words) else " "
+        return f"{front}{gap}{rear}" if front and rear else front + rear
     if not _is_of_floats(sample):
         own, foreign = _tokens(sample, "swapped_fields"), _tokens(other, "swapped_fields")
         length = len(next(iter(own.values())))

@@ -1,5 +1,6 @@
 """Sets made of vectors, tokens and text, against what their names promise."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from gradscore.data.sources import ArraySource, ImageSource, open_source
 from gradscore.data.sources.npz import NamedArrays
+from gradscore.data.sources.synthetic_values import shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -100,6 +102,33 @@ def test_text_is_shuffled_and_swapped_by_words() -> None:
     assert [sorted(text.split()) for text in shuffled] == [base.image(place).split() for place in range(6)]
     assert [text.split()[:4] for text in swapped] == [base.image(place).split()[:4] for place in range(6)]
     assert all(text.split()[4][1] != text.split()[0][1] for text in swapped)
+
+
+SPACED = "  Two  words,\n\tthen\tthree more. "
+OTHER = "one\n\n\nanother  text\n"
+
+
+def gaps(text: str) -> list[str]:
+    return re.split(r"\S+", text)
+
+
+def test_shuffled_words_leave_the_white_space() -> None:
+    found = shuffled_tokens(SPACED, "", np.random.default_rng(1))
+    assert found != SPACED
+    assert (gaps(found), sorted(found.split())) == (gaps(SPACED), sorted(SPACED.split()))
+
+
+SWAPPED = {
+    "words": (SPACED, OTHER, "  Two  words,\n\tthen\tanother  text\n"),
+    "one word": ("One ", OTHER, "One another  text\n"),
+    "another without words": (SPACED, " ", "  Two  words,\n\tthen"),
+    "nothing": ("", OTHER, "another  text\n"),
+}
+
+
+@pytest.mark.parametrize(("sample", "other", "wanted"), SWAPPED.values(), ids=SWAPPED)
+def test_swapped_texts_keep_their_white_space(sample: str, other: str, wanted: str) -> None:
+    assert swapped_fields(sample, other, np.random.default_rng(0)) == wanted
 
 
 KINDS: dict[str, Mapping[str, ImageSource]] = {
