@@ -40,6 +40,12 @@ from .runs import Folder, Settings, with_test
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
 
+ONE_CLASS = (
+    "no OOD sample was given and none was made, so OOD is told by a model that has seen ordinary samples alone "
+    "(in_dist_only); it finds more with OOD sets, ood={...}, even of noise"
+)
+"""What a user should know of a fit without any OOD set."""
+
 EXTRACT = ("batch_size", "part_size", "seed")
 """Settings of the section `extract` that mean something for samples and a model that a program has."""
 
@@ -174,8 +180,8 @@ class Detector:
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
         """
-        if not 0 < holdout < 1:
-            raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout}")
+        if not (isinstance(holdout, float | int) and 0 < holdout < 1):
+            raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout!r}")
         folder = Folder(run)
         with self._interface.attached(self.model):
             first, fit = self._given(data, "data").peeked()
@@ -219,6 +225,8 @@ class Detector:
         self._fitted = _Fitted(folder, config, sets.model, live, sets.thumbnails)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
+        if not sets.ood and not sets.auxiliary:
+            skipped.append(ONE_CLASS)
         notices = [*report.warnings, *summary.notices, *report.notices, *skipped, *bundle.notices]
         self.notices = list(dict.fromkeys(notices))
 

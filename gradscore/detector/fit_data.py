@@ -52,7 +52,15 @@ class Model:
         return GivenSamples(data=data, name=name, dtype=self.dtype, labelled=labelled, preprocess=self.preprocess)
 
     def several(self, kind: str, sets: Mapping[str, Any] | None, *, labelled: bool) -> dict[str, GivenSamples]:
-        """Sets of samples by name."""
+        """Sets of samples by name.
+
+        Raises:
+            DataError: they have no names.
+        """
+        if sets is not None and not isinstance(sets, Mapping):
+            raise DataError(
+                f"{kind}: wanted sets of samples by name, such as {kind}={{'noise': loader}}, got {type(sets).__name__}"
+            )
         return {name: self.given(data, f"{kind} {name}", labelled=labelled) for name, data in (sets or {}).items()}
 
     def checked(self, samples: GivenSamples, *, want_labels: bool = False) -> Iterator[tuple[Batch, Inputs]]:

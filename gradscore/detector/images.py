@@ -53,12 +53,13 @@ def default_kinds(inputs: Inputs) -> tuple[str, ...]:
     return tuple(kind for kind in AUXILIARY if square or kind != "rotate90")
 
 
-def chosen_kinds(kinds: Sequence[str], inputs: Inputs) -> tuple[str, ...]:
+def chosen_kinds(kinds: str | Sequence[str], inputs: Inputs) -> tuple[str, ...]:
     """The auxiliary sets that are asked for by name, of samples (n, ...) like these.
 
     Raises:
         DataError: there is no such kind, or the samples are no images.
     """
+    kinds = [kinds] if isinstance(kinds, str) else kinds
     for kind in kinds:
         if kind not in SYNTHETIC_KINDS:
             raise DataError(f"auxiliary: no synthetic set {kind!r}; {closest(kind, SYNTHETIC_KINDS)}")

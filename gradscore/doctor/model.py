@@ -16,7 +16,7 @@ from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
 from ..features import FAILURES, input_dtype, refusal
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead
-from ..models import Interface, refuse_foreign, refuse_probabilities
+from ..models import Interface, check_module, refuse_foreign, refuse_probabilities
 from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .accuracy import check_accuracy
 from .findings import Diagnosis, Finding, note, problem, some, warning
@@ -80,6 +80,7 @@ def check_model(
     Raises:
         ConfigError: no such loss, or labels of another number than the inputs.
         DataError: a loader of what cannot be used.
+        ModelError: the model is no module.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -89,6 +90,7 @@ def check_model(
         >>> diagnosis.coverage["0.weight"]
         'rule'
     """
+    check_module(model)
     head = LOSSES.find(loss, where="check_model")
     if not isinstance(batch, Tensor | Mapping):
         given = first_samples(GivenSamples(data=batch, name="batch", dtype=input_dtype(model)), SAMPLES)

@@ -116,7 +116,7 @@ def check_mode(model: nn.Module) -> None:
     """Makes sure that a model can be scored as it stands; nothing about it is changed.
 
     Raises:
-        ModelError: it is compiled, in training mode, or all its parameters are frozen.
+        ModelError: it is no module, compiled, in training mode, or all its parameters are frozen.
     """
     refuse_foreign(model, source="the model")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]

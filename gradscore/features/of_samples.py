@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import nn
 
@@ -16,7 +17,7 @@ from ..models import Interface
 from ..store import ShardRows
 from .cutting import Cutter
 from .extraction import check_names
-from .live_model import LiveModel, count_classes, input_dtype
+from .live_model import LiveModel, check_mode, count_classes, input_dtype
 from .progress import Counter, Progress
 from .split_rows import SplitRows
 
@@ -28,8 +29,8 @@ def features_of(
     model: nn.Module,
     data: Any,
     *,
-    losses: Sequence[str] | None = None,
-    statistics: Sequence[str] | None = None,
+    losses: str | Sequence[str] | None = None,
+    statistics: str | Sequence[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     output: str | int | None = None,
@@ -47,8 +48,8 @@ def features_of(
         data: a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an
             iterable of batches, each a tensor, a pair, or a mapping of keyword arguments, `labels` among them, as
             collators of transformers make it. Inputs are as the model takes them.
-        losses: names in `gradscore.losses.LOSSES`; by default those of a run.
-        statistics: names of statistics; by default those of a run.
+        losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run.
+        statistics: names of statistics, or one; by default those of a run.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
             samples are as the model takes them, and refused with such settings.
         batch_size: samples that go through the model at a time; 64 by default.
@@ -67,6 +68,9 @@ def features_of(
         ModelError: the model is in training mode, or cannot take the samples.
         EngineError: gradients that cannot be computed: samples are coupled, for one.
 
+    Warns:
+        GradientWarning: samples with values that are not finite.
+
     Example:
         >>> import torch
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
@@ -74,15 +78,41 @@ def features_of(
         >>> table.shape, list(table.columns[-4:])
         ((10, 12), ['uniform/0.weight/l2', 'uniform/0.bias/l2', 'uniform/2.weight/l2', 'uniform/2.bias/l2'])
     """
+    check_mode(model)
     chosen = {"losses": losses, "statistics": statistics}
-    given = {name: list(value) for name, value in chosen.items() if value is not None}
+    given = {name: _names(value) for name, value in chosen.items() if value is not None}
     features = section(FeaturesConfig, {**given, **settings}, where="features")
     options = section(ExtractConfig, {} if batch_size is None else {"batch_size": batch_size}, where="extract")
     pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
     prepared = None if pixels is None else Preprocessing(pixels)
     samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
     with Interface(num_classes=0, output=output, one_logit=one_logit).attached(model):
-        return pd.concat(_tables(model, samples, features, options, progress), ignore_index=True)
+        table = pd.concat(_tables(model, samples, features, options, progress), ignore_index=True)
+    _warn_of_overflow(table)
+    return table
+
+
+def _names(value: Any) -> Any:
+    """One name or several as a list; what is neither is refused with the other settings."""
+    if isinstance(value, str):
+        return [value]
+    return list(value) if isinstance(value, Iterable) else value
+
+
+def _warn_of_overflow(table: pd.DataFrame) -> None:
+    """Warns of samples with values that are not finite, which stay as they are, as those of a run do."""
+    values = table[[name for name in table.columns if table[name].dtype.kind == "f"]]
+    lost = ~np.isfinite(values.to_numpy()).all(axis=1)
+    if lost.any():
+        first = int(np.flatnonzero(lost)[0])
+        column = next(name for name in values.columns if not np.isfinite(values[name].iloc[first]))
+        warnings.warn(
+            f"{int(lost.sum())} of {len(table)} samples have values that are not finite, the first of them sample "
+            f"{table['sample_id'].iloc[first]}, {column}: outputs or gradients overflow, or weights are not "
+            "finite; try the model and its inputs in float64, or look where it begins (gradscore.inspect)",
+            GradientWarning,
+            stacklevel=3,
+        )
 
 
 def _tables(

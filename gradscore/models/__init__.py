@@ -13,7 +13,7 @@ from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, wei
 from .checkpoint import COUNTER, load_checkpoint, read_weights
 from .code import ModelCode, NamedCode, TellCode, load_function
 from .identity import at_path, code_sha256, code_syntax_sha256, is_file_source, source_path, weights_sha256
-from .interface import Interface, refuse_foreign, refuse_probabilities
+from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
 from .naming import class_names
@@ -48,6 +48,7 @@ __all__ = [
     "at_path",
     "build_classifier",
     "build_model",
+    "check_module",
     "class_names",
     "code_sha256",
     "code_syntax_sha256",

@@ -161,6 +161,15 @@ def are_distributions(outputs: Tensor) -> bool:
     return bool(((values.double().sum(1) - 1).abs() <= allowed).all())
 
 
+def check_module(model: object) -> None:
+    """Makes sure that what a program gives as a model is a module; `ModelError` says what it is instead."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"model: wanted a classifier as a torch.nn.Module, got {type(model).__name__}; gradients are taken with "
+            "respect to the parameters of a module, so wrap what you have in one that holds them"
+        )
+
+
 def refuse_foreign(model: nn.Module, *, source: str) -> None:
     """Refuses modules whose parameters autograd does not see: TorchScript, and what `torch.compile` made.
 
@@ -169,8 +178,9 @@ def refuse_foreign(model: nn.Module, *, source: str) -> None:
         source: what made it, for messages.
 
     Raises:
-        ModelError: it is one of these, or has one inside.
+        ModelError: it is one of these, or has one inside; or it is no module.
     """
+    check_module(model)
     for name, module in model.named_modules():
         where = f" in '{name}'" if name else ""
         if isinstance(module, torch.jit.ScriptModule):

@@ -304,6 +304,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         DataError,
         r"jigsaw is made of images.*got samples of shape \(4,\)",
     ),
+    "no module": (
+        lambda: make(lambda x: x),
+        ModelError,
+        "model: wanted a classifier as a torch.nn.Module, got function",
+    ),
+    "OOD sets without names": (
+        lambda: make().fit((X, Y), ood=[FAR]),
+        DataError,
+        "ood: wanted sets .* by name.*got list",
+    ),
+    "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a share .*got 'x'"),
+    "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), DataError, "no synthetic set 'fog'"),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
     "pixels": (lambda: make().fit(torch.zeros(9, 1, 2, 2).byte()), DataError, "preprocessing="),
     "floats with mean and std": (
@@ -428,3 +440,8 @@ def test_mixing_needs_two_classes() -> None:
     kept.add(batch(IMAGES[:1]), IMAGES[:1])
     with pytest.raises(DataError, match="mixes two classes"):
         list(kept.made("mixup", seed=0))
+
+
+def test_a_fit_without_any_ood_set_says_so(fitted) -> None:
+    assert any("seen ordinary samples alone" in line for line in make().fit((X, Y)).notices)
+    assert not any("seen ordinary samples alone" in line for line in fitted.notices)

@@ -8,7 +8,7 @@ from torch import nn
 
 from gradscore import check_model
 from gradscore.doctor import Severity
-from gradscore.errors import ConfigError, DataError
+from gradscore.errors import ConfigError, DataError, ModelError
 
 CLASSES = 3
 
@@ -299,3 +299,8 @@ def test_a_loader_is_looked_at_like_a_batch(form) -> None:
 def test_a_loader_of_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="batch: wanted samples, got none"):
         check_model(network(nn.ReLU()).eval(), [])
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"wanted a classifier as a torch\.nn\.Module, got function"):
+        check_model(lambda inputs: inputs, torch.zeros(4, 3))

@@ -164,7 +164,8 @@ def test_what_cannot_be_used_is_refused_in_words(make, message) -> None:
         gradscore.features(nn.Linear(4, 3).eval(), make(), statistics=["l2"])
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], type[Exception], str]] = {
+MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a function": (lambda: lambda x: x, ModelError, "wanted a classifier as a torch.nn.Module, got function"),
     "in training mode": (lambda: nn.Linear(4, 3), ModelError, r"call model.eval\(\)"),
     "frozen": (lambda: nn.Linear(4, 3).eval().requires_grad_(False), ModelError, "requires_grad_"),
     "of other inputs": (lambda: nn.Linear(5, 3).eval(), ModelError, r"cannot take inputs of shape \(4,\)"),
@@ -195,3 +196,21 @@ def test_progress_is_told() -> None:
         nn.Linear(4, 3).eval(), X, batch_size=4, progress=lambda _what, done, all_: told.append((done, all_))
     )
     assert told == [(4, 6), (6, 6)]
+
+
+def test_values_that_are_not_finite_are_warned_of() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)).eval()
+    with torch.no_grad():
+        model[1].weight.mul_(1e30)
+    inputs = X.clone()
+    inputs[2:] *= 1e20
+    with pytest.warns(gradscore.GradientWarning, match="4 of 6 samples have values .* not finite, .* sample 2, "):
+        table = gradscore.features(model, inputs, losses="uniform", statistics="l2")
+    finite = np.isfinite(table.select_dtypes("floating").to_numpy()).all(axis=1)
+    assert finite.tolist() == [True, True, False, False, False, False]
+
+
+def test_one_name_stands_for_a_list() -> None:
+    model = nn.Linear(4, 3).eval()
+    found = gradscore.features(model, X, losses="uniform", statistics="l2")
+    pd.testing.assert_frame_equal(found, gradscore.features(model, X, losses=["uniform"], statistics=["l2"]))
