@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from .finding import Finding, said
-from .findings import contradicted, diagnose
+from .findings import constant, contradicted, diagnose
 from .hooks import first_tensor, leaf_modules, learning_modules
 from .influence import confirmed, matters, replaced
 from .sample_groups import Group
@@ -50,7 +51,7 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
         last = _run(model, batches)[0] if held else vitals
         images = batches[0].images
         found = confirmed(last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images))))
-    found = found or _cut_off(model, vitals, batches[0])
+    found = found or _cut_off(model, vitals, batches[0]) or _shut(vitals, held)
     return found or contradicted(logits, torch.cat([batch.labels for batch in batches]))
 
 
@@ -118,6 +119,15 @@ def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     # Gradients of batches may cancel.
     size = float(gradient.double().norm())
     return NUDGE / size * gradient if size else None
+
+
+def _shut(vitals: Vitals, held: Collection[str]) -> list[Finding]:
+    """Outputs that are the same for every sample, in a network that is well but for a last layer that is held back."""
+    return [
+        replace(finding, sentence=f"{finding.sentence}: its weight is all one small value, or zero, as before training")
+        for finding in constant(vitals)
+        if held and set(vitals.layers[finding.layer].parameters) & set(held)
+    ]
 
 
 def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:

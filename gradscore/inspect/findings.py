@@ -75,7 +75,7 @@ def diagnose(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Fin
             return found
     causes = [*_scale(vitals), *_frozen(vitals, parameters), *_bad_gradients(vitals), *dead(vitals), *_growth(vitals)]
     scale = [finding for finding in causes if finding.kind == "wrong scale"]
-    follows = [*_constant(vitals), *_certain(vitals)]
+    follows = [*constant(vitals), *_certain(vitals)]
     if scale:
         others = [finding for finding in causes if finding.kind != "wrong scale"]
         return [replace(scale[0], because=(*scale[0].because, *(_short(each) for each in (*others, *follows))))]
@@ -220,7 +220,7 @@ def _power(decades: float) -> str:
     return f"{10**decades:.2g}" if abs(decades) < 300 else f"1e{decades:.0f}"
 
 
-def _constant(vitals: Vitals) -> list[Finding]:
+def constant(vitals: Vitals) -> list[Finding]:
     """A model whose outputs are the same for every sample, at the layer from which on they are."""
     sites = list(vitals.layers)
     constant: list[str] = []

@@ -18,7 +18,7 @@ CALL = "#"
 
 
 class Hook:
-    """A function as a hook, which does nothing in a copy of the module it hangs on.
+    """A function as a hook, which does nothing in a copy of the module it hangs on, nor within `torch.func.vmap`.
 
     Args:
         function: is called with what the hook is called with.
@@ -29,7 +29,8 @@ class Hook:
 
     def __call__(self, *arguments: object) -> None:
         """Calls the function."""
-        self.function(*arguments)
+        if not in_vmap():
+            self.function(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What copies and files get: a method of the standard library that takes anything and does nothing."""
@@ -71,6 +72,12 @@ def layer_of(site: str) -> tuple[str, int]:
     """
     name, _, number = site.rpartition(CALL)
     return (name, int(number)) if name and number.isdecimal() else (site, 1)
+
+
+def in_vmap() -> bool:
+    """Whether `torch.func.vmap` is running: tensors stand for a whole batch then, and have no values to look at."""
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    return any(each.key() == torch._C._functorch.TransformType.Vmap for each in stack)
 
 
 def in_backward() -> bool:

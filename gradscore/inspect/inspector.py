@@ -31,7 +31,7 @@ from .quantities.quantity import (
     Schedule,
     TensorQuantity,
 )
-from .ranks import merge_ranks
+from .ranks import merge_ranks, writes
 from .rows import Entry, model_order, ordered_rows
 from .samples import observe_samples, observe_training
 from .training import Logbook, TrainingLoop, TrainingRecord, write_training
@@ -273,11 +273,18 @@ class Inspector:
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 
     def save(self, path: Path | str) -> None:
-        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows."""
-        self.record().save(path)
+        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows.
+
+        Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing.
+        """
+        if writes():
+            self.record().save(path)
 
     def report(self, path: Path | str, *, images: bool = True) -> None:
         """Writes a page that shows the run until now, and beside it the Parquet file of the same name.
+
+        Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing: at the end of an
+        epoch it has what all of them saw.
 
         Args:
             path: the page.
@@ -291,6 +298,8 @@ class Inspector:
         file = Path(path).with_suffix(".parquet")
         if file == Path(path):
             raise ConfigError(f"{path}: the figures of the page are written to that file; end its own name with .html")
+        if not writes():
+            return
         record = self.record()
         record.save(file)
         write_training([record], Path(path), images=images)

@@ -35,6 +35,11 @@ def merge_ranks(quantities: Sequence[Quantity]) -> None:
         mine.join()
 
 
+def writes() -> bool:
+    """Whether this process writes files: where several train one model, the first one does."""
+    return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
+
+
 _OWN = ("schedule", "_geometry", "_last", "_versions", "step", "joined")
 """What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
 all have already."""

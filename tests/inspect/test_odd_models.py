@@ -592,3 +592,20 @@ def test_complex_numbers(inputs):
 def test_single_samples_and_complex_parameters(inputs, kind):
     with Inspector(Fourier(), [kind()]) as inspector, pytest.raises(EngineError, match="weight is complex"):
         inspector.backward(inspector.model(inputs).square().sum(1))
+
+
+def seen_of(model, inputs, *, under_vmap):
+    with Inspector(model, [OutputNorm(), OutputGradientGeometry()], health=every(1)) as inspector:
+        outputs = torch.func.vmap(model)(inputs) if under_vmap else model(inputs)
+        F.cross_entropy(model(inputs), torch.arange(6) % 3).backward()
+        inspector.tick_epoch()
+    return outputs, inspector.table()
+
+
+def test_calls_under_vmap_are_not_looked_at():
+    model, inputs = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(6, 4)
+    outputs, seen = seen_of(model, inputs, under_vmap=True)
+    wanted, _ = seen_of(model, inputs, under_vmap=False)
+    torch.testing.assert_close(outputs, wanted)
+    assert set(seen["layer"]) >= {"0", "1", "2"}
+    assert not any("#" in layer for layer in seen["layer"])

@@ -90,3 +90,15 @@ def test_every_process_has_the_figures_of_all(tmp_path, monkeypatch):
     assert [{**row, "total": None} for row in by_step] == [{**row, "total": None} for row in totals(inspector)]
     truth = [row["total"] for row in totals(inspector)]
     assert [row["total"] for row in by_step] == pytest.approx(truth, rel=1e-9)
+
+
+@pytest.mark.parametrize(("rank", "written"), [(0, ["run.html", "run.parquet", "save.parquet"]), (1, [])])
+def test_the_first_process_alone_writes_files(tmp_path, monkeypatch, rank, written):
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_rank", lambda: rank)
+    with Inspector(model(), quantities()) as inspector:
+        inputs, labels = batch(rank, 0)
+        inspector.backward(F.cross_entropy(inspector.model(inputs), labels, reduction="none"))
+        inspector.report(tmp_path / "run.html", images=False)
+        inspector.save(tmp_path / "save.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == written

@@ -168,6 +168,10 @@ def constant_output() -> Patient:
     return changed(trained(cnn()), lambda model: model[5].bias.add_(1e9))
 
 
+def zeroed_head() -> Patient:
+    return changed(trained(cnn()), lambda model: [each.zero_() for each in (model[5].weight, model[5].bias)])
+
+
 def overflow() -> Patient:
     return changed(trained(cnn()), lambda model: [model[each].weight.mul_(1e25) for each in (0, 2)])
 
@@ -204,6 +208,7 @@ SICK = {
     "a layer frozen by accident": Sick(frozen_layer, "frozen", "second.1"),
     "features detached by accident": Sick(lambda: on_digits(Detached()), "cut off", "features.2", ("features.0",)),
     "a bias so large that outputs are constant": Sick(constant_output, "constant output", "5"),
+    "a last layer that is zero": Sick(zeroed_head, "constant output", "5"),
     "gradient of a root at zero": Sick(lambda: on_digits(Root()), "bad gradient", "features"),
     "outputs beyond float32": Sick(overflow, "bad output", "2"),
     "two labels of five wrong": Sick(noisy_labels, "label noise", "(labels)"),
