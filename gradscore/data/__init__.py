@@ -13,7 +13,7 @@ from .class_names import NAME_CLASSES
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
 from .preprocessing import Preprocessing
-from .samples import BadSample, Batch, Sample, collate, form, stacked
+from .samples import BadSample, Batch, Sample, are_images, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import (
     GIVEN,
@@ -75,6 +75,7 @@ __all__ = [
     "UserImages",
     "View",
     "ViewKind",
+    "are_images",
     "as_pixels",
     "base_split",
     "check_classes",

@@ -112,6 +112,17 @@ def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
     return {name: torch.stack([sample[name] for sample in named]) for name in first}
 
 
+def are_images(inputs: Inputs) -> bool:
+    """Whether inputs (n, ...) look like images: (n, 1 or 3, H, W), floats or raw pixels, more than one pixel a side."""
+    return (
+        isinstance(inputs, Tensor)
+        and inputs.dim() == 4
+        and inputs.shape[1] in (1, 3)
+        and min(inputs.shape[2:]) > 1
+        and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
+    )
+
+
 def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:
     """What samples of one batch have in common: the shape, or names and shapes."""
     if isinstance(sample, Tensor):
@@ -136,7 +147,7 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
         if form(sample.image) != form(good[0].image):
             raise DataError(
                 f"sample {sample.sample_id} has shape {_text(sample)} and sample {good[0].sample_id} {_text(good[0])}; "
-                + _ADVICE[_looks_like_image(sample) and _looks_like_image(good[0])]
+                + _ADVICE[all(are_images(stacked([each.image])) for each in (sample, good[0]))]
             )
     return Batch(
         [sample.sample_id for sample in good],
@@ -163,7 +174,3 @@ _ADVICE = {
 def _text(sample: Sample) -> str:
     shape = form(sample.image)
     return str(shape) if isinstance(sample.image, Tensor) else ", ".join(map(str, shape))
-
-
-def _looks_like_image(sample: Sample) -> bool:
-    return isinstance(sample.image, Tensor) and sample.image.dim() == 3

@@ -18,12 +18,13 @@ from ..data import (
     Batch,
     GivenSamples,
     Preprocessing,
+    are_images,
     check_classes,
     form_of,
 )
 from ..errors import DataError
 from ..system import Inputs, described, rows_of
-from .images import FitImages, Thumbnails, are_images
+from .images import FitImages, Thumbnails
 
 NUMBERS = 2.0**64
 """Content hashes are numbers below this."""

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..data import SYNTHETIC_KINDS, ArraySource, Batch, Pixels, SyntheticSource, is_image
+from ..data import SYNTHETIC_KINDS, ArraySource, Batch, Pixels, SyntheticSource, are_images, is_image
 from ..errors import DataError
 from ..system import Inputs, closest, described
 
@@ -29,17 +29,6 @@ THUMBNAIL_BYTES = 1 << 26
 """Memory that they may take for each set: 64 MiB."""
 
 CHUNK = 64
-
-
-def are_images(inputs: Inputs) -> bool:
-    """Whether inputs (n, ...) look like images: (n, 1 or 3, H, W), floats or raw pixels, more than one pixel a side."""
-    return (
-        isinstance(inputs, Tensor)
-        and inputs.dim() == 4
-        and inputs.shape[1] in (1, 3)
-        and min(inputs.shape[2:]) > 1
-        and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
-    )
 
 
 def default_kinds(inputs: Inputs) -> tuple[str, ...]:

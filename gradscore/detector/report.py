@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..evaluation import EvaluationReport, Verdict, verdicts
+from ..evaluation import EvaluationReport, Verdict
 from ..reporting import write_report
 from ..store import RunFolder
 from ..system import replacing
@@ -24,8 +24,6 @@ COLUMNS = [
     *("false_alarms", "outcome"),
 ]
 """Those of the table of verdicts."""
-
-NO_VERDICT = "No verdict: what is warned of must be repaired first."
 
 
 class Report:
@@ -52,8 +50,7 @@ class Report:
         ones are; and `outcome`: better than the best single score, worse, or open. No row where labels or the network
         cannot be right, as `notices` say then.
         """
-        found = [] if self.evaluation.warnings else verdicts(self.evaluation.records)
-        return pd.DataFrame([_row(each) for each in found], columns=COLUMNS)
+        return pd.DataFrame([_row(each) for each in self.evaluation.verdicts], columns=COLUMNS)
 
     @cached_property
     def figures(self) -> pd.DataFrame:
@@ -86,15 +83,15 @@ class Report:
     def _repr_html_(self) -> str:
         """The verdict and what to know, for notebooks."""
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.notices)
-        table = f"<p><b>{NO_VERDICT}</b></p>"
-        if not self.evaluation.warnings:
+        table = f"<p><b>No verdict: {html.escape(self.evaluation.no_verdict or '')}</b></p>"
+        if self.evaluation.no_verdict is None:
             table = self.verdict.to_html(index=False, float_format="{:.3f}".format, na_rep="-", border=0)
         return f"<div><h4>gradscore</h4>{table}<ul>{lines}</ul></div>"
 
     def __repr__(self) -> str:
         """The verdict as text, or why there is none."""
-        if self.evaluation.warnings:
-            return "\n".join([NO_VERDICT, *self.evaluation.warnings])
+        if self.evaluation.no_verdict is not None:
+            return f"No verdict: {self.evaluation.no_verdict}"
         return str(self.verdict.to_string(index=False, float_format="{:.3f}".format))
 
 
