@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +18,7 @@ from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
 
 if TYPE_CHECKING:
+    from gradscore.distributed import Share, ShareSummary
     from gradscore.features import ExtractSummary, SplitSummary
 
 
@@ -24,6 +28,14 @@ OutOption = Annotated[
 DeviceOption = Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Make share I (from 0) of N, for gradscore merge; from RANK and WORLD_SIZE where these are set.",
+    ),
+]
 
 
 def extract(
@@ -33,6 +45,7 @@ def extract(
     device: DeviceOption = None,
     batch_size: BatchOption = None,
     workers: WorkersOption = None,
+    shard: ShardOption = None,
     trust_code: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -45,6 +58,10 @@ def extract(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    share = _share(shard)
+    if share is not None:
+        output.document(_share_extracted(output, config, given, share, out=out, trust_code=trust_code))
+        return
     output.document(document(extracted(output, config, given, out=out, trust_code=trust_code)))
 
 
@@ -62,13 +79,52 @@ def extracted(
     from gradscore.features import extract as run_extract
 
     loaded = load_config(config, settings)
-    try:
-        with counting(quiet=output.quiet) as tell:
-            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
-    except KeyboardInterrupt:
-        say(Terminal(stderr=True), f"interrupted; the same command continues the run in {out or loaded.run}")
-        raise typer.Exit(INTERRUPTED) from None
+    with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
+        summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
     report(output, summary)
+    return summary
+
+
+@contextmanager
+def _continued(run: Path) -> Iterator[None]:
+    """Says how an interrupted run goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(Terminal(stderr=True), f"interrupted; the same command continues the run in {run}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _share(text: str | None) -> Share | None:
+    """The share that `--shard` or the environment names."""
+    if text is None and "RANK" not in os.environ:
+        return None
+    from gradscore.distributed import Share  # imports PyTorch
+
+    return Share.of_environment() if text is None else Share.parsed(text)
+
+
+def _share_extracted(
+    output: Output, config: Path, settings: list[str], share: Share, *, out: Path | None, trust_code: bool
+) -> ShareSummary:
+    """Makes one share of a run and says what was done."""
+    from gradscore.config import load_config
+    from gradscore.distributed import extract_share
+
+    loaded = load_config(config, settings)
+    with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
+        summary = extract_share(loaded, share, out=out, trust_code=trust_code, progress=tell)
+    if summary.was_complete:
+        output.remark("this run is already complete: nothing to compute")
+    if summary.waiting_for:
+        output.warn([
+            f"the tables need the mean gradients of all shares, and {len(summary.waiting_for)} of their sums are not "
+            "there yet: give the commands of all shares once more when they have ended"
+        ])  # fmt: skip
+    output.say(
+        f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s; "
+        f"gradscore merge {summary.run} makes a run of all shares"
+    )
     return summary
 
 

@@ -23,6 +23,7 @@ from .extract import extract
 from .fit_meta import fit_meta
 from .init import init
 from .inspect import inspect
+from .merge import merge
 from .options import INTERRUPTED, TrustsOneFile
 from .run import run
 from .runs import app as runs_app
@@ -126,6 +127,7 @@ app.command("init")(init)
 app.command("doctor")(doctor)
 app.command("run")(run)
 app.command("extract")(extract)
+app.command("merge")(merge)
 app.command("fit-meta")(fit_meta)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)

@@ -5,7 +5,8 @@ folder, or a data frame. `live_model` is a model with what computes its features
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
 makes a data frame of them. `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no
 gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients,
-`class_gradients` has the mean gradients of predicted classes, which `class_gradients_pass` computes beforehand.
+`class_gradients` has the mean gradients of predicted classes, which are computed beforehand. `run_plan` cuts a run into
+shards and computes them, `makers` says who does.
 """
 
 from __future__ import annotations
@@ -18,20 +19,23 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from .class_gradients import MeanGradients, run_means
+from .class_gradients import ClassSums, MeanGradients, read_means, run_means, write_means
 from .cutting import Cut, Cutter
 from .datasets import open_datasets
-from .extraction import ExtractSummary, SplitSummary, check_names, extract
+from .extraction import ExtractSummary, SplitSummary, complete_run, extract
 from .extractor import Extractor
 from .forward import FAILURES, ForwardPass, refusal
 from .live_model import WARM_UP, LiveModel, check_mode, count_classes, input_dtype
+from .makers import Maker
 from .of_samples import features_of
 from .progress import Counter, Progress
+from .run_plan import RunPlan, Told, check_names
 from .streams import Stream, extract_streams
 
 __all__ = [
     "FAILURES",
     "WARM_UP",
+    "ClassSums",
     "Counter",
     "Cut",
     "Cutter",
@@ -39,20 +43,26 @@ __all__ = [
     "Extractor",
     "ForwardPass",
     "LiveModel",
+    "Maker",
     "MeanGradients",
     "Progress",
+    "RunPlan",
     "SplitSummary",
     "Stream",
+    "Told",
     "check_mode",
     "check_names",
+    "complete_run",
     "count_classes",
     "extract",
     "extract_streams",
     "features_of",
     "input_dtype",
     "open_datasets",
+    "read_means",
     "refusal",
     "run_means",
+    "write_means",
 ]
 
 

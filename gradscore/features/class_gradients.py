@@ -29,6 +29,7 @@ MEMORY_LIMIT = 1 << 31
 BUDGET = 1 << 20
 """Elements of gradients written out at a time: 4 MiB of float32, which the cache holds."""
 
+_REPAIR = "delete the file and run the same command again"
 _COUNTS = "counts"
 _CONTENTS = "contents"
 _EXPONENT = "exponent"
@@ -117,6 +118,9 @@ class MeanGradients:
 class ClassSums:
     """Adds up the gradients of batches by predicted class; a batch counts as a whole or not at all.
 
+    The batches of a shard are added up first, then the shards in order: so that the sums are the same bit for bit
+    whether one process looked at all shards or several at some each.
+
     Args:
         losses: their names.
         parameters: by name.
@@ -129,6 +133,7 @@ class ClassSums:
     ) -> None:
         self._counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
         self._pending: dict[tuple[str, str], Tensor] = {}
+        self._shard: dict[tuple[str, str], Tensor] = {}
         self._sums = {
             loss: {
                 name: torch.zeros(num_classes, parameter.numel(), dtype=torch.float64, device=device)
@@ -136,6 +141,7 @@ class ClassSums:
             }
             for loss in losses
         }
+        self._content_hashes: list[str] = []
 
     def taker(self, loss: str, scale: Tensor, predictions: Tensor) -> Sink:
         """A sink of `Engine.stream` that adds gradients times the `scale` (N,) of their samples to `pending`.
@@ -155,16 +161,53 @@ class ClassSums:
     def commit(self, predictions: Tensor) -> None:
         """Takes in what is pending, all gradients of a batch of samples with these `predictions` (N,)."""
         self._counts += predictions.bincount(minlength=len(self._counts))
-        for (loss, name), values in self._pending.items():
-            self._sums[loss][name] += values
+        for key, values in self._pending.items():
+            self._shard[key] = self._shard[key] + values if key in self._shard else values
         self.drop()
 
     def drop(self) -> None:
         """Forgets what is pending: of a batch that did not come to its end."""
         self._pending = {}
 
-    def finished(self, content_hashes: Sequence[str] = ()) -> MeanGradients:
-        """The sums, which are used up, of samples with these content hashes."""
+    def note_contents(self, content_hashes: Sequence[str]) -> None:
+        """Notes the content hashes of samples that were added."""
+        self._content_hashes += content_hashes
+
+    def end_shard(self) -> None:
+        """Adds what came since the last shard ended."""
+        for (loss, name), values in self._shard.items():
+            self._sums[loss][name] += values
+        self._shard = {}
+
+    def to_bytes(self) -> bytes:
+        """As safetensors, for `add`; the last shard must have ended."""
+        tensors = {_COUNTS: self._counts.cpu(), _CONTENTS: _as_numbers(self._content_hashes)}
+        for loss, sums in self._sums.items():
+            tensors |= {f"{loss}/sum/{name}": each.cpu() for name, each in sums.items()}
+        return save(tensors)
+
+    def add(self, content: bytes, *, where: str) -> None:
+        """Adds the sums of a shard, as `to_bytes` gives them.
+
+        Raises:
+            StoreError: they are damaged or of something else; the message names `where`.
+        """
+        try:
+            tensors = load(content)
+            counts, contents = tensors.pop(_COUNTS), tensors.pop(_CONTENTS)
+        except (SafetensorError, KeyError) as error:
+            raise StoreError(f"{where}: these sums of gradients cannot be read ({error}); {_REPAIR}") from None
+        found = {f"{loss}/sum/{name}": each for loss, sums in self._sums.items() for name, each in sums.items()}
+        if {key: each.shape for key, each in found.items()} != {key: each.shape for key, each in tensors.items()}:
+            raise StoreError(f"{where}: these sums belong to other losses, classes or parameters; {_REPAIR}")
+        for key, each in found.items():
+            each += tensors[key].to(each.device)
+        self._counts += counts.to(self._counts.device)
+        self._content_hashes += [f"{number + (1 << 63):016x}" for number in contents.tolist()]
+
+    def finished(self) -> MeanGradients:
+        """The sums, which are used up."""
+        self.end_shard()
         exponents = {}
         for loss, sums in self._sums.items():
             largest = torch.stack([each.abs().amax(1) for each in sums.values() if each.numel()]).amax(0)
@@ -173,7 +216,7 @@ class ClassSums:
                 # In two steps, since half of the exponent is always a number that float64 holds.
                 half = exponents[loss].div(2, rounding_mode="floor")
                 each.copy_(torch.ldexp(torch.ldexp(each, -half[:, None]), (half - exponents[loss])[:, None]))
-        contents = _as_numbers(content_hashes).sort().values.to(self._counts.device)
+        contents = _as_numbers(self._content_hashes).sort().values.to(self._counts.device)
         return MeanGradients(self._counts, exponents, self._sums, contents)
 
 

@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..columns import COSINE
-from ..config import Config, FeaturesConfig
-from ..data import (
-    BANK,
-    FIT,
-    PlannedBatch,
-    SampleDataset,
-    check_views,
-    collate,
-    count_shards,
-    load_batches,
-    naming_lost_workers,
-    plan_batches,
-)
-from ..errors import ConfigError, DataError
+from ..config import Config
+from ..data import BANK, FIT, naming_lost_workers
+from ..errors import DataError, StoreError
 from ..gradients import GradientWarning
-from ..losses import LOSSES
-from ..models import build_model
-from ..statistics import find_statistic
 from ..store import (
+    MEAN_GRADIENTS,
     RunFolder,
     RunWriter,
-    ShardRows,
     check_target,
     is_complete,
     label_warnings,
     write_head,
 )
-from ..system import resolve_device
-from .class_gradients_pass import check_samples, mean_gradients
-from .datasets import open_datasets
-from .extractor import Extractor
-from .live_model import WARM_UP, LiveModel
+from .class_gradients import MeanGradients, read_means, write_means
+from .makers import Here, Maker
 from .progress import Counter, Progress
-from .split_rows import SplitRows
+from .run_plan import RunPlan
 
 
 @dataclass(frozen=True)
@@ -131,28 +114,43 @@ def extract(
         EngineError: gradients that cannot be computed.
     """
     config = config if out is None else config.model_copy(update={"run": out.absolute()})
-    plan = _planned(config, trust_code=trust_code)
+    return complete_run(RunPlan.of(config, trust_code=trust_code), Here(), progress=progress)
+
+
+def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = None) -> ExtractSummary:
+    """Has the shards of a run made that are not there yet, and finishes it.
+
+    Args:
+        plan: of the run.
+        maker: computes what is missing.
+        progress: told after every batch.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        GradscoreError: as `extract`, and what `maker` raises.
+    """
+    config = plan.config
     target = check_target(config.run, config, plan.inputs)
     was_complete = is_complete(config.run, target.manifest)
-    extractor = plan.live.extractor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
         if not was_complete:
-            _warm_up(plan.live, plan.datasets[FIT], config=config)
+            plan.warm_up()
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
-            names = plan.datasets[FIT].class_names
-            writer.note(class_names=None if names is None else list(names))
+            writer.note(class_names=plan.class_names)
             counter = Counter(sum(map(len, plan.datasets.values())), progress)
-            task = _Task(config, extractor, writer, counter)
+            task = _Task(plan, maker, writer, counter)
             if not was_complete:
-                _begin(task, plan)
-            splits = [_completed(task, name, dataset) for name, dataset in plan.datasets.items()]
+                _begin(task)
+            splits = [_completed(task, name) for name in plan.datasets]
             if not was_complete:
-                notices = [*plan.notices, *_notices(config, extractor)]
-                writer.finish(feature_count=len(extractor.feature_names), notices=notices)
+                notices = list(dict.fromkeys([*plan.notices, *maker.notices]))
+                writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
     return ExtractSummary(
         run=config.run,
-        device=extractor.device.type,
+        device=plan.extractor.device.type,
         splits=splits,
         feature_count=writer.manifest["feature_count"],
         notices=writer.manifest["notices"],
@@ -162,102 +160,63 @@ def extract(
     )
 
 
-def check_names(features: FeaturesConfig) -> None:
-    """Makes sure that the losses, statistics and views exist.
-
-    Raises:
-        ConfigError: one does not.
-    """
-    for place, loss in enumerate(features.losses):
-        LOSSES.find(loss, where=f"features.losses.{place}")
-    check_views(features.views)
-    several = [loss for loss in features.losses if LOSSES[loss].several]
-    for place, name in enumerate(features.statistics):
-        statistic = find_statistic(name, where=f"features.statistics.{place}")
-        if several and statistic.degree != 1:
-            raise ConfigError(
-                f"features.statistics.{place}: '{name}' does not grow with the gradient, so it does not add up over "
-                f"the gradients of loss '{several[0]}'; leave out one of the two"
-            )
-
-
 @dataclass(frozen=True)
 class _Task:
-    config: Config
-    extractor: Extractor
+    plan: RunPlan
+    maker: Maker
     writer: RunWriter
     counter: Counter
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a run is made of; `inputs` are as the manifest has them."""
-
-    datasets: dict[str, SampleDataset]
-    live: LiveModel
-    inputs: dict[str, Any]
-    notices: list[str]
-
-
-def _planned(config: Config, *, trust_code: bool) -> _Plan:
-    """Builds the model and opens the data; nothing is computed or written."""
-    device = resolve_device(config.extract.device)
-    check_names(config.features)
-    notices: list[str] = []
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
-    live = LiveModel.of(
-        model.to(device),
-        features=config.features,
-        num_classes=config.model.num_classes,
-        trust_code=trust_code,
-    )
-    datasets = open_datasets(config, trust_code=trust_code)
-    inputs = live.inputs(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
-    return _Plan(datasets, live, inputs, notices)
-
-
-def _begin(task: _Task, plan: _Plan) -> None:
+def _begin(task: _Task) -> None:
     """What comes before all samples: the weights of the last layer, and mean gradients to compare with."""
+    plan = task.plan
     if plan.live.layer is not None:
-        write_head(task.config.run, plan.live.layer.head)
-    if COSINE in task.config.features.columns:
-        fit = plan.datasets[FIT]
-        task.counter.total += len(fit)
-        means = mean_gradients(
-            task.extractor, fit, task.writer, config=task.config, progress=lambda done: task.counter.add(FIT, done)
+        write_head(plan.config.run, plan.live.layer.head)
+    if COSINE in plan.config.features.columns:
+        task.counter.total += len(plan.datasets[FIT])
+        plan.extractor.compare_with(_known_means(task) or _new_means(task))
+
+
+def _known_means(task: _Task) -> MeanGradients | None:
+    """The mean gradients in the folder of the run; None where there are none yet."""
+    known = task.writer.manifest.get("mean_gradients_sha256")
+    if known is None or not (task.writer.path / MEAN_GRADIENTS).exists():
+        return None
+    task.counter.add(FIT, len(task.plan.datasets[FIT]))
+    return read_means(task.writer.path, sha256=known)
+
+
+def _new_means(task: _Task) -> MeanGradients:
+    writer = task.writer
+    means = task.maker.mean_gradients(task.plan, told=task.counter.add)
+    sha256 = write_means(writer.path, means)
+    if writer.manifest.get("mean_gradients_sha256") not in (None, sha256):
+        raise StoreError(
+            f"{writer.path / MEAN_GRADIENTS}: it was missing, and what was computed anew is not what the feature "
+            "tables were made with; restore it from a copy, or extract into another folder"
         )
-        task.extractor.compare_with(means)
+    writer.note(mean_gradients_sha256=sha256)
+    return means
 
 
-def _warm_up(live: LiveModel, dataset: SampleDataset, *, config: Config) -> None:
-    batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
-    check_samples(batch, split=FIT, on_error=config.extract.on_error)
-    if len(batch.images):
-        live.warm_up(batch.images)
-
-
-def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
-    """Computes the shards of a split that are missing."""
+def _completed(task: _Task, split: str) -> SplitSummary:
+    """Has the shards of a split made that are missing."""
     began = time.perf_counter()
-    options = task.config.extract
-    shards = count_shards(len(dataset), shard_size=options.part_size)
-    notes = task.writer.existing(split, shards)
-    planned = plan_batches(
-        len(dataset),
-        shards=[number for number in range(shards) if number not in notes],
-        shard_size=options.part_size,
-        batch_size=options.batch_size,
-    )
-    computed = sum(batch.stop - batch.start for batch in planned)
-    task.counter.add(split, len(dataset) - computed)
-    for number, shard in _shards(task, split, dataset, planned):
-        notes[number] = task.writer.write(split, number, shard)
+    plan, writer = task.plan, task.writer
+    shards, samples = plan.count_shards(split), len(plan.datasets[split])
+    notes = writer.existing(split, shards)
+    missing = [number for number in range(shards) if number not in notes]
+    computed = plan.samples_of(split, missing)
+    task.counter.add(split, samples - computed)
+    if missing:
+        notes |= dict(task.maker.shards(plan, writer, split, missing, told=task.counter.add))
     if not any(note.rows for note in notes.values()):
         first = notes[0].skipped[0]
-        raise DataError(f"split {split}: all {len(dataset)} samples were skipped; {first.sample_id}: {first.error}")
+        raise DataError(f"split {split}: all {samples} samples were skipped; {first.sample_id}: {first.error}")
     seconds = time.perf_counter() - began
     ordered = [notes[number] for number in range(shards)]
-    entry = task.writer.finish_split(split, ordered, samples=computed, seconds=seconds)
+    entry = writer.finish_split(split, ordered, samples=computed, seconds=seconds)
     return summary_of(split, entry, computed=computed, seconds=seconds)
 
 
@@ -273,25 +232,3 @@ def summary_of(split: str, entry: Mapping[str, Any], *, computed: int, seconds: 
         non_finite=entry["non_finite"],
         skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
     )
-
-
-def _shards(
-    task: _Task, split: str, dataset: SampleDataset, planned: list[PlannedBatch]
-) -> Iterator[tuple[int, ShardRows]]:
-    """Computes batches and joins them to shards, each with its number."""
-    options, extractor = task.config.extract, task.extractor
-    rows = SplitRows(extractor, split=split, num_classes=task.config.model.num_classes)
-    batches = load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda")
-    for plan, batch in zip(planned, batches, strict=True):
-        check_samples(batch, split=split, on_error=options.on_error)
-        rows.compute(batch)
-        task.counter.add(split, plan.stop - plan.start)
-        if plan.last:
-            yield plan.shard, rows.taken()
-
-
-def _notices(config: Config, extractor: Extractor) -> list[str]:
-    notices = list(extractor.notices)
-    if config.features.autocast is not None:
-        notices.append(f"features.autocast: the network ran in {config.features.autocast}, which all features show")
-    return notices

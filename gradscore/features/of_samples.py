@@ -16,9 +16,9 @@ from ..gradients import GradientWarning
 from ..models import Interface
 from ..store import ShardRows
 from .cutting import Cutter
-from .extraction import check_names
 from .live_model import LiveModel, check_mode, count_classes, input_dtype
 from .progress import Counter, Progress
+from .run_plan import check_names
 from .split_rows import SplitRows
 
 SPLIT = "given"

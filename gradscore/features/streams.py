@@ -114,12 +114,14 @@ class _Writing:
                 f"features.columns: {COSINE} looks at the samples of {FIT} twice, and an iterator can be read only "
                 "once; give a DataLoader or a list"
             )
-        sums, content_hashes = self._extractor.class_sums(), []
+        sums = self._extractor.class_sums()
         for cut in self._cutter().cuts(fit_again()):
             self._extractor.add_to(sums, cut.batch.images)
-            content_hashes += cut.batch.content_hashes
+            sums.note_contents(cut.batch.content_hashes)
+            if cut.last:
+                sums.end_shard()
             self._counter.add(FIT, len(cut.batch.sample_ids))
-        self._means = sums.finished(content_hashes)
+        self._means = sums.finished()
         self._writer.note(mean_gradients_sha256=write_means(self._config.run, self._means))
         self._extractor.compare_with(self._means)
 

@@ -11,18 +11,20 @@ from __future__ import annotations
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
-from .manifest import CONFIG, describe_inputs, differences, package_versions
+from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
-from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
-from .shards import ShardNote, ShardRows, Skipped
+from .run_writer import MEAN_GRADIENTS, PARTIAL, RunWriter, check_target, is_complete
+from .shards import ShardNote, ShardRows, Skipped, read_note, shard_path, split_folder, write_shard
 
 __all__ = [
     "CHECKSUMS",
     "CONFIG",
     "EVERYWHERE",
+    "MANIFEST",
     "MEAN_GRADIENTS",
+    "PARTIAL",
     "RunContents",
     "RunFolder",
     "RunSummary",
@@ -43,9 +45,14 @@ __all__ = [
     "package_versions",
     "raw_labels",
     "read_head",
+    "read_manifest",
+    "read_note",
     "refuse_run_files",
     "renaming_advice",
+    "shard_path",
+    "split_folder",
     "summarise_run",
     "verify_run",
     "write_head",
+    "write_shard",
 ]

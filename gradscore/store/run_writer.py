@@ -22,6 +22,9 @@ from .shards import ShardNote, ShardRows, read_note, shard_path, split_folder, w
 MEAN_GRADIENTS = "mean_gradients.safetensors"
 """Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
 
+PARTIAL = "partial"
+"""Where processes that share the work on a run say what each has written; gone when the run is finished."""
+
 _REWRITTEN = (MANIFEST, CONFIG)
 
 
@@ -121,6 +124,7 @@ class RunWriter:
 
     def finish(self, *, feature_count: int, notices: list[str]) -> None:
         """Marks the run as complete; `notices` are what a reader of its figures should know."""
+        shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
         self.manifest |= {"finished": True, "feature_count": feature_count, "notices": notices}
         write_manifest(self.path, self.manifest)
 

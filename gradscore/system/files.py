@@ -6,7 +6,9 @@ import errno
 import fcntl
 import os
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -16,7 +18,11 @@ from ..errors import OutputError, StoreError
 
 _SUFFIX = ".tmp"
 _NUMBERS = count()
-_OWNER = re.compile(rf"\.(\d+)-\d+-\d+{re.escape(_SUFFIX)}$")
+_OWNER = re.compile(rf"\.([^.@]+)@(\d+)-\d+-\d+{re.escape(_SUFFIX)}$")
+_HOST = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())
+_ABANDONED = 24 * 60 * 60
+"""Seconds after which nobody on another machine still writes one file."""
+
 _HELD: set[int] = set()
 
 _ADVICE = {
@@ -58,7 +64,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if path.is_dir():
         check_target(path)
-    own = f"{os.getpid()}-{threading.get_ident()}-{next(_NUMBERS)}"
+    own = f"{_HOST}@{os.getpid()}-{threading.get_ident()}-{next(_NUMBERS)}"
     temporary = path.with_name(f".{path.name}.{own}{_SUFFIX}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,12 +154,18 @@ def _remove_temporaries(folder: Path) -> None:
 
 
 def _is_being_written(temporary: Path) -> bool:
-    """Whether the process that `replacing` put into the name is another one that runs."""
+    """Whether the process that `replacing` put into the name is another one that runs, or may run elsewhere."""
     found = _OWNER.search(temporary.name)
-    if found is None or int(found[1]) == os.getpid():
+    if found is None:
+        return False
+    if found[1] != _HOST:
+        with suppress(OSError):
+            return time.time() - temporary.stat().st_mtime < _ABANDONED
+        return False
+    if int(found[2]) == os.getpid():
         return False
     try:
-        os.kill(int(found[1]), 0)
+        os.kill(int(found[2]), 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:

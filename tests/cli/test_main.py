@@ -15,6 +15,7 @@ COMMANDS = {
     "the program": [],
     "doctor": ["doctor"],
     "extract": ["extract"],
+    "merge": ["merge"],
     "fit-meta": ["fit-meta"],
     "evaluate": ["evaluate"],
     "config show": ["config", "show"],

@@ -1,5 +1,7 @@
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -74,9 +76,20 @@ def test_what_a_running_process_writes_without_the_lock_stays(tmp_path: Path) ->
     assert (tmp_path / "bundle").read_text() == "whole"
 
 
+def test_what_another_machine_writes_stays_for_a_day(tmp_path: Path) -> None:
+    now, old = (tmp_path / f".part-0.parquet.another-{HOST}@{number}-1-0.tmp" for number in (1, 2))
+    now.write_text("half")
+    old.write_text("half")
+    os.utime(old, (0, 0))
+    hold(tmp_path)
+    assert list(tmp_path.iterdir()) == [now]
+
+
+HOST = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())
+
 LEFT = {
-    "of a process that is gone": ".manifest.json.4194304999-1-0.tmp",
-    "of an earlier process with the same id": f".manifest.json.{os.getpid()}-1-0.tmp",
+    "of a process that is gone": f".manifest.json.{HOST}@4194304999-1-0.tmp",
+    "of an earlier process with the same id": f".manifest.json.{HOST}@{os.getpid()}-1-0.tmp",
     "of an earlier version": "manifest.json.tmp",
 }
 

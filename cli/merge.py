@@ -1,0 +1,40 @@
+"""`gradscore merge`: a run of the shares that several processes made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .extract import document, report
+from .options import JsonOption, QuietOption, RunArgument, TrustOption
+from .output import Output
+from .progress import counting
+
+SourcesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FROM...", help="Run folders of single shares, copied into RUN first.", show_default=False),
+]
+
+
+def merge(
+    run: RunArgument,
+    sources: SourcesArgument = None,
+    trust_code: TrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Finish a run whose shares were made by gradscore extract --shard.
+
+    The run is that of one process, value for value. A missing or foreign shard is named.
+
+    Example: gradscore merge runs/digits --trust-code
+    """
+    from gradscore.distributed import merge as merge_shares  # imports PyTorch, which help need not wait for
+
+    output = Output(as_json=as_json, quiet=quiet)
+    with counting(quiet=output.quiet) as tell:
+        summary = merge_shares(run, sources or (), trust_code=trust_code, progress=tell)
+    report(output, summary)
+    output.document(document(summary))

@@ -1,0 +1,85 @@
+"""What each process that shares the work on a run has written: one file per process, so that none waits for another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import StoreError
+from ..store import PARTIAL
+from ..system import parse_json, sha256, write_text
+
+_ADVICE = "delete it and run that share again"
+
+
+@dataclass
+class Ledger:
+    """What one process has written.
+
+    Attributes:
+        index: which share of the work it has.
+        count: how many shares there are.
+        identity: of the inputs of the run, see `identity_of`.
+        files: the SHA-256 of each file by its path relative to the run folder.
+        notices: what the reader of the values should know.
+        means_sha256: of the mean gradients that its tables were made with.
+    """
+
+    index: int
+    count: int
+    identity: str
+    files: dict[str, str] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    means_sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the share, as `--shard` takes it."""
+        return f"{self.index}/{self.count}"
+
+    def path(self, run: Path) -> Path:
+        """Where it lies in a run folder."""
+        return run / PARTIAL / f"share-{self.index}-of-{self.count}.json"
+
+    def write(self, run: Path) -> None:
+        """Writes it in one step."""
+        write_text(self.path(run), json.dumps(asdict(self), indent=2) + "\n")
+
+
+def identity_of(inputs: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """A SHA-256 of everything that influences a value of a run."""
+    return sha256(json.dumps([inputs, versions], sort_keys=True).encode())
+
+
+def read_ledgers(run: Path, *, identity: str) -> list[Ledger]:
+    """What the processes that work on a run have written so far.
+
+    Raises:
+        StoreError: a file is damaged, or comes from a run with other inputs.
+    """
+    found = []
+    for path in sorted((run / PARTIAL).glob("share-*.json")):
+        try:
+            ledger = Ledger(**parse_json(path.read_text(encoding="utf-8")))
+            fits = path == ledger.path(run)
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{path}: damaged ({error}); {_ADVICE}") from None
+        if not fits or ledger.identity != identity:
+            raise StoreError(
+                f"{path}: this share belongs to another run: it was made from other inputs or by other versions of "
+                "packages; delete it and run the share again with the inputs of this run"
+            )
+        found.append(ledger)
+    return found
+
+
+def recorded(ledgers: list[Ledger]) -> dict[str, set[tuple[str, str]]]:
+    """By file, the SHA-256 that was recorded and the share that did so."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for ledger in ledgers:
+        for name, digest in ledger.files.items():
+            found.setdefault(name, set()).add((digest, ledger.name))
+    return found

@@ -1,0 +1,142 @@
+"""One run of the shares that several processes made."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import StoreError
+from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run
+from ..store import (
+    MEAN_GRADIENTS,
+    RunFolder,
+    RunWriter,
+    ShardNote,
+    is_complete,
+    package_versions,
+    read_manifest,
+)
+from ..system import file_sha256, replacing, some
+from .ledger import Ledger, identity_of, read_ledgers, recorded
+from .work import Shard, add_up, sum_shards, table_shards
+
+
+def merge(
+    run: Path, sources: Sequence[Path] = (), *, trust_code: bool = False, progress: Progress | None = None
+) -> ExtractSummary:
+    """Makes a finished run of the shares in its folder; nothing is computed but what the first samples show.
+
+    Args:
+        run: the run folder that the shares were written into.
+        sources: run folders with shares of the same run, which are copied into it first.
+        trust_code: allow a `python:` model and views, whose code is run.
+        progress: told how many samples are there.
+
+    Returns:
+        A summary of the run, which is equal to that of one process.
+
+    Raises:
+        StoreError: a shard is missing, damaged, or none of this run; the message names it.
+    """
+    for source in sources:
+        _take_in(run.absolute(), source)
+    folder = RunFolder(run)
+    config = folder.config.model_copy(update={"run": run.absolute()})
+    plan = RunPlan.of(config, trust_code=trust_code)
+    if is_complete(config.run, folder.manifest):
+        return complete_run(plan, _Merging([]), progress=progress)
+    ledgers = read_ledgers(config.run, identity=identity_of(plan.inputs, package_versions()))
+    _check_files(plan, ledgers)
+    return complete_run(plan, _Merging(ledgers), progress=progress)
+
+
+class _Merging:
+    """Computes nothing: whatever is missing is refused; see `gradscore.features.Maker`."""
+
+    def __init__(self, ledgers: Sequence[Ledger]) -> None:
+        self._ledgers = ledgers
+
+    @property
+    def notices(self) -> list[str]:
+        return [notice for ledger in self._ledgers for notice in ledger.notices]
+
+    def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
+        told(sum_shards(plan)[0].split, len(next(iter(plan.datasets.values()))))
+        return add_up(plan)
+
+    def shards(
+        self,
+        plan: RunPlan,  # noqa: ARG002  the arguments are those of Maker
+        writer: RunWriter,
+        split: str,
+        numbers: Sequence[int],
+        *,
+        told: Told,  # noqa: ARG002
+    ) -> Iterator[tuple[int, ShardNote]]:
+        raise StoreError(_missing(writer.path, [Shard(split, number).file for number in numbers]))
+
+
+def _check_files(plan: RunPlan, ledgers: list[Ledger]) -> None:
+    """Makes sure that every shard is there as a share of this run wrote it, and no other."""
+    run, known = plan.config.run, recorded(ledgers)
+    tables = [shard.file for shard in table_shards(plan)]
+    wanted = [*(shard.file for shard in sum_shards(plan)), *tables]
+    missing = [name for name in wanted if name not in known or not (run / name).is_file()]
+    there = [path.relative_to(run).as_posix() for path in sorted((run / "features").rglob("*.parquet"))]
+    foreign = [name for name in there if name not in known or name not in set(tables)]
+    if foreign:
+        raise StoreError(
+            f"{run}: {some(foreign)}: no share of this run wrote this; remove it, and run its share again if it is "
+            "missing then"
+        )
+    if missing:
+        raise StoreError(_missing(run, missing))
+    for name in wanted:
+        digest = file_sha256(run / name)
+        others = [f"{share}" for recorded_digest, share in sorted(known[name]) if recorded_digest != digest]
+        if others:
+            raise StoreError(
+                f"{run / name}: not what --shard {others[0]} wrote; delete it and run that share again, or restore it"
+            )
+    made_with = {ledger.means_sha256 for ledger in ledgers if ledger.means_sha256 is not None}
+    if len(made_with) > 1:
+        raise StoreError(f"{run / MEAN_GRADIENTS}: shares were made with different ones; begin in another folder")
+
+
+def _missing(run: Path, names: Sequence[str]) -> str:
+    return (
+        f"{run}: {len(names)} shard{'s are' if len(names) > 1 else ' is'} missing: {some(names)}; run the shares that "
+        "make them again (gradscore extract --shard i/n), then merge"
+    )
+
+
+def _take_in(run: Path, source: Path) -> None:
+    """Copies the shares of a run folder into another, which begins as a copy of it."""
+    manifest = read_manifest(source)
+    begun = RunFolder(run) if (run / "manifest.json").exists() else None
+    if begun is not None and (begun.manifest["inputs"], begun.manifest["versions"]) != (
+        manifest["inputs"],
+        manifest["versions"],
+    ):
+        raise StoreError(
+            f"{source}: this run folder was made from other inputs or by other versions of packages than {run}; merge "
+            "shares of one run"
+        )
+    if begun is None:
+        config = RunFolder(source).config.model_copy(update={"run": run})
+        with RunWriter.opened(run, config=config, inputs=manifest["inputs"]):
+            pass
+    for ledger in read_ledgers(source, identity=identity_of(manifest["inputs"], manifest["versions"])):
+        for name in ledger.files:
+            _copy(source / name, run / name)
+        ledger.write(run)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise StoreError(f"{source}: this shard is missing; run its share again")
+    if target.exists():
+        return
+    with replacing(target) as temporary:
+        shutil.copyfile(source, temporary)

@@ -1,0 +1,77 @@
+"""The shards a run is made of, and what computes one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..columns import COSINE
+from ..data import FIT
+from ..errors import StoreError
+from ..features import MeanGradients, RunPlan, Told
+from ..store import PARTIAL, shard_path, split_folder, write_shard
+from ..system import file_sha256, write_bytes
+
+SUMS = "sums"
+"""Stands for a split where the gradients of a shard of `in_dist.fit` are added up, which comes before all tables."""
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """One unit of work: shard `number` of a split, or of the sums of gradients."""
+
+    split: str
+    number: int
+
+    @property
+    def file(self) -> str:
+        """What it makes, as a path relative to the run folder."""
+        if self.split == SUMS:
+            return f"{PARTIAL}/{SUMS}-{self.number:05d}.safetensors"
+        return shard_path(split_folder(Path(), self.split), self.number).as_posix()
+
+
+def needs_means(plan: RunPlan) -> bool:
+    """Whether the tables of a run need the mean gradients of `in_dist.fit`."""
+    return COSINE in plan.config.features.columns
+
+
+def sum_shards(plan: RunPlan) -> list[Shard]:
+    """The first stage of a run: the shards of the sums of gradients, in order; none where it needs none."""
+    return [Shard(SUMS, number) for number in range(plan.count_shards(FIT) if needs_means(plan) else 0)]
+
+
+def table_shards(plan: RunPlan) -> list[Shard]:
+    """The shards of all tables of a run, in order."""
+    return [Shard(split, number) for split in plan.datasets for number in range(plan.count_shards(split))]
+
+
+def make_shard(plan: RunPlan, shard: Shard, *, told: Told) -> str:
+    """Computes one shard and writes it into the run folder; returns the SHA-256 of the file.
+
+    Raises:
+        GradscoreError: as `RunPlan.rows` and `RunPlan.class_sums`.
+    """
+    path = plan.config.run / shard.file
+    if shard.split == SUMS:
+        write_bytes(path, plan.class_sums([shard.number], told=told).to_bytes())
+    else:
+        for _, rows in plan.rows(shard.split, [shard.number], told=told):
+            write_shard(path, rows)
+    return file_sha256(path)
+
+
+def add_up(plan: RunPlan) -> MeanGradients:
+    """The mean gradients of a run from the sums of all shards, in order: bit for bit those of one process.
+
+    Raises:
+        StoreError: a file is missing or damaged.
+    """
+    sums = plan.extractor.class_sums()
+    for shard in sum_shards(plan):
+        path = plan.config.run / shard.file
+        try:
+            sums.add(path.read_bytes(), where=str(path))
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}; run its shard again") from None
+    return sums.finished()

@@ -1,0 +1,67 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+NET = """
+from torch import nn
+
+def linear():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+"""
+CONFIG = """
+model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
+data:
+  in_dist:
+    fit: {source: "sklearn:digits", select: {stop: 12}}
+    test: {source: "sklearn:digits", select: {start: 20, stop: 27}}
+  ood:
+    - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}
+features: {statistics: [l2], columns: [gradient_cosine]}
+extract: {part_size: 6, device: cpu}
+run: run
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return str(tmp_path / "config.yaml")
+
+
+def gradscore(*arguments: str, **environment: str):
+    return CliRunner().invoke(app, [*arguments, "--trust-code"], env=environment)
+
+
+def test_shares_of_the_environment_and_of_the_option(config: str, tmp_path: Path) -> None:
+    first = gradscore("extract", config, RANK="0", WORLD_SIZE="2")
+    assert first.exit_code == 0, first.stderr
+    assert "warning: the tables need the mean gradients of all shares, and 1 of their sums" in first.stdout
+    second = gradscore("extract", config, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
+    assert json.loads(second.stdout)["waiting_for"] == []
+    refused = gradscore("merge", str(tmp_path / "run"))
+    assert (refused.exit_code, refused.exception.__class__) == (2, SystemExit)
+    assert "missing: features/in_dist.fit/part-00000.parquet" in refused.stderr
+    again = gradscore("extract", config, "--shard", "0/2")
+    assert "share 0/2:" in again.stdout
+    merged = gradscore("merge", str(tmp_path / "run"))
+    assert merged.exit_code == 0, merged.stderr
+    assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
+    assert "this run is already complete" in gradscore("extract", config, "--shard", "0/2").stdout
+
+
+WRONG = {
+    "a share": (("--shard", "2/2"), {}, "--shard 2/2: wanted i/n with i from 0 to n - 1"),
+    "an environment": ((), {"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2, WORLD_SIZE=2: wanted a rank"),
+}
+
+
+@pytest.mark.parametrize(("options", "environment", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_no_share(config: str, options: tuple[str, ...], environment: dict[str, str], message: str) -> None:
+    result = gradscore("extract", config, *options, **environment)
+    assert (result.exit_code, message in result.stderr) == (2, True)

@@ -1,0 +1,237 @@
+"""A run in shares against the same run in one process: values, manifest, interruption, and what is refused."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from columns_reference import COLUMNS
+
+from gradscore.config import Config
+from gradscore.config.schema import dump_config
+from gradscore.distributed import Share, extract_share, merge
+from gradscore.errors import ConfigError, StoreError
+from gradscore.features import extract
+from gradscore.store import RunFolder, verify_run
+
+NET = """
+import os
+import signal
+
+from torch import nn
+
+
+class Small(nn.Sequential):
+    calls = 0
+
+    def forward(self, images):
+        Small.calls += 1
+        if str(Small.calls) == os.environ.get("GRADSCORE_TEST_KILL_AT"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+
+def net():
+    return Small(nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 10))
+"""
+MAKE_SHARE = """
+import sys
+from pathlib import Path
+from gradscore.config import load_config
+from gradscore.distributed import Share, extract_share
+extract_share(load_config(Path(sys.argv[1])), Share.parsed(sys.argv[2]), trust_code=True)
+"""
+
+
+def settings(folder: Path, **features: Any) -> Config:
+    """Digits: two shards of in_dist.fit, two of in_dist.test, three of the bank, one of OOD samples."""
+    (folder / "net.py").write_text(NET)
+    source = {"source": "sklearn:digits"}
+    in_dist = {
+        "fit": {**source, "select": {"stop": 30}},
+        "test": {**source, "select": {"start": 30, "stop": 50}},
+        "bank": {**source, "select": {"start": 50, "stop": 98}},
+    }
+    ood = [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 9}}]
+    return Config.model_validate({
+        "model": {"source": f"python:{folder}/net.py:net", "checkpoint": None, "num_classes": 10},
+        "data": {"in_dist": in_dist, "ood": ood},
+        "features": {"statistics": ["max", "l2"], "losses": ["uniform"], "penultimate": True, **features},
+        "extract": {"batch_size": 7, "part_size": 18, "device": "cpu"},
+        "run": folder / "run",
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return settings(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def local(config: Config) -> Path:
+    return extract(config, out=config.run.parent / "local", trust_code=True).run
+
+
+@pytest.fixture(scope="module")
+def with_means(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return settings(tmp_path_factory.mktemp("means"), columns=COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def local_with_means(with_means: Config) -> Path:
+    return extract(with_means, out=with_means.run.parent / "local", trust_code=True).run
+
+
+def content(run: Path) -> dict[str, Any]:
+    """Every file of a run; of the manifest all but the time it took, of the settings all but where they were."""
+    found: dict[str, Any] = {
+        path.relative_to(run).as_posix(): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()
+    }
+    manifest = json.loads(found.pop("manifest.json"))
+    splits = {name: entry | {"spent": None} for name, entry in manifest["splits"].items()}
+    text = found.pop("config.yaml").decode()
+    return found | {
+        "manifest.json": manifest | {"splits": splits},
+        "config.yaml": re.sub(r"\nrun: .*", "", text),
+        "SHA256SUMS": re.sub(r".* (manifest.json|config.yaml)\n", "", found["SHA256SUMS"].decode()),
+    }
+
+
+def in_shares(config: Config, out: Path, shares: Sequence[str]) -> list[Any]:
+    return [extract_share(config, Share.parsed(name), out=out, trust_code=True) for name in shares]
+
+
+SHARES = {
+    "one": ["0/1"],
+    "three": ["0/3", "1/3", "2/3"],
+    "in another order": ["2/3", "0/3", "1/3"],
+    "more than there are shards": [f"{index}/12" for index in range(12)],
+    "some twice, cut differently": ["0/2", "1/2", "1/3"],
+}
+
+
+@pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES)
+def test_merged_shares_are_the_run_of_one_process(
+    config: Config, local: Path, tmp_path: Path, shares: list[str]
+) -> None:
+    in_shares(config, tmp_path / "run", shares)
+    assert not RunFolder(tmp_path / "run").manifest["finished"]
+    summary = merge(tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+    assert verify_run(tmp_path / "run").not_recorded == []
+    assert [split.samples for split in summary.splits] == [30, 20, 48, 9]
+
+
+def test_mean_gradients_are_a_first_stage(with_means: Config, local_with_means: Path, tmp_path: Path) -> None:
+    shares = ["0/3", "1/3", "2/3"]
+    first = in_shares(with_means, tmp_path / "run", shares)
+    assert [len(each.waiting_for) for each in first] == [1, 0, 0]
+    assert not (tmp_path / "run/features/in_dist.fit/part-00000.parquet").exists()
+    with pytest.raises(StoreError, match=r"shards are missing: features/in_dist\.fit/part-00000\.parquet"):
+        merge(tmp_path / "run", trust_code=True)
+    assert in_shares(with_means, tmp_path / "run", shares)[0].waiting_for == []
+    merge(tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local_with_means)
+
+
+def test_shares_in_folders_of_their_own(config: Config, local: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / str(index) for index in range(2)]
+    _ = [in_shares(config, folder, [f"{index}/2"]) for index, folder in enumerate(folders)]
+    merge(tmp_path / "run", folders, trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
+def test_processes_at_once_of_which_one_is_killed(config: Config, local: Path, tmp_path: Path) -> None:
+    config = config.model_copy(update={"run": tmp_path / "run"})
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    command = [sys.executable, "-c", MAKE_SHARE, str(tmp_path / "config.yaml")]
+    killed = subprocess.Popen([*command, "0/2"], env=os.environ | {"GRADSCORE_TEST_KILL_AT": "12"})
+    other = subprocess.Popen([*command, "1/2"])
+    assert (killed.wait(), other.wait()) == (-9, 0)
+    with pytest.raises(StoreError, match=r"(is|are) missing"):
+        merge(tmp_path / "run", trust_code=True)
+    again = extract_share(config, Share(0, 2), trust_code=True)
+    assert 0 < again.computed < 30 + 48
+    merge(tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
+def test_a_finished_run_is_left_alone(config: Config, tmp_path: Path) -> None:
+    in_shares(config, tmp_path / "run", ["0/1"])
+    merge(tmp_path / "run", trust_code=True)
+    assert in_shares(config, tmp_path / "run", ["0/2"])[0].was_complete
+    assert merge(tmp_path / "run", trust_code=True).was_complete
+
+
+def lose(run: Path) -> None:
+    (run / "features/ood.noise/part-00000.parquet").unlink()
+
+
+def bring_another(run: Path) -> None:
+    shutil.copy(run / "features/ood.noise/part-00000.parquet", run / "features/ood.noise/part-00001.parquet")
+
+
+def replace(run: Path) -> None:
+    shutil.copy(run / "features/in_dist.fit/part-00000.parquet", run / "features/in_dist.fit/part-00001.parquet")
+
+
+def change_ledger(run: Path) -> None:
+    path = run / "partial/share-1-of-2.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"identity": "of another run"}))
+
+
+def damage_ledger(run: Path) -> None:
+    (run / "partial/share-1-of-2.json").write_text("{")
+
+
+REFUSED = {
+    "a shard is missing": (lose, "1 shard is missing: features/ood.noise/part-00000.parquet"),
+    "a share is missing": (lambda run: (run / "partial/share-1-of-2.json").unlink(), "no share of this run wrote this"),
+    "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: no share of this run wrote this"),
+    "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --shard 1/2 wrote"),
+    "a share of another run": (change_ledger, "share-1-of-2.json: this share belongs to another run"),
+    "a damaged share": (damage_ledger, "share-1-of-2.json: damaged"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_belong_together_is_refused(config: Config, tmp_path: Path, damage: Any, message: str) -> None:
+    in_shares(config, tmp_path / "run", ["0/2", "1/2"])
+    damage(tmp_path / "run")
+    with pytest.raises(StoreError, match=re.escape(message)):
+        merge(tmp_path / "run", trust_code=True)
+    assert not RunFolder(tmp_path / "run").manifest["finished"]
+
+
+def test_shares_of_other_inputs_are_refused(config: Config, tmp_path: Path) -> None:
+    in_shares(config, tmp_path / "run", ["0/2"])
+    other = config.model_copy(update={"extract": config.extract.model_copy(update={"part_size": 9})})
+    with pytest.raises(StoreError, match=r"extract.part_size was 18, is now 9"):
+        in_shares(other, tmp_path / "run", ["1/2"])
+    in_shares(other, tmp_path / "other", ["1/2"])
+    with pytest.raises(StoreError, match=r"other: this run folder was made from other inputs"):
+        merge(tmp_path / "run", [tmp_path / "other"], trust_code=True)
+
+
+NO_SHARES = {"one too many": "4/4", "no number": "a/b", "one number": "3", "none": "0/0", "negative": "-1/4"}
+
+
+@pytest.mark.parametrize("text", NO_SHARES.values(), ids=NO_SHARES)
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"--shard {text}: wanted i/n"):
+        Share.parsed(text)
+
+
+def test_the_environment_names_a_share() -> None:
+    assert Share.of_environment({"RANK": "2", "WORLD_SIZE": "4"}) == Share(2, 4)
+    assert [Share.of_environment(names) for names in ({}, {"RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "1"})] == [
+        None
+    ] * 3
+    with pytest.raises(ConfigError, match="RANK=4, WORLD_SIZE=4"):
+        Share.of_environment({"RANK": "4", "WORLD_SIZE": "4"})
