@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+
+from gradscore.errors import ConfigError
 
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
@@ -18,7 +21,7 @@ from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
 
 if TYPE_CHECKING:
-    from gradscore.distributed import Share, ShareSummary
+    from gradscore.distributed import RayOptions, Share, ShareSummary
     from gradscore.features import ExtractSummary, SplitSummary
 
 
@@ -38,6 +41,25 @@ ShardOption = Annotated[
 ]
 
 
+class EngineChoice(StrEnum):
+    """What computes."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+EngineOption = Annotated[EngineChoice, typer.Option("--engine", help="Compute here, or by the workers of Ray.")]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", help="With ray: the cluster, or auto; one on this machine by default.")
+]
+NumWorkersOption = Annotated[
+    int | None, typer.Option("--num-workers", min=1, help="With ray: how many; one per GPU or processor by default.")
+]
+GpusOption = Annotated[
+    float | None, typer.Option("--gpus-per-worker", min=0.0, help="With ray: share of a GPU that each takes.")
+]
+
+
 def extract(
     config: ConfigArgument,
     out: OutOption = None,
@@ -46,6 +68,10 @@ def extract(
     batch_size: BatchOption = None,
     workers: WorkersOption = None,
     shard: ShardOption = None,
+    engine: EngineOption = EngineChoice.LOCAL,
+    address: AddressOption = None,
+    num_workers: NumWorkersOption = None,
+    gpus_per_worker: GpusOption = None,
     trust_code: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -58,11 +84,15 @@ def extract(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
-    share = _share(shard)
+    ray_options = _ray_options(engine, address=address, workers=num_workers, gpus_per_worker=gpus_per_worker)
+    if ray_options is not None and shard is not None:
+        raise ConfigError("--shard and --engine ray both share out the work; give one of the two")
+    share = None if ray_options is not None else _share(shard)
     if share is not None:
         output.document(_share_extracted(output, config, given, share, out=out, trust_code=trust_code))
         return
-    output.document(document(extracted(output, config, given, out=out, trust_code=trust_code)))
+    summary = extracted(output, config, given, out=out, trust_code=trust_code, ray_options=ray_options)
+    output.document(document(summary))
 
 
 def settings_of(settings: list[str] | None, **options: object) -> list[str]:
@@ -71,16 +101,26 @@ def settings_of(settings: list[str] | None, **options: object) -> list[str]:
 
 
 def extracted(
-    output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool
+    output: Output,
+    config: Path,
+    settings: list[str],
+    *,
+    out: Path | None,
+    trust_code: bool,
+    ray_options: RayOptions | None = None,
 ) -> ExtractSummary:
-    """Extracts and says what was done."""
+    """Extracts, here or by Ray, and says what was done."""
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
+    from gradscore.distributed import extract_with_ray
     from gradscore.features import extract as run_extract
 
     loaded = load_config(config, settings)
     with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
-        summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
+        if ray_options is None:
+            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
+        else:
+            summary = extract_with_ray(loaded, ray_options, out=out, trust_code=trust_code, progress=tell)
     report(output, summary)
     return summary
 
@@ -93,6 +133,21 @@ def _continued(run: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         say(Terminal(stderr=True), f"interrupted; the same command continues the run in {run}")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _ray_options(
+    engine: EngineChoice, *, address: str | None, workers: int | None, gpus_per_worker: float | None
+) -> RayOptions | None:
+    """Where Ray computes; None without it."""
+    given = {"--address": address, "--num-workers": workers, "--gpus-per-worker": gpus_per_worker}
+    named = [name for name, value in given.items() if value is not None]
+    if engine is EngineChoice.LOCAL:
+        if named:
+            raise ConfigError(f"{named[0]} says where Ray computes; add --engine ray, or leave it out")
+        return None
+    from gradscore.distributed import RayOptions  # imports PyTorch
+
+    return RayOptions(address, workers, gpus_per_worker)
 
 
 def _share(text: str | None) -> Share | None:

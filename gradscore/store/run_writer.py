@@ -70,6 +70,8 @@ class RunWriter:
             new = [name for name in planned if name not in known]
             for name in (*new, *target.changes.stale, *target.changes.removed):
                 shutil.rmtree(split_folder(path, name), ignore_errors=True)
+            if target.changes.stale or target.changes.removed:
+                shutil.rmtree(path / PARTIAL, ignore_errors=True)
             if FIT in target.changes.stale:
                 (path / MEAN_GRADIENTS).unlink(missing_ok=True)
             manifest["splits"] = {

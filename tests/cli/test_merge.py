@@ -57,6 +57,8 @@ def test_shares_of_the_environment_and_of_the_option(config: str, tmp_path: Path
 
 WRONG = {
     "a share": (("--shard", "2/2"), {}, "--shard 2/2: wanted i/n with i from 0 to n - 1"),
+    "shares of Ray": (("--shard", "0/2", "--engine", "ray"), {}, "--shard and --engine ray both share out the work"),
+    "an address without Ray": (("--address", "auto"), {}, "--address says where Ray computes; add --engine ray"),
     "an environment": ((), {"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2, WORLD_SIZE=2: wanted a rank"),
 }
 
