@@ -88,7 +88,9 @@ def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
     loops = _product_loops(left, right)
     if loops is None:
         return None
-    found: Doubles = loops.sum_products(*(_by_lines(each.detach()).numpy() for each in (left, right)))
+    sizes = (left.shape[1], right.shape[1], left.shape[2])
+    matrices = (_in_memory(loops, each.detach()) for each in (left, right))
+    found: Doubles = loops.sum_products(*matrices, len(left), sizes)
     return found
 
 
@@ -130,13 +132,17 @@ def _product_loops(*operands: Tensor) -> ModuleType | None:
     return product_loops if mkl.addresses() else None
 
 
-def _by_lines(matrices: Tensor) -> Tensor:
-    """The same (n, rows, columns), copied unless the elements of rows or of columns lie side by side."""
-    _, row, column = matrices.stride()
+def _in_memory(loops: ModuleType, matrices: Tensor) -> Any:
+    """`product_loops.Matrices`; they are copied unless the elements of rows or of columns lie side by side."""
+    matrix, row, column = matrices.stride()
     rows, columns = matrices.shape[1:]
-    by_rows = column == 1 and (row >= columns or rows == 1)
-    by_columns = row == 1 and (column >= rows or columns == 1)
-    return matrices if by_rows or by_columns else matrices.contiguous()
+    by_rows = (column == 1 or columns == 1) and (row >= columns or rows == 1)
+    by_columns = (row == 1 or rows == 1) and (column >= rows or columns == 1)
+    if not (by_rows or by_columns):
+        return _in_memory(loops, matrices.contiguous())
+    apart = max(row, columns) if by_rows else max(column, rows)
+    span = (len(matrices) - 1) * matrix + (rows - 1) * row + (columns - 1) * column + 1
+    return loops.Matrices(matrices.as_strided((span,), (1,)).numpy(), (matrix, apart), not by_rows)
 
 
 def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
