@@ -7,6 +7,7 @@ the ordinary way; the values differ in the last bits only.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -52,6 +53,30 @@ def row_moments(values: Tensor, *, about_mean: bool) -> Doubles | None:
         return None
     found = np.empty((len(values), 5))
     loops.take_moments(*_seen_twice(values.detach().contiguous().numpy()), about_mean, found)
+    return found
+
+
+def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> Doubles | None:
+    """As `row_moments`, of the rows of several matrices at once.
+
+    Args:
+        matrices: (n, p) with p of at least one, which may differ from matrix to matrix; at least one of them.
+        about_mean: as for `row_moments`.
+
+    Returns:
+        (matrices, n, 5) float64; None where there is no kernel: only for matrices of float32 or of float64 alone, on
+        the CPU.
+    """
+    loops = _loops()
+    types = {(matrix.dtype, matrix.device.type) for matrix in matrices}
+    if loops is None or len(types) > 1 or not types <= {(torch.float32, "cpu"), (torch.float64, "cpu")}:
+        return None
+    from . import matrix_loops
+
+    lying = [matrix.detach().contiguous() for matrix in matrices]
+    found = np.empty((len(lying), len(lying[0]), 5))
+    table = np.array([(matrix.data_ptr(), matrix.shape[1]) for matrix in lying], np.int64)
+    matrix_loops.take_all(lying[0][:0].numpy().reshape(0), table, about_mean, found)
     return found
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor
 
 from ..gradients import Engine, PerSample
 from .metrics import BUILT_IN, GradientMetric, PooledMetric
+from .moments import Moments
 from .pool import Pool
-from .table import needs
+from .table import evaluate, needs
 
 
 class GradientMetricCollector:
@@ -110,7 +111,7 @@ class _Batch:
         self._targets = [tuple(names[id(tensor)] for tensor in metric.target_parameters) for metric in metrics]
         pairs = list(zip(metrics, self._targets, strict=True))
         pooled = {target: target for metric, target in pairs if _is_pooled(metric)}
-        statistics = [name for metric in metrics if _is_pooled(metric) for name in metric.statistics]
+        statistics = list(dict.fromkeys(name for metric in metrics if _is_pooled(metric) for name in metric.statistics))
         self._pool = Pool(engine.parameters, pooled, needs(statistics), samples=len(loss), device=loss.device)
         self._kept: dict[str, list[tuple[slice, PerSample]]] = {
             name: [] for metric, target in pairs if not _is_pooled(metric) for name in target
@@ -124,13 +125,31 @@ class _Batch:
 
     def values(self) -> Tensor:
         """The metrics of all samples, (N, dim)."""
-        pooled = self._pool.finished()
-        columns = [
-            metric.values(pooled[target]) if _is_pooled(metric) else self._one_by_one(metric, target)
-            for metric, target in zip(self._metrics, self._targets, strict=True)
-        ]
         dtype = torch.promote_types(self._loss.dtype, torch.float32)
-        return torch.cat([column.to(self._loss.device, dtype) for column in columns], 1)
+        columns = self._at_once()
+        for place, metric in enumerate(self._metrics):
+            if place not in columns:
+                columns[place] = self._one_by_one(metric, self._targets[place])
+        return torch.cat([columns[place].to(self._loss.device, dtype) for place in sorted(columns)], 1)
+
+    def _at_once(self) -> dict[int, Tensor]:
+        """The built-in metrics (N, dim) float64 by their places, those that differ in their targets alone together."""
+        pooled = self._pool.finished()
+        if not pooled:
+            return {}
+        groups = {target: place for place, target in enumerate(pooled)}
+        whole = Moments.stacked(list(pooled.values()))
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for place, metric in enumerate(self._metrics):
+            if _is_pooled(metric):
+                alike.setdefault(metric.settings, []).append(place)
+        found: dict[int, Tensor] = {}
+        for places in alike.values():
+            metric = cast("PooledMetric", self._metrics[places[0]])
+            rows = [groups[self._targets[place]] for place in places]
+            tables = [torch.as_tensor(evaluate(name, whole))[rows] for name in metric.statistics]
+            found.update(zip(places, metric.from_statistics(torch.stack(tables, -1)), strict=True))
+        return found
 
     def _one_by_one(self, metric: GradientMetric, target: Sequence[str]) -> Tensor:
         """Feeds a user's metric with the gradients of one sample after the other."""

@@ -7,7 +7,10 @@ float64. On an accelerator, where looking for such samples would mean to wait fo
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor
 from .. import kernels
 from ..gradients import Convolved, Factored, PerSample
 from ..system import SQUARABLE, BoolArray
-from .moments import Moments, Wanted, measure_exactly, native, own_sums, scaled_norm
+from .moments import Moments, Wanted, measure_exactly, measure_together, native, own_sums, scaled_norm
 
 CACHE_ELEMENTS = 1 << 20
 """Elements of a block: small enough to stay in the cache between the reductions.
@@ -47,8 +50,8 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     elements = prod(gradient.shape)
     if not elements:
         return Moments.empty(len(gradient), wanted, gradient.device)
-    if isinstance(gradient, Factored) and gradient.is_outer_product and not wanted.sums:
-        return _of_outer_product(gradient, wanted)
+    if has_closed_form(gradient, wanted):
+        return of_outer_products([gradient], wanted).of(0)
     if len(gradient) * elements <= SMALL_ELEMENTS:
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     if gradient.device.type != "cpu":
@@ -56,14 +59,27 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     return _in_fast_blocks(gradient, wanted)
 
 
+def has_closed_form(gradient: PerSample, wanted: Wanted) -> TypeGuard[Factored]:
+    """Whether moments of the gradients follow from those of two vectors of each sample."""
+    return isinstance(gradient, Factored) and gradient.is_outer_product and not wanted.sums
+
+
 @np.errstate(all="ignore")
-def _of_outer_product(gradient: Factored, wanted: Wanted) -> Moments:
-    """Moments of outer products in closed form, from the moments of the two vectors."""
-    left = measure_exactly(gradient.left.flatten(1), wanted)
-    right = measure_exactly(gradient.right.flatten(1), wanted)
-    height, width = gradient.left.shape[2], gradient.right.shape[2]
-    found = Moments.blank(len(gradient), height * width, wanted, gradient.device)
-    xp = found.xp
+def of_outer_products(gradients: Sequence[Factored], wanted: Wanted) -> Moments:
+    """Moments of outer products in closed form, from the moments of the two vectors.
+
+    Args:
+        gradients: of N samples each, for which `has_closed_form` holds.
+        wanted: what to compute.
+
+    Returns:
+        Moments of the G gradients beside each other: attributes are (G, N).
+    """
+    factors = [each.left.flatten(1) for each in gradients] + [each.right.flatten(1) for each in gradients]
+    both = measure_together(factors, wanted)
+    left, right = both.of(slice(len(gradients))), both.of(slice(len(gradients), None))
+    xp = both.xp
+    found = replace(left, count=left.count * right.count, norms={})
     if wanted.extrema:
         corners = [a * b for a in (left.maximum, left.minimum) for b in (right.maximum, right.minimum)]
         found.maximum = xp.maximum(xp.maximum(*corners[:2]), xp.maximum(*corners[2:]))
@@ -74,8 +90,8 @@ def _of_outer_product(gradient: Factored, wanted: Wanted) -> Moments:
         found.spread = left.spread * right.spread
         if wanted.mean:
             # Sum of squares of a b about its mean: every term is positive, so nothing cancels.
-            found.spread = xp.hypot(found.spread, left.spread * right.mean * sqrt(width))
-            found.spread = xp.hypot(found.spread, right.spread * left.mean * sqrt(height))
+            found.spread = xp.hypot(found.spread, left.spread * right.mean * xp.sqrt(right.count))
+            found.spread = xp.hypot(found.spread, right.spread * left.mean * xp.sqrt(left.count))
     for order in wanted.orders:
         found.norms[order] = left.norms[order] * right.norms[order]
     return found

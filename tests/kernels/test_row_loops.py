@@ -56,6 +56,33 @@ def test_row_moments(shape, dtype, about_mean):
     np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
 
 
+MATRICES = {
+    "of several widths": lambda dtype: [rows(shape, dtype) for shape in ((5, 1), (5, 3000), (5, 17), (5, 3000))],
+    "one": lambda dtype: [rows((3, 40), dtype)],
+    "not contiguous": lambda dtype: [
+        rows((9, 4), dtype).t(),
+        rows((4, 60), dtype)[:, ::3],
+        rows((1, 2), dtype).expand(4, 2),
+    ],
+}
+
+
+@pytest.mark.parametrize("about_mean", [True, False], ids=["about the mean", "about zero"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("make", MATRICES.values(), ids=MATRICES)
+def test_moments_of_all(make, dtype, about_mean):
+    matrices = make(dtype)
+    found = kernels.moments_of_all(matrices, about_mean=about_mean)
+    truth = [reference(each.numpy().astype(np.float64), about_mean) for each in matrices]
+    np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
+    one_by_one = [kernels.row_moments(each, about_mean=about_mean) for each in matrices]
+    np.testing.assert_array_equal(found, one_by_one)
+
+
+def test_matrices_of_different_types_have_no_kernel():
+    assert kernels.moments_of_all([rows((2, 3)), rows((2, 3), torch.float64)], about_mean=True) is None
+
+
 EXTREME = {
     "tiny": 1e-200,
     "huge": 1e200,
@@ -122,6 +149,7 @@ KERNELS = {
     ),
     "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
     "row_moments": lambda: kernels.row_moments(rows((9, 20000), torch.float64), about_mean=True),
+    "moments_of_all": lambda: kernels.moments_of_all([rows((9, 20000)), rows((9, 3))], about_mean=True),
     "centred_products": lambda: kernels.centred_products(rows((9, 20000)), torch.arange(3.0), rows((9, 20000))),
 }
 
