@@ -13,6 +13,7 @@ from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, Quie
 from .output import Output, folded
 from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.features import ExtractSummary, SplitSummary
@@ -34,6 +35,7 @@ def extract(
     batch_size: BatchOption = None,
     workers: WorkersOption = None,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

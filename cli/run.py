@@ -17,6 +17,7 @@ from .options import (
     with_protocols,
 )
 from .output import Output
+from .threads import ThreadsOption
 
 
 def run(
@@ -31,6 +32,7 @@ def run(
     tables: TablesOption = False,
     permuted: PermutedOption = False,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
