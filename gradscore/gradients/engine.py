@@ -36,8 +36,8 @@ class Engine:
     Args:
         parameters: the parameters by name, in the order in which they should be reported. A tensor may have several
             names; its gradient, which adds up all uses, is that of each of them.
-        self_check: compare the first and the last sample of the first batch of every new graph with the exact twin, and
-            leave parameters that differ to it.
+        self_check: compare two samples of the first batch of every new graph with the exact twin, and leave parameters
+            that differ to it.
 
     Attributes:
         notices: what is computed the slow way, and why; each is said once, as a `GradientWarning` too.

@@ -78,9 +78,7 @@ class Moments:
         """
 
         def filled(value: float) -> Array:
-            if device.type == "cpu":
-                return np.full(samples, value, dtype=np.float64)
-            return torch.full((samples,), value, dtype=torch.float64, device=device)
+            return native(torch.full((samples,), value, dtype=torch.float64, device=device))
 
         norms = {order: filled(0) for order in wanted.orders}
         return cls(wanted, filled(0), filled(-inf), filled(inf), filled(0), filled(0), norms, {})
