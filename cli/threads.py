@@ -1,8 +1,8 @@
 """The threads of a command: how many there are, and what they do while they wait.
 
-PyTorch, NumPy's linear algebra and the compiled loops each keep a pool of threads. This is the only place that decides
-on them, before any of these libraries is loaded, by environment variables that all of them read; the library itself
-uses as many as PyTorch does. Processes that load data (`--workers`) compute with one thread each.
+PyTorch, MKL and NumPy's linear algebra each keep a pool of threads. This is the only place that decides on them, before
+any of these libraries is loaded, by environment variables that they read; compiled loops use as many as PyTorch does.
+Processes that load data (`--workers`) compute with one thread each.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import typer
 
 WAITING = "OMP_WAIT_POLICY"
 
-NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""What the libraries read to know how many threads to have; Numba's also bounds what can be chosen later."""
+NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""What the libraries read to know how many threads to have."""
 
 
 def wait_without_spinning() -> None:

@@ -96,7 +96,7 @@ def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor
     if loops is None or not all(map(_usable, operands)):
         return None
     found = np.empty(len(values), dtype=np.float32)
-    loops.multiply_rows(*(item.detach().numpy() for item in operands), 0, found)
+    loops.multiply_rows(*(item.detach().numpy() for item in operands), found)
     return torch.from_numpy(found)
 
 
@@ -197,7 +197,6 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
         by_columns,
         *(each.detach().contiguous().numpy() for each in (centres, scales, lines)),
         (1, samples) if tokens_first else (tokens, 1),
-        0,
         found,
     )
     return torch.from_numpy(found)

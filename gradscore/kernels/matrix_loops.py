@@ -8,11 +8,11 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype, threads
+from .compile import compiled, once_for_each_dtype, share
 from .row_loops import take_some_moments
 
 Values = NDArray[Any]
@@ -62,16 +62,6 @@ def _take_some_of_all(
 take_some_of_all = compiled(_take_some_of_all)
 
 
-def _take_parts_of_all(
-    parts: int, like: Values, bits: Values, rest: Any, table: Whole, about_mean: bool, found: Doubles
-) -> None:
-    for part in prange(parts):
-        rows = found.shape[1]
-        take_some_of_all(like, bits, rest, table, about_mean, part * rows // parts, (part + 1) * rows // parts, found)
-
-
-take_parts_of_all = compiled(_take_parts_of_all, parallel=True)
-
 own_code_first = once_for_each_dtype(take_some_moments)
 
 
@@ -81,8 +71,8 @@ def take_all(like: Values, table: Whole, about_mean: bool, found: Doubles) -> No
     bits, rest = like.view(kind), kind(np.iinfo(kind).max)
     rows = found.shape[1]
     own_code_first(like.reshape(0, 1), bits.reshape(0, 1), rest, about_mean, found[0, :0])
-    with threads(rows * int(table[:, 1].sum())) as parts:
-        if parts > 1:
-            take_parts_of_all(parts, like, bits, rest, table, about_mean, found)
-        else:
-            take_some_of_all(like, bits, rest, table, about_mean, 0, rows, found)
+
+    def part(_number: int, start: int, stop: int) -> None:
+        take_some_of_all(like, bits, rest, table, about_mean, start, stop, found)
+
+    share(rows * int(table[:, 1].sum()), rows, part)

@@ -8,13 +8,11 @@ depends on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype, threads
+from .compile import compiled, once_for_each_dtype, share
 from .mkl import SCRATCH, Functions, addresses, call_with_int, multiply
 from .row_loops import sum_some_rows
 
@@ -36,6 +34,9 @@ WINDOWS = 1 << 18
 LINES = 16
 """Columns of a matrix that are transposed at a time, a line of the cache of each row: four in ten nanoseconds less an
 element than a row at a time."""
+
+POSITIONS = 8
+"""Products to sum up that take as long as an element to add to the sums."""
 
 SIZE = 4
 """Bytes of an element."""
@@ -166,25 +167,6 @@ def _sum_products(
 sum_some_products = compiled(_sum_products)
 
 
-def _sum_product_parts(
-    parts: int,
-    functions: Functions,
-    sizes: tuple[int, int, int],
-    left: Floats,
-    one: tuple[int, int],
-    right: Floats,
-    other: tuple[int, int],
-    turned: int,
-    found: Doubles,
-) -> None:
-    for part in prange(parts):
-        start, stop = part * len(found) // parts, (part + 1) * len(found) // parts
-        sum_some_products(functions, sizes, left, one, right, other, turned, start, stop, found)
-
-
-sum_product_parts = compiled(_sum_product_parts, parallel=True)
-
-
 own_code_first = once_for_each_dtype(lambda none, found: sum_some_rows(none, none.view(np.int32), ALL_BUT_SIGN, found))
 
 
@@ -223,11 +205,11 @@ def sum_products(left: Matrices, right: Matrices, count: int, sizes: tuple[int, 
     if turned > 0 and out < inner:
         left, right, out, inner = right, left, inner, out
     settings = (functions, (out, inner, positions), left.memory, left.steps, right.memory, right.steps, turned)
-    with threads(count * out * inner) as parts:
-        if parts > 1:
-            sum_product_parts(parts, *settings, found)
-        else:
-            sum_some_products(*settings, 0, count, found)
+
+    def part(_number: int, start: int, stop: int) -> None:
+        sum_some_products(*settings, start, stop, found)
+
+    share(count * out * inner * (1 + positions // POSITIONS), count, part)
     return found
 
 
@@ -378,25 +360,6 @@ def _sum_windows(
 sum_some_windows = compiled(_sum_windows)
 
 
-def _sum_window_parts(
-    parts: int,
-    functions: Functions,
-    left: Floats,
-    image: Floats,
-    kernel: Any,
-    steps: Any,
-    gaps: Any,
-    padding: Any,
-    found: Doubles,
-) -> None:
-    for part in prange(parts):
-        start, stop = part * len(found) // parts, (part + 1) * len(found) // parts
-        sum_some_windows(functions, left, image, kernel, steps, gaps, padding, start, stop, found)
-
-
-sum_window_parts = compiled(_sum_window_parts, parallel=True)
-
-
 def sum_windows(
     left: Floats,
     image: Floats,
@@ -409,9 +372,11 @@ def sum_windows(
     functions = _addresses()
     found = np.empty((left.shape[0] * left.shape[1], 5))
     settings = (functions, left, image, kernel, steps, gaps, padding)
-    with threads(len(found) * left.shape[2] * image.shape[2] * kernel[0] * kernel[1]) as parts:
-        if parts > 1:
-            sum_window_parts(parts, *settings, found)
-        else:
-            sum_some_windows(*settings, 0, len(found), found)
+    positions = left.shape[3] * left.shape[4]
+
+    def part(_number: int, start: int, stop: int) -> None:
+        sum_some_windows(*settings, start, stop, found)
+
+    elements = len(found) * left.shape[2] * image.shape[2] * kernel[0] * kernel[1]
+    share(elements * (1 + positions // POSITIONS), len(found), part)
     return found

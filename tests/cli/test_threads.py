@@ -20,15 +20,15 @@ from gradscore_cli import main, threads
 @main.app.command("show")
 def show(_threads: threads.ThreadsOption = None) -> None:
     assert "torch" not in sys.modules
-    import numba, torch
-    print(os.environ["OMP_WAIT_POLICY"], torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    import torch
+    print(os.environ["OMP_WAIT_POLICY"], torch.get_num_threads(), os.environ.get("OPENBLAS_NUM_THREADS"))
 
 main.main()
 """
 
 
 def shown(*arguments: str, **environment: str) -> list[str]:
-    """Waiting policy, PyTorch's threads and Numba's, as a command with these arguments finds them."""
+    """Waiting policy, PyTorch's threads and NumPy's, as a command with these arguments finds them."""
     clean = {name: value for name, value in os.environ.items() if name not in (WAITING, *NUMBERS)}
     done = subprocess.run(
         [sys.executable, "-c", SHOWS, "show", *arguments], capture_output=True, text=True, env=clean | environment
@@ -46,7 +46,7 @@ def test_the_environment_may_say_otherwise() -> None:
 
 
 def test_all_pools_have_the_number_that_is_asked_for() -> None:
-    assert shown("--threads", "1", OMP_NUM_THREADS="2", NUMBA_NUM_THREADS="2") == ["passive", "1", "1"]
+    assert shown("--threads", "1", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == ["passive", "1", "1"]
 
 
 def test_without_the_option_the_environment_decides() -> None:

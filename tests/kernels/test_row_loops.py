@@ -6,7 +6,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -156,6 +155,8 @@ KERNELS = {
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_threads_change_nothing(kernel, monkeypatch):
+    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = kernel()
     monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
     np.testing.assert_array_equal(kernel(), shared)
@@ -166,16 +167,27 @@ def threads_used(elements):
         return count
 
 
-def test_as_many_threads_as_pytorch_and_numba_use():
-    before = numba.get_num_threads()
-    assert threads_used(1 << 20) == min(torch.get_num_threads(), compiled.MOST_THREADS)
-    assert numba.get_num_threads() == before
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_as_many_threads_as_pytorch_uses(number, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: number)
+    assert threads_used(1 << 20) == number
+
+
+def test_what_fails_in_a_part_is_raised():
+    def part(number, start, stop):
+        if number:
+            raise ZeroDivisionError(f"part {number} from {start} to {stop}")
+
+    with pytest.raises(ZeroDivisionError, match="part 1 from 5 to 10"):
+        compiled.run_parts(2, 10, part)
 
 
 KEEPS_THREADS = """
 import torch
 from gradscore import kernels
+from gradscore.kernels import compile
 
+compile.PARALLEL_ELEMENTS = 0
 for threads in (1, 2):
     torch.set_num_threads(threads)
     kernels.row_sums(torch.ones(8, 20000))
