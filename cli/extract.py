@@ -103,6 +103,12 @@ def document(summary: ExtractSummary) -> dict[str, Any]:
 def _table(splits: list[SplitSummary]) -> Table:
     table = figures_table(["split"], ["samples", "accuracy", "seconds", "samples/s"])
     for split in splits:
-        rate = f"{split.computed / split.seconds:.0f}" if split.computed else "-"
-        table.add_row(split.name, str(split.samples), cell(split.accuracy), f"{split.seconds:.1f}", rate)
+        rate = split.rate or (split.computed / split.seconds if split.computed else None)
+        table.add_row(
+            split.name,
+            str(split.samples),
+            cell(split.accuracy),
+            f"{split.seconds:.1f}",
+            "-" if rate is None else f"{rate:.0f}",
+        )
     return table

@@ -59,6 +59,7 @@ class SplitSummary:
         seconds: spent on them.
         non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
         skipped: samples that could not be used, as `id: reason`.
+        rate: samples a second after the first batch, which also compiles loops; None where there were no others.
     """
 
     name: str
@@ -69,6 +70,7 @@ class SplitSummary:
     seconds: float
     non_finite: int
     skipped: list[str]
+    rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,8 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     )
     computed = sum(batch.stop - batch.start for batch in planned)
     task.counter.add(split, len(dataset) - computed)
-    for number, shard in _shards(task, split, dataset, planned):
+    rows = SplitRows(task.extractor, split=split, num_classes=task.config.model.num_classes)
+    for number, shard in _shards(task, rows, split, dataset, planned):
         notes[number] = task.writer.write(split, number, shard)
     if not any(note.rows for note in notes.values()):
         first = notes[0].skipped[0]
@@ -258,10 +261,12 @@ def _completed(task: _Task, split: str, dataset: SampleDataset) -> SplitSummary:
     seconds = time.perf_counter() - began
     ordered = [notes[number] for number in range(shards)]
     entry = task.writer.finish_split(split, ordered, samples=computed, seconds=seconds)
-    return summary_of(split, entry, computed=computed, seconds=seconds)
+    return summary_of(split, entry, computed=computed, seconds=seconds, rate=rows.rate)
 
 
-def summary_of(split: str, entry: Mapping[str, Any], *, computed: int, seconds: float) -> SplitSummary:
+def summary_of(
+    split: str, entry: Mapping[str, Any], *, computed: int, seconds: float, rate: float | None = None
+) -> SplitSummary:
     """The summary of a finished split, from its entry in the manifest."""
     return SplitSummary(
         name=split,
@@ -272,15 +277,15 @@ def summary_of(split: str, entry: Mapping[str, Any], *, computed: int, seconds: 
         seconds=seconds,
         non_finite=entry["non_finite"],
         skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
+        rate=rate,
     )
 
 
 def _shards(
-    task: _Task, split: str, dataset: SampleDataset, planned: list[PlannedBatch]
+    task: _Task, rows: SplitRows, split: str, dataset: SampleDataset, planned: list[PlannedBatch]
 ) -> Iterator[tuple[int, ShardRows]]:
     """Computes batches and joins them to shards, each with its number."""
     options, extractor = task.config.extract, task.extractor
-    rows = SplitRows(extractor, split=split, num_classes=task.config.model.num_classes)
     batches = load_batches(dataset, planned, workers=options.workers, pin=extractor.device.type == "cuda")
     for plan, batch in zip(planned, batches, strict=True):
         check_samples(batch, split=split, on_error=options.on_error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ class SplitRows:
     def __init__(self, extractor: Extractor, *, split: str, num_classes: int) -> None:
         self._extractor, self._split, self._num_classes = extractor, split, num_classes
         self._computed: list[_Computed] = []
+        self._samples, self._began, self._ended = 0, 0.0, 0.0
 
     def compute(self, batch: Batch) -> None:
         """Computes the rows of a batch; raises the same as `Extractor.values`."""
@@ -35,6 +37,16 @@ class SplitRows:
             else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
         )
         self._computed.append(_Computed(batch, values))
+        self._ended = time.perf_counter()
+        if self._began:
+            self._samples += len(batch.sample_ids)
+        else:
+            self._began = self._ended
+
+    @property
+    def rate(self) -> float | None:
+        """Samples a second after the first batch, which also compiles loops; None for a single batch."""
+        return self._samples / (self._ended - self._began) if self._samples else None
 
     @property
     def are_waiting(self) -> bool:

@@ -151,7 +151,7 @@ class _Writing:
             )
         self._writer.manifest["inputs"]["data"][split]["fingerprint"] = found.digest.hexdigest()
         entry = self._writer.finish_split(split, found.notes, samples=found.samples, seconds=found.seconds)
-        return summary_of(split, entry, computed=found.samples, seconds=found.seconds)
+        return summary_of(split, entry, computed=found.samples, seconds=found.seconds, rate=found.rows.rate)
 
     def _compute(self, split: str, cuts: Iterable[Cut]) -> None:
         found, began = self._splits[split], time.perf_counter()
