@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .compile import compiled, once_for_each_dtype, share
 from .mkl import SCRATCH, Functions, addresses, call_with_int, multiply
-from .row_loops import sum_some_rows
+from .row_loops import ANY_ORDER, sum_some_rows
 
 BUFFER = 1 << 17
 """Elements of a gradient that are made at a time: half a mebibyte, half of a usual second cache. On six layer shapes a
@@ -34,6 +34,10 @@ WINDOWS = 1 << 18
 LINES = 16
 """Columns of a matrix that are transposed at a time, a line of the cache of each row: four in ten nanoseconds less an
 element than a row at a time."""
+
+TOGETHER = 1 << 15
+"""Elements of the windows of channels that are copied together, so that small images share the work around them: an
+eighth of a mebibyte, which the first and second cache hold."""
 
 POSITIONS = 8
 """Products to sum up that take as long as an element to add to the sums."""
@@ -284,22 +288,22 @@ def _copy_windows(
     taps, shifts = kernel
     planes = steps[0]
     used = stretch // (planes * columns)
-    for channel in range(channels):
-        plane = (row * channels + channel) * height * width
-        for shift in range(shifts):
-            origin = shift * gaps[1] - padding[1]
-            first, count = reach(width, steps[1], origin, columns)
-            corner = plane + first * steps[1] + origin
-            for part in range(taps if whole else planes):
+    for shift in range(shifts):
+        origin = shift * gaps[1] - padding[1]
+        first, count = reach(width, steps[1], origin, columns)
+        for part in range(taps if whole else planes):
+            above, lines = part * gaps[0] - padding[0], rows
+            if not whole:
+                above, lines = part - padding[0], used
+            top, lines = reach(height, planes, above, lines)
+            for channel in range(channels):
+                plane = (row * channels + channel) * height * width
                 at = ((part * shifts + shift) * channels + channel) * stretch
-                above, lines = part * gaps[0] - padding[0], rows
                 if not whole:
                     at = ((shift * channels + channel) * planes + part) * used * columns
-                    above, lines = part - padding[0], used
-                top, lines = reach(height, planes, above, lines)
                 copy_lines(
                     pixels,
-                    corner + (top * planes + above) * width,
+                    plane + first * steps[1] + origin + (top * planes + above) * width,
                     (planes * width, steps[1]),
                     windows,
                     at + top * columns + first,
@@ -309,6 +313,47 @@ def _copy_windows(
 
 
 copy_windows = compiled(_copy_windows)
+
+
+def _sum_channels(
+    left: Floats,
+    image: Floats,
+    kernel: tuple[int, int],
+    steps: tuple[int, int],
+    gaps: tuple[int, int],
+    padding: tuple[int, int],
+    start: int,
+    stop: int,
+    found: Doubles,
+) -> None:
+    """As `_sum_windows` of channels (start to stop) that are convolved each by itself: sums of two rows' products."""
+    rows, columns = left.shape[3:]
+    height, width = image.shape[3:]
+    positions, inner = rows * columns, kernel[0] * kernel[1]
+    together = max(1, min(stop - start, TOGETHER // (inner * positions)))
+    windows = np.zeros(together * inner * positions, np.float32)
+    gradient = np.empty((together, inner), np.float32)
+    gradients, pixels = left.reshape(-1), image.reshape(-1)
+    for first in range(start, stop, together):
+        count = min(together, stop - first)
+        if count < together:
+            windows[:] = 0
+        planes = pixels[first * height * width : (first + count) * height * width]
+        sizes = (0, count, height, width)
+        copy_windows(planes, sizes, (rows, columns), kernel, steps, gaps, padding, True, positions, windows)
+        for channel in range(count):
+            at = np.uintp((first + channel) * positions)
+            for tap in range(inner):
+                line = np.uintp((tap * count + channel) * positions)
+                total = np.float32(0)
+                for place in range(np.uintp(positions)):
+                    total += gradients[at + place] * windows[line + place]
+                gradient[channel, tap] = total
+        some = gradient[:count]
+        sum_some_rows(some, some.view(np.int32), ALL_BUT_SIGN, found[first : first + count])
+
+
+sum_some_channels = compiled(_sum_channels, fastmath=ANY_ORDER)
 
 
 def _sum_windows(
@@ -371,11 +416,14 @@ def sum_windows(
     """See `kernels.window_sums`; both are contiguous."""
     functions = _addresses()
     found = np.empty((left.shape[0] * left.shape[1], 5))
-    settings = (functions, left, image, kernel, steps, gaps, padding)
+    settings = (left, image, kernel, steps, gaps, padding)
     positions = left.shape[3] * left.shape[4]
 
     def part(_number: int, start: int, stop: int) -> None:
-        sum_some_windows(*settings, start, stop, found)
+        if left.shape[2] == image.shape[2] == 1:
+            sum_some_channels(*settings, start, stop, found)
+        else:
+            sum_some_windows(functions, *settings, start, stop, found)
 
     elements = len(found) * left.shape[2] * image.shape[2] * kernel[0] * kernel[1]
     share(elements * (1 + positions // POSITIONS), len(found), part)
