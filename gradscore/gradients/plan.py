@@ -155,7 +155,7 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
 
 
 def _probably_next(graph: Graph, nodes: list[Node], samples: int) -> list[Node]:
-    """What uses the results of those nodes that look as if they had one sample: probed with them, in the same passes."""
+    """What uses the results of nodes that look as if they had one sample: probed with them, in the same passes."""
     single = [node for node in nodes if samples > 1 and output_shape(node, 0)[:1] == (1,)]
     return [edge.node for node in single for edge in graph.users.get(node, ())]
 
