@@ -3,9 +3,10 @@
 In come a configuration, its model and its data, or a model and samples that a program has; out comes a finished run
 folder, or a data frame. `live_model` is a model with what computes its features. `extraction` runs all splits of
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
-makes a data frame of them. `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no
-gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients,
-`class_gradients` has the mean gradients of predicted classes, which `class_gradients_pass` computes beforehand.
+makes a data frame of them, and `of_losses` one of losses that a program gives, those of language models for example.
+`split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no gradients (logits,
+penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has
+the mean gradients of predicted classes, which `class_gradients_pass` computes beforehand.
 """
 
 from __future__ import annotations

@@ -65,26 +65,38 @@ class GradientMetricCollector:
         depend on, has gradient zero.
 
         Args:
-            loss: (N,) the losses of the samples.
+            loss: (N,) the losses of the samples, or (N, T) those of their tokens, which are summed.
             retain_graph: keep the graph of the loss for further backward passes.
 
         Returns:
             (N, dim) on the loss's device, in its precision (float32 at least).
 
         Raises:
-            ValueError: the loss requires no gradient or is not of shape (N,).
+            ValueError: the loss requires no gradient or is not of shape (N,) or (N, T).
             CoupledSamplesError: the losses depend on one another, as with batch norm in training mode.
         """
-        if not loss.requires_grad:
-            raise ValueError("the loss must require a gradient; compute it from the model with gradients enabled")
-        if loss.dim() != 1:
-            raise ValueError(f"the loss must have shape (N,), got {tuple(loss.shape)}; use reduction='none'")
+        loss = _of_samples(loss)
         self.reset()
         if loss.device.type == "meta":  # a dry run for the shapes: there is nothing to compare or to compute
             return loss.new_empty(len(loss), self.dim)
         batch = _Batch(self.metrics, self._names, self._engine, loss)
         self._engine.stream(loss, torch.ones_like(loss), batch.take, retain_graph=retain_graph)
         return batch.values()
+
+    def learn(self, loss: Tensor) -> None:
+        """Learns from a few samples what it would otherwise learn from the first batch, in several passes through it.
+
+        Two samples of the shape of the later ones are enough.
+
+        Args:
+            loss: as for a call; its graph is kept.
+
+        Raises:
+            ValueError: as a call.
+            CoupledSamplesError: as a call.
+        """
+        loss = _of_samples(loss)
+        self._engine.learn(loss, torch.ones_like(loss))
 
     @property
     def data(self) -> Tensor:
@@ -167,6 +179,15 @@ class _Batch:
             if rows.start <= index < rows.stop:
                 return gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
         return torch.zeros_like(self._engine.parameters[name])
+
+
+def _of_samples(loss: Tensor) -> Tensor:
+    """The losses of samples (N,), from those or from those of their tokens (N, T)."""
+    if not loss.requires_grad:
+        raise ValueError("the loss must require a gradient; compute it from the model with gradients enabled")
+    if loss.dim() not in (1, 2):
+        raise ValueError(f"the loss must have shape (N,) or (N, T), got {tuple(loss.shape)}; use reduction='none'")
+    return loss if loss.dim() == 1 else loss.sum(1)
 
 
 def _is_pooled(metric: GradientMetric) -> TypeGuard[PooledMetric]:
