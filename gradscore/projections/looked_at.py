@@ -13,7 +13,7 @@ from torch import nn
 from ..config import section
 from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, check_classes
 from ..errors import ConfigError
-from ..features import WARM_UP, Cut, Cutter, Progress, count_classes, input_dtype
+from ..features import WARM_UP, Counter, Cut, Cutter, Progress, count_classes, input_dtype
 from ..gradients import GradientWarning
 from ..models import Interface, group_parameters
 from ..system import rows_of
@@ -77,13 +77,11 @@ class LookedAt:
         """
         if batch_size < 1:
             raise ConfigError(f"batch_size: wanted 1 sample or more, got {batch_size}")
-        done, total = 0, self.samples.samples
+        counter = Counter(self.samples.samples or 0, progress)
         for cut in Cutter(batch_size=batch_size, shard_size=shard_size).cuts(self.samples.batches()):
             check_classes(cut.batch, self.num_classes, name=self.name)
             yield cut
-            done += len(cut.batch.sample_ids)
-            if progress is not None:
-                progress(self.name, done, max(done, total) if total else 0)
+            counter.add(self.name, len(cut.batch.sample_ids))
 
 
 @contextmanager

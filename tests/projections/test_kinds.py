@@ -112,6 +112,29 @@ def test_single_precision(kind):
     np.testing.assert_allclose(found, truth, rtol=0, atol=2e-6 * np.linalg.norm(truth, axis=1).max())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_is_projected_in_single(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(90, 70), nn.Tanh(), nn.Linear(70, 3)).bfloat16()
+    batch, upstream = torch.randn(N, 90).bfloat16(), torch.randn(N, 3).bfloat16()
+    parameters, outputs = dict(model.named_parameters()), model(batch)
+    sums = make_projection(kind, 128, 3).blank(N, dtype=torch.float32, device=outputs.device)
+    Engine(parameters).stream(outputs, upstream, make_projection(kind, 128, 3).sink(sums))
+    found = make_projection(kind, 128, 3).finished(sums).numpy()
+    exact = model.double()
+    truth = by_matrix(kind, 128, dict(exact.named_parameters()), exact(batch.double()), upstream.double())
+    np.testing.assert_allclose(found, truth, rtol=0, atol=0.02 * np.linalg.norm(truth, axis=1).max())
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_to_the_twin_is_projected_too(kind):
+    torch.manual_seed(0)
+    case = outputs_of(lambda: (Function((9, 20), lambda w, x: torch.cdist(x, w)), images(20)))
+    truth = by_matrix(kind, 100, *case)
+    np.testing.assert_allclose(projected(make_projection(kind, 100, 3), *case), truth, rtol=0, atol=1e-12)
+
+
 def simulated(kind, g, h, shapes, dim, seeds):
     """Products of projections of two gradients, one for each seed."""
     found = []
