@@ -48,7 +48,7 @@ class Trak:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self) -> float:
-        """Seconds for all samples."""
+        """Seconds of CPU time for all samples."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("run\n")
@@ -68,9 +68,9 @@ def step(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> 
 
 
 def timed(function, *arguments, **options) -> tuple[float, object]:
-    start = time.perf_counter()
+    start = time.process_time()
     found = function(*arguments, **options)
-    return time.perf_counter() - start, found
+    return time.process_time() - start, found
 
 
 def correlation(products: np.ndarray, exact: np.ndarray) -> float:
@@ -103,7 +103,7 @@ def speed(model: torch.nn.Module, options: argparse.Namespace) -> list[str]:
     size = sum(parameter.numel() for parameter in model.parameters())
     return [
         f"ResNet-9 ({size:,} parameters), {options.samples} test images of CIFAR-10, dim {options.dim}, "
-        f"{options.threads} thread(s), float32, wall time, median of {options.runs} alternating runs "
+        f"{options.threads} thread(s), float32, CPU time, median of {options.runs} alternating runs "
         f"({options.trak_runs} of TRAK's).",
         "",
         "| | ms a sample | training steps | times as fast as TRAK | rank correlation with exact products |",
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=4096)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--trak-runs", type=int, default=1, help="each takes minutes, and the first counts")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", type=Path, help="put the tables into this file, in the place of earlier ones")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -28,9 +28,9 @@ def main(weights: str, images: str, target: str, samples: str, dim: str, threads
                 device="cpu", proj_dim=int(dim), use_half_precision=False, logging_level="ERROR",
             )  # fmt: skip
             tracer.load_checkpoint(state, model_id=turn)
-            start = time.perf_counter()
+            start = time.process_time()
             tracer.featurize(batch=batch, num_samples=len(batch[0]))
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             np.save(target, np.array(tracer.saver.current_store["grads"]))
         print(seconds, flush=True)
 
