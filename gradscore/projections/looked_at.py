@@ -13,7 +13,7 @@ from torch import nn
 from ..config import section
 from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, check_classes
 from ..errors import ConfigError
-from ..features import WARM_UP, Counter, Cut, Cutter, Progress, count_classes, input_dtype
+from ..features import WARM_UP, Counter, Cut, Cutter, Progress, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
 from ..models import Interface, group_parameters
 from ..system import rows_of
@@ -42,11 +42,11 @@ class LookedAt:
         """What the samples are called."""
         return self.samples.name
 
-    def gradients(self, parameters: Sequence[str], *, loss: str | LossFunction) -> GradientStream:
+    def gradients(self, parameters: str | Sequence[str], *, loss: str | LossFunction) -> GradientStream:
         """What computes the gradients of some parameters; it has seen the first few samples.
 
         Args:
-            parameters: shell patterns on their names.
+            parameters: shell patterns on their names, or one.
             loss: of a sample.
 
         Raises:
@@ -54,7 +54,8 @@ class LookedAt:
             ModelError: nothing finite comes out for the first samples.
             EngineError: the loss cannot take them.
         """
-        (names,) = group_parameters(self.model, parameters, granularity="model").values()
+        patterns = [parameters] if isinstance(parameters, str) else parameters
+        (names,) = group_parameters(self.model, patterns, granularity="model").values()
         by_name = dict(self.model.named_parameters())
         wanted = {name: by_name[name] for name in names}
         found = GradientStream(self.model, parameters=wanted, num_classes=self.num_classes, loss=loss)
@@ -75,8 +76,8 @@ class LookedAt:
             ConfigError: a batch of no samples.
             DataError: samples or labels that cannot be used.
         """
-        if batch_size < 1:
-            raise ConfigError(f"batch_size: wanted 1 sample or more, got {batch_size}")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ConfigError(f"batch_size: wanted 1 sample or more, got {batch_size!r}")
         counter = Counter(self.samples.samples or 0, progress)
         for cut in Cutter(batch_size=batch_size, shard_size=shard_size).cuts(self.samples.batches()):
             check_classes(cut.batch, self.num_classes, name=self.name)
@@ -107,6 +108,7 @@ def looking_at(
         DataError: samples that cannot be used, or none.
         ModelError: the model is in training mode, or cannot take the samples.
     """
+    check_mode(model)
     pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
     prepared = None if pixels is None else Preprocessing(pixels)
     samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)

@@ -27,7 +27,7 @@ def project(
     dim: int = 4096,
     kind: str = "sparse",
     seed: int = 0,
-    parameters: Sequence[str] = ("*",),
+    parameters: str | Sequence[str] = "*",
     preprocessing: Mapping[str, Any] | None = None,
     batch_size: int = 64,
     output: str | int | None = None,
@@ -51,7 +51,7 @@ def project(
         kind: "sparse" (one addition for each parameter), "factored" (both sides of a layer's products, the fastest
             for convolutions) or "rademacher" (dense signs, `dim` products for each parameter).
         seed: of what is random.
-        parameters: shell patterns on the names of parameters; `@last` for those of the last layer.
+        parameters: shell patterns on the names of parameters, or one; `@last` for those of the last layer.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
         batch_size: samples that go through the model at a time.
         output: name or position of the logits among what the model returns, where it is not obvious.

@@ -130,9 +130,16 @@ class _Shards:
     def finished(self, notices: Sequence[str]) -> Projections:
         """The projections of all samples; `notices` say what was computed the slow way."""
         if self._folder is None:
-            return replace(_end_to_end(self._shards), notices=notices)
-        self._folder.finish(self._done, notices=notices)
-        return load_projections(self._folder.path)
+            found = replace(_end_to_end(self._shards), notices=notices)
+        else:
+            self._folder.finish(self._done, notices=notices)
+            found = load_projections(self._folder.path)
+        lost = ~np.isfinite(found.values).all(axis=1)
+        if lost.any():
+            first = found.sample_ids[int(lost.argmax())]
+            more = f"{int(lost.sum())} of {len(lost)} projections are not finite, the first of sample {first}"
+            found = replace(found, notices=[*found.notices, f"{more}: the network overflows there"])
+        return found
 
 
 def _joined(waiting: Sequence[_Waiting], about: About) -> Projections:

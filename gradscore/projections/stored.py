@@ -72,7 +72,7 @@ def store_gradients(
     data: Any,
     *,
     loss: str | LossFunction = "pseudo_label",
-    parameters: Sequence[str] = ("*",),
+    parameters: str | Sequence[str] = "*",
     preprocessing: Mapping[str, Any] | None = None,
     batch_size: int = 64,
     output: str | int | None = None,

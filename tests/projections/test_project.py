@@ -105,7 +105,7 @@ def test_losses_by_name_keep_what_float32_cannot_hold():
 
 
 def test_some_parameters():
-    found = gradscore.project(net(), samples(), loss=cross_entropy, kind="rademacher", dim=64, parameters=["@last"])
+    found = gradscore.project(net(), samples(), loss=cross_entropy, kind="rademacher", dim=64, parameters="@last")
     model, (images, labels) = net(), samples()
     gradients = whole_gradients(model, cross_entropy(model(images), labels))
     expected = sum(
@@ -297,6 +297,8 @@ OTHERWISE = {
     "training": ((net().train(), samples(), {}), ModelError, "training mode"),
     "labels": ((net(), (samples()[0], torch.full((N,), 4)), {}), DataError, "label 4 is none of the model's classes"),
     "batch size": ((net(), samples(), {"batch_size": 0}), ConfigError, "batch_size: wanted 1 sample or more, got 0"),
+    "batch size in words": ((net(), samples(), {"batch_size": "a"}), ConfigError, "wanted 1 sample or more, got 'a'"),
+    "function": ((lambda x: x, samples(), {}), ModelError, r"wanted a classifier as a torch\.nn\.Module, got function"),
     "parameters": ((net(), samples(), {"parameters": ["conv*"]}), ConfigError, "matches no parameter"),
 }
 
@@ -315,6 +317,14 @@ def test_progress_and_notices():
     found = gradscore.project(model, samples(), dim=64, batch_size=10, progress=lambda *each: told.append(each))
     assert told == [("data", 10, 23), ("data", 20, 23), ("data", 23, 23)]
     assert found.notices == ["0.bias: frozen (requires_grad is False), so its gradient is zero"]
+
+
+def test_projections_that_are_not_finite_are_said():
+    images, labels = samples()
+    images[3] = torch.inf
+    found = gradscore.project(net(), (images, labels), dim=64)
+    assert found.notices == ["1 of 23 projections are not finite, the first of sample 3: the network overflows there"]
+    assert np.isfinite(found.values[np.arange(N) != 3]).all()
 
 
 def test_nothing_of_the_model_changes():
