@@ -134,10 +134,10 @@ class _Shards:
         else:
             self._folder.finish(self._done, notices=notices)
             found = load_projections(self._folder.path)
-        lost = ~np.isfinite(found.values).all(axis=1)
+        lost = np.asarray(~np.isfinite(found.values).all(axis=1))
         if lost.any():
             first = found.sample_ids[int(lost.argmax())]
-            more = f"{int(lost.sum())} of {len(lost)} projections are not finite, the first of sample {first}"
+            more = f"{int(lost.sum())} of {len(found)} projections are not finite, the first of sample {first}"
             found = replace(found, notices=[*found.notices, f"{more}: the network overflows there"])
         return found
 
