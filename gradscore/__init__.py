@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .doctor import check_model
     from .features import features_of as features
     from .gradients import Engine, GradientWarning
+    from .projections import Projections, StoredGradients, dot_products, load_projections, project, store_gradients
     from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
@@ -27,13 +28,19 @@ __all__ = [
     "GradientMetricCollector",
     "GradientWarning",
     "GradscoreError",
+    "Projections",
     "Report",
     "Scorer",
+    "StoredGradients",
     "__version__",
     "check_model",
+    "dot_products",
     "features",
+    "load_projections",
     "losses",
     "metrics",
+    "project",
+    "store_gradients",
 ]
 
 _ROOMS = {
@@ -41,9 +48,15 @@ _ROOMS = {
     "Engine": "gradients",
     "GradientMetricCollector": "statistics",
     "GradientWarning": "gradients",
+    "Projections": "projections",
     "Report": "detector",
     "Scorer": "deployment",
+    "StoredGradients": "projections",
     "check_model": "doctor",
+    "dot_products": "projections",
+    "load_projections": "projections",
+    "project": "projections",
+    "store_gradients": "projections",
 }
 _MODULES = ("features", "losses", "metrics")
 

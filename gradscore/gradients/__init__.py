@@ -12,7 +12,7 @@ from __future__ import annotations
 from .collect import Sink, Tap
 from .convolved import Convolved, shifted_blocks, suits_groups
 from .engine import Engine, GradientWarning
-from .factored import Block, Dense, Factored, PerSample, sample_slices
+from .factored import Block, Dense, Factored, PerSample, TableRows, Total, sample_slices
 from .graph import Gradients, read_graph
 from .layout import Layout, probe
 from .rules import RULES, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
@@ -33,8 +33,10 @@ __all__ = [
     "PerSample",
     "Rule",
     "Sink",
+    "TableRows",
     "Tap",
     "Tied",
+    "Total",
     "Use",
     "output_gradient",
     "prepare",

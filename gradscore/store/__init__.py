@@ -16,7 +16,7 @@ from .overview import RunContents, RunSummary, describe_run, find_runs, summaris
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, RunWriter, check_target, is_complete
-from .shards import ShardNote, ShardRows, Skipped
+from .shards import ShardNote, ShardRows, Skipped, read_shard, shard_path, write_shard
 
 __all__ = [
     "CHECKSUMS",
@@ -43,9 +43,12 @@ __all__ = [
     "package_versions",
     "raw_labels",
     "read_head",
+    "read_shard",
     "refuse_run_files",
     "renaming_advice",
+    "shard_path",
     "summarise_run",
     "verify_run",
     "write_head",
+    "write_shard",
 ]
