@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from .doctor import check_model
     from .features import features_of as features
     from .gradients import Engine, GradientWarning
+    from .label_audit import Audit, audit
     from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Detector",
     "Engine",
     "GradientMetricCollector",
@@ -30,6 +32,7 @@ __all__ = [
     "Report",
     "Scorer",
     "__version__",
+    "audit",
     "check_model",
     "features",
     "losses",
@@ -37,12 +40,14 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "Audit": "label_audit",
     "Detector": "detector",
     "Engine": "gradients",
     "GradientMetricCollector": "statistics",
     "GradientWarning": "gradients",
     "Report": "detector",
     "Scorer": "deployment",
+    "audit": "label_audit",
     "check_model": "doctor",
 }
 _MODULES = ("features", "losses", "metrics")

@@ -108,7 +108,7 @@ def check_labelled(
     missing = np.arange(len(sample_ids)) if labels is None else np.flatnonzero(labels < 0)
     if len(missing):
         raise DataError(
-            f"features.losses: '{losses[0]}' looks at the label of every sample, and {len(missing)} of "
-            f"{len(sample_ids)} of split {where} have none ({sample_ids[missing[0]]}, for one); leave these samples, "
-            f"or this split, out of the data, or '{losses[0]}' out of features.losses"
+            f"features.losses: '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split "
+            f"{where} has none; leave samples without labels, or this split, out of the data, or '{losses[0]}' out of "
+            "features.losses"
         )

@@ -77,15 +77,15 @@ def test_a_run_has_the_features_of_samples_with_labels(small_run: Path, tmp_path
 
 def test_samples_without_labels_are_refused(net: nn.Module, samples) -> None:
     images, labels = samples
-    with pytest.raises(DataError, match="'label' looks at the label of every sample, and 12 of 12 of split given have"):
+    with pytest.raises(DataError, match="'label' looks at the label of every sample, and 0 of split given has none"):
         gradscore.features(net, images, losses=["uniform", "label"])
-    with pytest.raises(DataError, match=r"1 of 12 of split given have none \(3, for one\)"):
+    with pytest.raises(DataError, match="3 of split given has none"):
         gradscore.features(net, (images, labels.where(torch.arange(12) != 3, -1)), losses=["label"])
 
 
 def test_sets_without_labels_are_refused_before_anything_is_written(small_run: Path, tmp_path: Path) -> None:
     config = with_losses(small_run, tmp_path, ["label"], ood=True)
-    with pytest.raises(DataError, match=r"split ood\.\w+ have none"):
+    with pytest.raises(DataError, match=r"split ood\.\w+ has none"):
         extract(config, trust_code=True)
     assert not config.run.exists()
 
