@@ -243,7 +243,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     rows = [figures_of(name, seed, options.cifar, options.work) for name in options.only for seed in SEEDS]
-    put_table("label_audit.py", table_of(rows), options.write)
+    put_table("label_audit", table_of(rows), options.write)
 
 
 if __name__ == "__main__":
