@@ -58,14 +58,12 @@ def audit(
 
     Example:
         >>> import torch
-        >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-        <torch...>
-        >>> labels = torch.arange(40) % 2
-        >>> samples = torch.randn(40, 3) + 4 * labels[:, None]
-        >>> labels[5] = 0
-        >>> net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)).eval()
-        >>> audit(net, (samples, labels)).table["sample_id"].iloc[0]
-        '5'
+        >>> samples = torch.arange(400.0)[:, None]
+        >>> labels = (torch.arange(400) >= 200).long()
+        >>> labels[390] = 0
+        >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 2)).eval()
+        >>> audit(model, (samples, labels)).table["sample_id"].iloc[0]
+        '390'
     """
     table = audited_features(
         model,
