@@ -56,14 +56,17 @@ def settings_of(settings: list[str] | None, **options: object) -> list[str]:
 
 
 def extracted(
-    output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool
+    output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool, to_fit: bool = False
 ) -> ExtractSummary:
-    """Extracts and says what was done."""
+    """Extracts and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
     from gradscore.features import extract as run_extract
+    from gradscore.losses import refuse_with_labels
 
     loaded = load_config(config, settings)
+    if to_fit:
+        refuse_with_labels(loaded.features.losses, where=str(config))
     try:
         with counting(quiet=output.quiet) as tell:
             summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)

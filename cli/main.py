@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 from gradscore.printable import printable
 
+from .audit import audit
 from .bundle import bundle
 from .check import WritesJson, check
 from .compare import compare
@@ -134,6 +135,7 @@ app.command("bundle")(bundle)
 app.command("score", cls=TrustsOneFile)(score)
 app.command("check", cls=WritesJson)(check)
 app.command("inspect")(inspect)
+app.command("audit")(audit)
 app.add_typer(config_app, name="config")
 app.add_typer(runs_app, name="runs")
 

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from .doctor import check_model
     from .features import features_of as features
     from .gradients import Engine, GradientWarning
+    from .label_audit import Audit, audit
     from .projections import Projections, StoredGradients, dot_products, load_projections, project, store_gradients
     from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Detector",
     "Engine",
     "GradientMetricCollector",
@@ -33,6 +35,7 @@ __all__ = [
     "Scorer",
     "StoredGradients",
     "__version__",
+    "audit",
     "check_model",
     "dot_products",
     "features",
@@ -44,6 +47,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "Audit": "label_audit",
     "Detector": "detector",
     "Engine": "gradients",
     "GradientMetricCollector": "statistics",
@@ -52,6 +56,7 @@ _ROOMS = {
     "Report": "detector",
     "Scorer": "deployment",
     "StoredGradients": "projections",
+    "audit": "label_audit",
     "check_model": "doctor",
     "dot_products": "projections",
     "load_projections": "projections",

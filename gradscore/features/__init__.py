@@ -20,6 +20,7 @@ import pandas as pd
 from torch import nn
 
 from .class_gradients import MeanGradients, run_means
+from .class_gradients_pass import check_samples
 from .cutting import Cut, Cutter
 from .datasets import open_datasets
 from .extraction import ExtractSummary, SplitSummary, check_names, extract
@@ -28,6 +29,7 @@ from .forward import FAILURES, ForwardPass, refusal
 from .live_model import WARM_UP, LiveModel, check_mode, count_classes, input_dtype
 from .of_samples import features_of
 from .progress import Counter, Progress
+from .split_rows import check_labelled
 from .streams import Stream, extract_streams
 
 __all__ = [
@@ -44,8 +46,10 @@ __all__ = [
     "Progress",
     "SplitSummary",
     "Stream",
+    "check_labelled",
     "check_mode",
     "check_names",
+    "check_samples",
     "count_classes",
     "extract",
     "extract_streams",

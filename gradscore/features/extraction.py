@@ -25,7 +25,7 @@ from ..data import (
 )
 from ..errors import ConfigError, DataError
 from ..gradients import GradientWarning
-from ..losses import LOSSES
+from ..losses import LOSSES, with_labels
 from ..models import build_model
 from ..statistics import find_statistic
 from ..store import (
@@ -43,7 +43,7 @@ from .datasets import open_datasets
 from .extractor import Extractor
 from .live_model import WARM_UP, LiveModel
 from .progress import Counter, Progress
-from .split_rows import SplitRows
+from .split_rows import SplitRows, check_labelled
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def extract(
     Raises:
         ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
         ModelError: a model that cannot be built, or whose outputs do not fit.
-        DataError: data that cannot be used, or a worker that was killed.
+        DataError: data that cannot be used, or without the labels that a loss looks at, or a worker that was killed.
         StoreError: a run folder made from other inputs, or with a damaged shard.
         EngineError: gradients that cannot be computed.
     """
@@ -214,6 +214,9 @@ def _planned(config: Config, *, trust_code: bool) -> _Plan:
         trust_code=trust_code,
     )
     datasets = open_datasets(config, trust_code=trust_code)
+    for name, dataset in datasets.items():
+        if name != BANK:
+            check_labelled(with_labels(config.features.losses), dataset.labels, dataset.ids, where=name)
     inputs = live.inputs(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
     return _Plan(datasets, live, inputs, notices)
 

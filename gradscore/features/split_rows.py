@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import BANK, Batch
+from ..errors import DataError
 from ..store import ShardRows, Skipped
 from .extractor import Extractor
 
@@ -29,19 +30,25 @@ class SplitRows:
         self._samples, self._began, self._ended = 0, 0.0, 0.0
 
     def compute(self, batch: Batch) -> None:
-        """Computes the rows of a batch; raises the same as `Extractor.values`."""
-        extractor = self._extractor
-        values = (
-            extractor.forward_values(batch.images)
-            if self._split == BANK
-            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
-        )
-        self._computed.append(_Computed(batch, values))
+        """Computes the rows of a batch; raises the same as `Extractor.values`.
+
+        Raises:
+            DataError: a loss looks at labels, and a sample has none.
+        """
+        self._computed.append(_Computed(batch, self._values(batch)))
         self._ended = time.perf_counter()
         if self._began:
             self._samples += len(batch.sample_ids)
         else:
             self._began = self._ended
+
+    def _values(self, batch: Batch) -> npt.NDArray[np.float64]:
+        extractor = self._extractor
+        if self._split == BANK:
+            return extractor.forward_values(batch.images)
+        check_labelled(extractor.losses_with_labels, batch.labels.numpy(), batch.sample_ids, where=self._split)
+        copies = extractor.copies_of(batch.content_hashes)
+        return extractor.values(batch.images, copies=copies, labels=batch.labels)
 
     @property
     def rate(self) -> float | None:
@@ -92,3 +99,28 @@ def joined_rows(computed: Sequence[_Computed], *, split: str, names: Sequence[st
         values=values,
         skipped=[Skipped(bad.sample_id, bad.error) for batch in batches for bad in batch.bad],
     )
+
+
+def check_labelled(
+    losses: Sequence[str], labels: npt.NDArray[np.int64] | None, sample_ids: Sequence[str], *, where: str
+) -> None:
+    """Makes sure that samples have the labels that losses look at.
+
+    Args:
+        losses: those that look at given labels; without any, nothing is checked.
+        labels: (N,) of the samples, -1 for none; None for none at all.
+        sample_ids: their names, N of them.
+        where: the split, for the message.
+
+    Raises:
+        DataError: one has none.
+    """
+    if not losses:
+        return
+    missing = np.arange(len(sample_ids)) if labels is None else np.flatnonzero(labels < 0)
+    if len(missing):
+        raise DataError(
+            f"features.losses: '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split "
+            f"{where} has none; leave samples without labels, or this split, out of the data, or '{losses[0]}' out of "
+            "features.losses"
+        )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from .compile import compiled, shared
+from .compile import compiled, share
 
 RUN = 64
 """Elements whose signs are the bits of one random word."""
@@ -84,17 +83,19 @@ add_half = compiled(_add_half)
 add_some_runs = compiled(_add_runs)
 
 
-def _write_parts(parts: int, found: NDArray[np.float32], key: Any, first: int) -> None:
-    for part in prange(parts):
-        rows = slice(part * len(found) // parts, (part + 1) * len(found) // parts)
-        write_some_signs(found[rows], key, first + rows.start)
+def write_signs(found: NDArray[np.float32], key: Any, first: int) -> None:
+    """`_write_signs`, rows shared among threads."""
+
+    def part(_number: int, start: int, stop: int) -> None:
+        write_some_signs(found[start:stop], key, first + start)
+
+    share(found.size, len(found), part)
 
 
-def _add_parts(parts: int, values: Floats, firsts: Whole, key: Any, dim: int, found: Floats) -> None:
-    for part in prange(parts):
-        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
-        add_some_runs(values[rows], firsts[rows], key, dim, found[rows])
+def add_runs(values: Floats, firsts: Whole, key: Any, dim: int, found: Floats) -> None:
+    """`_add_runs`, samples shared among threads."""
 
+    def part(_number: int, start: int, stop: int) -> None:
+        add_some_runs(values[start:stop], firsts[start:stop], key, dim, found[start:stop])
 
-write_signs = shared(write_some_signs, compiled(_write_parts, parallel=True))
-add_runs = shared(add_some_runs, compiled(_add_parts, parallel=True))
+    share(values.size, len(values), part)
