@@ -81,7 +81,7 @@ class Detector:
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
         progress: True for a bar on standard error, or a function that is told.
 
-    Example:
+    Examples:
         >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> inputs = torch.randn(400, 4)

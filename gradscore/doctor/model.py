@@ -82,7 +82,7 @@ def check_model(
         DataError: a loader of what cannot be used.
         ModelError: the model is no module.
 
-    Example:
+    Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> diagnosis = check_model(model.eval(), torch.randn(16, 4))
         >>> diagnosis.usable

@@ -83,7 +83,7 @@ def features_of(
     Warns:
         GradientWarning: samples with values that are not finite.
 
-    Example:
+    Examples:
         >>> import torch
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
         >>> table = features_of(model, torch.randn(10, 4), losses=["uniform"], statistics=["l2"])

@@ -24,7 +24,7 @@ class GradientMetricCollector:
     Raises:
         ValueError: no metric, something else than a metric, or metrics without any parameter.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> from gradscore import GradientMetricCollector
         >>> from gradscore.metrics import Max, PNorm
