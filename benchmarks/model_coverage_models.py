@@ -230,6 +230,87 @@ TRANSFORMERS = (
     ),
 )
 
+_ENCODER_DECODER: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 32,
+    "pad_token_id": 0,
+}
+_OF_GPT = {"vocab_size": VOCABULARY, "n_embd": 24, "n_layer": 2, "n_head": 3}
+
+LANGUAGE = (
+    Case("BloomForCausalLM", 0, {"vocab_size": VOCABULARY, "hidden_size": 24, "n_layer": 2, "n_head": 3}),
+    Case("GemmaForCausalLM", 0, _DECODER),
+    Case("GPT2LMHeadModel", 0, _OF_GPT),
+    Case(
+        "GPTNeoForCausalLM",
+        0,
+        {**_TEXT, "num_layers": 2, "num_heads": 3, "attention_types": [[["global", "local"], 1]]},
+    ),
+    Case("GPTNeoXForCausalLM", 0, _TEXT),
+    Case("LlamaForCausalLM", 0, _DECODER),
+    Case("LlamaForCausalLM (tied)", 0, {**_DECODER, "tie_word_embeddings": True}),
+    Case("MistralForCausalLM", 0, _DECODER),
+    Case("OPTForCausalLM", 0, {**_TEXT, "ffn_dim": 32, "word_embed_proj_dim": 24}),
+    Case("Phi3ForCausalLM", 0, {**_DECODER, "num_attention_heads": 3}),
+    Case("Qwen2ForCausalLM", 0, _DECODER),
+    Case("Qwen3ForCausalLM", 0, _DECODER),
+    Case("AlbertForMaskedLM", 0, {**_TEXT, "embedding_size": 16}),
+    Case("BertForMaskedLM", 0, _TEXT),
+    Case("DebertaV2ForMaskedLM", 0, {**_TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    Case(
+        "DistilBertForMaskedLM", 0, {"vocab_size": VOCABULARY, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 32}
+    ),
+    Case("ElectraForMaskedLM", 0, {**_TEXT, "embedding_size": 16}),
+    Case(
+        "ModernBertForMaskedLM",
+        0,
+        {**_TEXT, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
+    ),
+    Case("RobertaForMaskedLM", 0, _TEXT),
+    Case("BartForConditionalGeneration", 0, _ENCODER_DECODER),
+    Case("MarianMTModel", 0, {**_ENCODER_DECODER, "decoder_start_token_id": 0}),
+    Case("PegasusForConditionalGeneration", 0, _ENCODER_DECODER),
+    Case(
+        "T5ForConditionalGeneration",
+        0,
+        {"vocab_size": VOCABULARY, "d_model": 24, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 3},
+    ),
+)
+
+
+class SequenceLosses(nn.Module):
+    """The loss of every sequence of a padded batch: cross entropy of tokens, averaged over those of the sequence.
+
+    Causal models predict the next token, masked ones every third token, and encoder-decoders the sequence itself.
+    """
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        lengths = LENGTH - 3 * torch.arange(len(tokens)) % LENGTH
+        real = torch.arange(tokens.shape[1]) < lengths.unsqueeze(1)
+        inputs = {"input_ids": tokens.masked_fill(~real, 0), "attention_mask": real.long()}
+        if "MaskedLM" in self.name:
+            counted = real & (torch.arange(tokens.shape[1]) % 3 == 0)
+            inputs["input_ids"] = inputs["input_ids"].masked_fill(counted, 2)
+        elif self.model.config.is_encoder_decoder:
+            counted = real
+            inputs["decoder_input_ids"] = nn.functional.pad(tokens, (1, -1), value=2)
+        else:
+            counted, tokens = real[:, 1:], tokens[:, 1:]
+        logits = self.model(**inputs).logits[:, : tokens.shape[1]]
+        losses = nn.functional.cross_entropy(logits.transpose(1, 2), tokens, reduction="none")
+        return (losses * counted).sum(1) / counted.sum(1)
+
 
 class Logits(nn.Module):
     """A transformers model that returns its logits."""
@@ -264,10 +345,19 @@ def from_transformers(case: Case) -> nn.Module:
     return Logits(kind(kind.config_class(num_labels=CLASSES, **case.options)))
 
 
+def language_from_transformers(case: Case) -> nn.Module:
+    import_torchvision()
+    import transformers
+
+    kind = getattr(transformers, case.name.partition(" ")[0])
+    return SequenceLosses(kind(kind.config_class(**case.options)), case.name)
+
+
 PACKAGES: dict[str, tuple[Callable[[Case], nn.Module], tuple[Case, ...]]] = {
     "torchvision": (from_torchvision, TORCHVISION),
     "timm": (from_timm, TIMM),
     "transformers": (from_transformers, TRANSFORMERS),
+    "language models of transformers": (language_from_transformers, LANGUAGE),
 }
 
 

@@ -48,6 +48,23 @@ class ResNet(nn.Module):
         return self.linear(self.blocks(F.relu(self.bn(self.conv(x)))).mean((2, 3)))
 
 
+def separable(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """A 3x3 convolution of each channel by itself, and one of all channels at each pixel."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False), nn.BatchNorm2d(inputs), nn.ReLU(),
+        nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+    )  # fmt: skip
+
+
+def mobilenet() -> nn.Module:
+    """MobileNet of half width for 32x32 images; Howard and others 2017, table 1, without the first two strides."""
+    widths = [16, 32, 64, 64, 128, 128, *[256] * 6, 512, 512]
+    strides = [1, 1, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1]
+    blocks = [separable(i, o, s) for i, o, s in zip(widths, widths[1:], strides, strict=False)]
+    stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
 class VisionTransformer(nn.Module):
     """64 patches of 4x4 pixels."""
 
@@ -70,6 +87,8 @@ MODELS = {
     "MLP 3072-1024-1024-10": mlp,
     "LeNet 32-64": lenet,
     "ResNet-20": lambda: ResNet((16, 32, 64), 3),
+    "ResNet-56": lambda: ResNet((16, 32, 64), 9),
+    "MobileNet 0.5": mobilenet,
     "ResNet-18": lambda: ResNet((64, 128, 256, 512), 2),
     "ViT 192x6": lambda: VisionTransformer(192, 6),
 }

@@ -10,6 +10,7 @@ import typer
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
 from .output import Output
 from .rendering import figures_table, interval, say_code
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle
@@ -43,6 +44,7 @@ def bundle(
         ),
     ] = None,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

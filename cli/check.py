@@ -16,6 +16,7 @@ from gradscore.errors import ConfigError
 from .options import QuietOption, RunArgument
 from .output import Output
 from .rendering import figures_table
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.deployment import Baseline, CheckReport, Policy
@@ -65,6 +66,7 @@ def check(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="[FILE]", help="Write JSON; without a file on standard output.")
     ] = None,
+    _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare a run with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.

@@ -14,6 +14,7 @@ from gradscore.printable import printable
 from .options import JsonOption, QuietOption
 from .output import Output
 from .rendering import cell, figures_table
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import Comparison
@@ -27,6 +28,7 @@ RunsArgument = Annotated[
 def compare(
     runs: RunsArgument,
     score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "meta",
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

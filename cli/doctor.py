@@ -8,6 +8,7 @@ import typer
 
 from .options import ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
+from .threads import ThreadsOption
 
 MEANINGLESS = 2
 """The exit code when scores would be meaningless."""
@@ -25,6 +26,7 @@ def doctor(
         bool, typer.Option("--coverage", help="List how the gradients of every parameter are computed.")
     ] = False,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -16,6 +16,7 @@ from .options import INCONCLUSIVE, JsonOption, ProtocolsOption, QuietOption, Run
 from .output import Output
 from .progress import doing
 from .rendering import cell, figures_table, interval
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import EvaluationReport, Record, Verdict
@@ -60,6 +61,7 @@ def evaluate(
     protocols: ProtocolsOption = None,
     tables: TablesOption = False,
     permuted: PermutedOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -19,6 +19,7 @@ from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, Quie
 from .output import Output, folded
 from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.distributed import RayOptions, Share, ShareSummary
@@ -73,6 +74,7 @@ def extract(
     num_workers: NumWorkersOption = None,
     gpus_per_worker: GpusOption = None,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -107,15 +109,19 @@ def extracted(
     *,
     out: Path | None,
     trust_code: bool,
+    to_fit: bool = False,
     ray_options: RayOptions | None = None,
 ) -> ExtractSummary:
-    """Extracts, here or by Ray, and says what was done."""
+    """Extracts, here or by Ray, and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
     from gradscore.distributed import extract_with_ray
     from gradscore.features import extract as run_extract
+    from gradscore.losses import refuse_with_labels
 
     loaded = load_config(config, settings)
+    if to_fit:
+        refuse_with_labels(loaded.features.losses, where=str(config))
     with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
         if ray_options is None:
             summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
@@ -212,6 +218,12 @@ def document(summary: ExtractSummary) -> dict[str, Any]:
 def _table(splits: list[SplitSummary]) -> Table:
     table = figures_table(["split"], ["samples", "accuracy", "seconds", "samples/s"])
     for split in splits:
-        rate = f"{split.computed / split.seconds:.0f}" if split.computed else "-"
-        table.add_row(split.name, str(split.samples), cell(split.accuracy), f"{split.seconds:.1f}", rate)
+        rate = split.rate or (split.computed / split.seconds if split.computed else None)
+        table.add_row(
+            split.name,
+            str(split.samples),
+            cell(split.accuracy),
+            f"{split.seconds:.1f}",
+            "-" if rate is None else f"{rate:.0f}",
+        )
     return table

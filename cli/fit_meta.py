@@ -12,6 +12,7 @@ from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetO
 from .output import Output
 from .progress import doing
 from .rendering import figures_table
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport, Fitted
@@ -29,6 +30,7 @@ def fit_meta(
     overrides: SetOption = None,
     protocols: ProtocolsOption = None,
     again: AgainOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -15,6 +15,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table, say_code
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +95,7 @@ def inspect(
     out: OutOption = None,
     settings: SetOption = None,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 from gradscore.printable import printable
 
+from .audit import audit
 from .bundle import bundle
 from .check import WritesJson, check
 from .compare import compare
@@ -28,6 +29,7 @@ from .options import INTERRUPTED, TrustsOneFile
 from .run import run
 from .runs import app as runs_app
 from .score import score
+from .threads import wait_without_spinning
 
 BUG = 70
 """The exit code of what was not foreseen, as in sysexits.h."""
@@ -135,6 +137,7 @@ app.command("bundle")(bundle)
 app.command("score", cls=TrustsOneFile)(score)
 app.command("check", cls=WritesJson)(check)
 app.command("inspect")(inspect)
+app.command("audit")(audit)
 app.add_typer(config_app, name="config")
 app.add_typer(runs_app, name="runs")
 
@@ -162,6 +165,7 @@ def main() -> None:
     Exits with 0 (fine), 1 (a gate failed), 2 (unusable input), 3 (inconclusive), 70 (a bug) or 130 (interrupted).
     """
     nowhere = _is_nowhere(sys.stdout)
+    wait_without_spinning()
     try:
         app(prog_name="gradscore")
     except SystemExit as end:

@@ -17,6 +17,7 @@ from .options import (
     with_protocols,
 )
 from .output import Output
+from .threads import ThreadsOption
 
 
 def run(
@@ -31,6 +32,7 @@ def run(
     tables: TablesOption = False,
     permuted: PermutedOption = False,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -42,7 +44,7 @@ def run(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
-    summary = extracted(output, config, given, out=out, trust_code=trust_code)
+    summary = extracted(output, config, given, out=out, trust_code=trust_code, to_fit=True)
     models = fitted(output, summary.run, again=again)
     found = evaluated(output, summary.run, tables=tables, permuted=permuted)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})

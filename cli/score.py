@@ -18,6 +18,7 @@ from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import counting
 from .rendering import Terminal, say, say_code
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +85,7 @@ def score(
     weights: WeightsOption = None,
     sha256: HashOption = None,
     trust_code: ScoreTrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

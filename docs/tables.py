@@ -1,7 +1,8 @@
 """Writes the parts of the documentation that say what there is, from the code that has it: `make docs-tables`.
 
 A page marks the place: `<!-- table: losses -->`, what is written here, `<!-- end -->`. The tables are those of the
-registries, without entries of other packages; the picture of the rooms is that of the import-linter contracts.
+registries, without entries of other packages, and of the commands; the picture of the rooms is that of the
+import-linter contracts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import typer
 import yaml
 
 from gradscore.config import Config
@@ -25,6 +27,7 @@ from gradscore.models import MODEL_SOURCES
 from gradscore.scores import SCORES
 from gradscore.statistics import STATISTICS, Statistic
 from gradscore.system import Influence, Section, first_line, influence_of
+from gradscore_cli.main import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -158,6 +161,29 @@ def as_default(value: Any) -> str:
     return f"`{text}`"
 
 
+def commands() -> str:
+    """Every command with what it says of itself and its options."""
+    return "\n\n".join(part for name, command in commands_below("gradscore") for part in command_section(name, command))
+
+
+def commands_below(name: str, group: Any = None) -> list[tuple[str, Any]]:
+    """The commands of a group of commands, and of the groups in it, by what is typed."""
+    found = typer.main.get_command(app) if group is None else group
+    if not hasattr(found, "commands"):
+        return [(name, found)]
+    return [each for key, below in found.commands.items() for each in commands_below(f"{name} {key}", below)]
+
+
+def command_section(name: str, command: Any) -> tuple[str, str, str, str]:
+    """The heading, the usage, the description and the table of a command."""
+    context = typer.Context(command, info_name=name)
+    usage = f"```text\n{name} {' '.join(command.collect_usage_pieces(context))}\n```"
+    said = re.sub(r"^Example: (.*)$", r"Example: `\1`", command.help, flags=re.MULTILINE)
+    records = [each.get_help_record(context) for each in command.get_params(context)]
+    rows = [(f"`{form}`", meaning.replace("  [", " [")) for form, meaning in records if form != "--help"]
+    return f"## {name}", usage, said.replace("<", "&lt;"), table(("argument or option", "meaning"), rows)
+
+
 PLAIN = {
     str: "text",
     int: "integer",
@@ -239,6 +265,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "quantities": quantities,
     "rooms": rooms,
     "settings": settings,
+    "commands": commands,
 }
 """What a page may ask for, and what makes it."""
 

@@ -17,33 +17,51 @@ if TYPE_CHECKING:
     from .doctor import check_model
     from .features import features_of as features
     from .gradients import Engine, GradientWarning
+    from .label_audit import Audit, audit
+    from .projections import Projections, StoredGradients, dot_products, load_projections, project, store_gradients
     from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Detector",
     "Engine",
     "GradientMetricCollector",
     "GradientWarning",
     "GradscoreError",
+    "Projections",
     "Report",
     "Scorer",
+    "StoredGradients",
     "__version__",
+    "audit",
     "check_model",
+    "dot_products",
     "features",
+    "load_projections",
     "losses",
     "metrics",
+    "project",
+    "store_gradients",
 ]
 
 _ROOMS = {
+    "Audit": "label_audit",
     "Detector": "detector",
     "Engine": "gradients",
     "GradientMetricCollector": "statistics",
     "GradientWarning": "gradients",
+    "Projections": "projections",
     "Report": "detector",
     "Scorer": "deployment",
+    "StoredGradients": "projections",
+    "audit": "label_audit",
     "check_model": "doctor",
+    "dot_products": "projections",
+    "load_projections": "projections",
+    "project": "projections",
+    "store_gradients": "projections",
 }
 _MODULES = ("features", "losses", "metrics")
 

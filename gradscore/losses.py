@@ -8,7 +8,7 @@ by the scale afterwards. So a sample that the classifier is certain of neither u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .columns import FORWARD, VIEW
-from .errors import EngineError
+from .errors import ConfigError, EngineError
 from .system import Registry, first_line
+
+_SMALL = -600.0
+"""Logarithm of a share that leaves 1 as it is, and whose reciprocal float64 holds."""
 
 SMALLEST_EXPONENT = -960
 """Scales do not fall below two to this power (a gap of about 665 between two logits), so that products stay normal."""
@@ -58,10 +61,79 @@ def pseudo_label(logits: Tensor) -> LogitGradient:
         >>> bool(found.direction[0, 0] * found.scale[0] < 0)
         True
     """
-    predicted, others, shift, log_top = _split(_log_softmax(logits))
-    # Relative to the largest of the other probabilities nothing underflows, however certain the prediction.
-    relative = (others - shift).exp()
-    return normalised(_balanced(relative, predicted), shift.squeeze(1), -log_top.squeeze(1))
+    log_p = _log_softmax(logits)
+    return _cross_entropy(log_p, log_p.argmax(1, keepdim=True))
+
+
+def label(logits: Tensor, labels: Tensor) -> LogitGradient:
+    """Cross entropy against the given label: -log p[label].
+
+    Its gradient is p, less one at the label, computed as in `pseudo_label`.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) int64, classes from 0 to K - 1.
+
+    Returns:
+        The gradient at the logits. Its L2 norm there is the score EL2N, that over all parameters the score GraNd.
+
+    Source: Paul, Ganguli, Dziugaite 2021, "Deep learning on a data diet: finding important examples early in training".
+    """
+    log_p = _log_softmax(logits)
+    return _cross_entropy(log_p, _as_column(labels, log_p))
+
+
+def label_focal(logits: Tensor, labels: Tensor) -> LogitGradient:
+    """Focal loss against the given label, of exponent two: -(1 - p[label])^2 log p[label].
+
+    With t = -log p[label] and q = 1 - p[label], its gradient is p[k] q (q + 2 p[label] t) at every other class k, and
+    minus the sum of these at the label.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) int64, classes from 0 to K - 1.
+
+    Returns:
+        The gradient at the logits.
+
+    Source: Lin, Goyal, Girshick, He, Dollar 2017, "Focal loss for dense object detection", equation 4.
+    """
+    log_p = _log_softmax(logits)
+    chosen = _as_column(labels, log_p)
+    others, shift, log_label = _apart(log_p, chosen)
+    log_q, value = others.logsumexp(1, keepdim=True), -log_label
+    # The ratio t / q is one where both are smaller than float64 holds: t = q + q^2 / 2 + ...
+    ratio = torch.where(log_q < _SMALL, 1.0, value * (-log_q).exp())
+    log_factor = 2 * log_q + torch.log1p(2 * log_label.exp() * ratio) + shift
+    gradient = _balanced((others - shift).exp(), chosen)
+    return normalised(gradient, log_factor.squeeze(1), (value * (2 * log_q).exp()).squeeze(1))
+
+
+def label_squared(logits: Tensor, labels: Tensor) -> LogitGradient:
+    """Squared distance of the softmax from the given label, over all classes: the Brier score.
+
+    With q = 1 - p[label], its gradient is 2 p[k] (p[label] (p[k] + q) + sum over j of p[j] (p[k] - p[j])) at every
+    other class k, where j are the classes that are not the label, and minus the sum of these at the label.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) int64, classes from 0 to K - 1.
+
+    Returns:
+        The gradient at the logits.
+
+    Source: Brier 1950, "Verification of forecasts expressed in terms of probability", equation 2.
+    """
+    log_p = _log_softmax(logits)
+    chosen = _as_column(labels, log_p)
+    others, shift, log_label = _apart(log_p, chosen)
+    relative, size = (others - shift).exp(), shift.exp()
+    q = relative.sum(1, keepdim=True)
+    # Class by class, since differences of sums would cancel where two classes share nearly everything.
+    spread = torch.stack([(relative * (each.unsqueeze(1) - relative)).sum(1) for each in relative.unbind(1)], 1)
+    gradient = 2 * relative * (log_label.exp() * (relative + q) + size * spread)
+    value = size**2 * (q**2 + relative.square().sum(1, keepdim=True))
+    return normalised(_balanced(gradient, chosen), 2 * shift.squeeze(1), value.squeeze(1))
 
 
 def uniform(logits: Tensor) -> LogitGradient:
@@ -95,7 +167,9 @@ def entropy(logits: Tensor) -> LogitGradient:
     Returns:
         The gradient at the logits.
     """
-    predicted, others, shift, log_top = _split(_log_softmax(logits))
+    log_p = _log_softmax(logits)
+    predicted = log_p.argmax(1, keepdim=True)
+    others, shift, log_top = _apart(log_p, predicted)
     relative = (others - shift).exp()
     # Both parts of the entropy in units of exp(shift); -log(1 - x) is x for an x that float64 cannot tell from zero.
     tail = torch.where(relative > 0, relative * others, 0.0).sum(1, keepdim=True)
@@ -143,7 +217,8 @@ def expected(logits: Tensor) -> Iterator[LogitGradient]:
     Source: Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?", ExGrad.
     """
     log_p = _log_softmax(logits)
-    predicted, _, _, log_top = _split(log_p)
+    predicted = log_p.argmax(1, keepdim=True)
+    _, _, log_top = _apart(log_p, predicted)
     log_p = log_p.scatter(1, predicted, log_top)
     for label in range(log_p.shape[1]):
         place = torch.full_like(predicted, label)
@@ -164,22 +239,39 @@ def _log_softmax(logits: Tensor) -> Tensor:
     return _checked(logits).log_softmax(1)
 
 
-def _split(log_p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Takes the predicted class apart from the others.
+def _as_column(labels: Tensor, log_p: Tensor) -> Tensor:
+    """Labels (N,) as (N, 1) on the device of the log probabilities (N, K)."""
+    samples, classes = log_p.shape
+    if labels.shape != (samples,) or labels.is_floating_point():
+        raise EngineError(f"wanted labels ({samples},) int64, got {tuple(labels.shape)} {labels.dtype}")
+    wrong = (labels < 0) | (labels >= classes)
+    if bool(wrong.any()):
+        raise EngineError(f"wanted labels from 0 to {classes - 1}, got {int(labels[wrong][0])}")
+    return labels.to(log_p.device, torch.int64).unsqueeze(1)
+
+
+def _apart(log_p: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Takes a class of each sample, `chosen` (N, 1), apart from the others.
 
     Returns:
-        Of shape (N, 1): the predicted class; (N, K): log probabilities with -inf at the predicted class; (N, 1): the
-        largest of them; (N, 1): log probability of the predicted class, as log(1 - the others) without cancellation.
+        (N, K): log probabilities with -inf at that class; (N, 1): the largest of them; (N, 1): log probability of that
+        class, as log(1 - the others) without cancellation.
     """
-    predicted = log_p.argmax(1, keepdim=True)
-    others = log_p.scatter(1, predicted, -torch.inf)
-    log_top = -F.softplus(others.logsumexp(1, keepdim=True) - log_p.gather(1, predicted), threshold=700)
-    return predicted, others, others.amax(1, keepdim=True), log_top
+    others = log_p.scatter(1, chosen, -torch.inf)
+    log_chosen = -F.softplus(others.logsumexp(1, keepdim=True) - log_p.gather(1, chosen), threshold=700)
+    return others, others.amax(1, keepdim=True), log_chosen
 
 
-def _balanced(gradient: Tensor, predicted: Tensor) -> Tensor:
-    """Fills in the predicted class, at zero until now, so that the gradient sums to zero over the classes."""
-    return gradient.scatter(1, predicted, -gradient.sum(1, keepdim=True))
+def _cross_entropy(log_p: Tensor, chosen: Tensor) -> LogitGradient:
+    """Cross entropy against one class of each sample, `chosen` (N, 1)."""
+    others, shift, log_chosen = _apart(log_p, chosen)
+    # Relative to the largest of the other probabilities nothing underflows, however certain the prediction.
+    return normalised(_balanced((others - shift).exp(), chosen), shift.squeeze(1), -log_chosen.squeeze(1))
+
+
+def _balanced(gradient: Tensor, chosen: Tensor) -> Tensor:
+    """Fills in the class `chosen` (N, 1), at zero until now, so that the gradient sums to zero over the classes."""
+    return gradient.scatter(1, chosen, -gradient.sum(1, keepdim=True))
 
 
 def normalised(gradient: Tensor, log_factor: Tensor, value: Tensor) -> LogitGradient:
@@ -214,14 +306,16 @@ class Loss:
     """A loss by name: what `features.losses` may say.
 
     Attributes:
-        head: from logits (N, K) to the gradient there, or to several whose statistics add up; each of those takes a
-            backward pass.
+        head: from logits (N, K), and labels (N,) if it needs them, to the gradient there, or to several whose
+            statistics add up; each of those takes a backward pass.
         several: whether there are several.
+        needs_labels: whether it looks at the given labels.
         source: where it comes from.
     """
 
-    head: Callable[[Tensor], LogitGradient] | Callable[[Tensor], Iterator[LogitGradient]]
+    head: Callable[..., LogitGradient | Iterator[LogitGradient]]
     several: bool = False
+    needs_labels: bool = False
     source: str = ""
 
     @property
@@ -229,14 +323,20 @@ class Loss:
         """What it is, on one line."""
         return first_line(self.head)
 
-    def terms(self, logits: Tensor) -> Iterator[LogitGradient]:
-        """The gradients at the logits (N, K): one, or as many as add up."""
-        found = self.head(logits)
+    def terms(self, logits: Tensor, labels: Tensor | None = None) -> Iterator[LogitGradient]:
+        """The gradients at the logits (N, K): one, or as many as add up.
+
+        Raises:
+            EngineError: it needs labels (N,), and there are none, or others than classes.
+        """
+        if self.needs_labels and labels is None:
+            raise EngineError("this loss looks at the given labels, and there are none; give samples with labels")
+        found = self.head(logits, labels) if self.needs_labels else self.head(logits)
         return iter((found,)) if isinstance(found, LogitGradient) else found
 
-    def __call__(self, logits: Tensor) -> LogitGradient:
-        """The gradient at the logits (N, K), or the first of several."""
-        return next(self.terms(logits))
+    def __call__(self, logits: Tensor, labels: Tensor | None = None) -> LogitGradient:
+        """The gradient at the logits (N, K), or the first of several; raises the same as `terms`."""
+        return next(self.terms(logits, labels))
 
 
 LOSSES: Registry[Loss] = Registry(
@@ -248,8 +348,36 @@ LOSSES: Registry[Loss] = Registry(
         "entropy": Loss(head=entropy),
         "confounding": Loss(head=confounding, source="Lee and AlRegib 2020"),
         "expected": Loss(head=expected, several=True, source="Igoe, Chung, Char, Schneider 2022 (ExGrad)"),
+        "label": Loss(head=label, needs_labels=True, source="Paul, Ganguli, Dziugaite 2021 (EL2N, GraNd)"),
+        "label_focal": Loss(head=label_focal, needs_labels=True, source="Lin, Goyal, Girshick, He, Dollar 2017"),
+        "label_squared": Loss(head=label_squared, needs_labels=True, source="Brier 1950"),
     },
     wanted=Loss,
     reserved=(FORWARD, VIEW, "score"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""
+
+
+def with_labels(names: Iterable[str]) -> list[str]:
+    """Those of the losses called `names` that look at given labels."""
+    return [name for name in names if name in LOSSES and LOSSES[name].needs_labels]
+
+
+def first_without_labels(names: Iterable[str]) -> str:
+    """The first of the losses called `names` that looks at no labels; `pseudo_label` where all of them do."""
+    return next((name for name in names if name not in LOSSES or not LOSSES[name].needs_labels), "pseudo_label")
+
+
+def refuse_with_labels(names: Iterable[str], *, where: str) -> None:
+    """Makes sure that none of the losses called `names` looks at given labels: a detector of new samples has none.
+
+    Raises:
+        ConfigError: one does; the message names `where`.
+    """
+    given = with_labels(names)
+    if given:
+        raise ConfigError(
+            f"{where}: features.losses has '{given[0]}', which looks at given labels. New samples have none, so "
+            f"nothing that scores them can be fitted to it; leave '{given[0]}' out of features.losses and extract into "
+            "another folder"
+        )

@@ -11,7 +11,8 @@ from gradscore.errors import ConfigError, EngineError
 from gradscore.losses import LOSSES, expected
 from gradscore.meta.inputs import SCORE_PREFIX
 
-SINGLE = [name for name in LOSSES if not LOSSES[name].several]
+SINGLE = [name for name in LOSSES if not LOSSES[name].several and not LOSSES[name].needs_labels]
+LABELLED = [name for name in LOSSES if LOSSES[name].needs_labels]
 
 LOGITS = {
     "ordinary": [1.0, 2.0, 3.0],
@@ -73,6 +74,67 @@ def test_equals_autograd(loss):
     assert_close(found.direction * found.scale.unsqueeze(1), gradient)
 
 
+def truth_of_label(loss, logits, label):
+    """Gradient and value of a loss of a given label with 1,000 digits."""
+    with mpmath.workdps(1000):
+        weights = [mpmath.exp(mpmath.mpf(z) - mpmath.mpf(max(logits))) for z in logits]
+        p = [weight / mpmath.fsum(weights) for weight in weights]
+        chosen, others = p[label], [q - (k == label) for k, q in enumerate(p)]
+        far = mpmath.fsum(q * gap for q, gap in zip(p, others, strict=True))
+        focal = (1 - chosen) ** 2 / chosen - 2 * (1 - chosen) * mpmath.log(chosen)
+        gradients = {
+            "label": others,
+            "label_focal": [gap * chosen * focal for gap in others],
+            "label_squared": [2 * q * (gap - far) for q, gap in zip(p, others, strict=True)],
+        }
+        values = {
+            "label": -mpmath.log(chosen),
+            "label_focal": -((1 - chosen) ** 2) * mpmath.log(chosen),
+            "label_squared": mpmath.fsum(gap**2 for gap in others),
+        }
+        return gradients[loss], values[loss]
+
+
+LABELS = {"the first class": 0, "the second class": 1, "the third class": 2}
+# Gaps of 600 take focal and squared losses below the smallest scale, as gaps above 665 do for the others.
+OF_LABELS = [(loss, name) for loss in LABELLED for name in LOGITS if loss == "label" or name != "one-hot in float64"]
+
+
+@pytest.mark.parametrize("label", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize(("loss", "logits"), OF_LABELS)
+def test_of_a_given_label_equals_the_closed_form(loss, logits, label):
+    found = LOSSES[loss](torch.tensor([LOGITS[logits]], dtype=torch.float64), torch.tensor([label]))
+    gradient, value = truth_of_label(loss, LOGITS[logits], label)
+    got = [mpmath.mpf(d) * mpmath.mpf(found.scale.item()) for d in found.direction[0].tolist()]
+    largest = max(abs(b) for b in gradient)
+    errors = [abs(a - b) / largest for a, b in zip(got, gradient, strict=True)]
+    assert max(errors) < 1e-11
+    assert abs(found.value.item() - value) / value < 1e-12
+
+
+def test_the_label_loss_of_predicted_classes_is_that_of_pseudo_labels():
+    logits = torch.randn(9, 5, dtype=torch.float64)
+    given, predicted = LOSSES["label"](logits, logits.argmax(1)), LOSSES["pseudo_label"](logits)
+    assert torch.equal(given.direction, predicted.direction)
+    assert torch.equal(given.scale, predicted.scale)
+
+
+WRONG_LABELS = {
+    "none": (None, "looks at the given labels, and there are none"),
+    "another number": (torch.zeros(2, dtype=torch.int64), r"wanted labels \(3,\) int64, got \(2,\)"),
+    "numbers with fractions": (torch.zeros(3), r"got \(3,\) torch.float32"),
+    "missing ones": (torch.tensor([0, -1, 1]), "wanted labels from 0 to 3, got -1"),
+    "no class": (torch.tensor([0, 4, 1]), "wanted labels from 0 to 3, got 4"),
+}
+
+
+@pytest.mark.parametrize(("labels", "message"), WRONG_LABELS.values(), ids=WRONG_LABELS)
+@pytest.mark.parametrize("loss", LABELLED)
+def test_refuses_other_labels(loss, labels, message):
+    with pytest.raises(EngineError, match=message):
+        LOSSES[loss](torch.zeros(3, 4), labels)
+
+
 def expected_truth(logits):
     """The gradients p[y] (p - e[y]) of all classes y, with 600 digits, and the entropy."""
     with mpmath.workdps(600):
@@ -105,7 +167,8 @@ def test_losses_have_one_gradient_or_one_for_each_class(loss, count):
 
 
 def test_every_loss_has_a_name():
-    assert set(LOSSES) == {"confounding", "entropy", "expected", "pseudo_label", "uniform"}
+    without = {"confounding", "entropy", "expected", "pseudo_label", "uniform"}
+    assert set(LOSSES) == without | {"label", "label_focal", "label_squared"}
 
 
 @pytest.mark.parametrize("name", [FORWARD, SCORE_PREFIX.removesuffix("/")])

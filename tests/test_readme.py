@@ -105,6 +105,15 @@ def test_step_to_look_inside(own_model, monkeypatch):
     assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("finished")
+def test_step_to_wrong_labels(own_model, monkeypatch):
+    monkeypatch.chdir(own_model)
+    commands, results = run_lines(blocks("sh")[5])
+    assert commands == ["audit"]
+    assert "labels fit worse than another class" in results[0].output
+    assert (own_model / "my_model" / "run" / "audit" / "audit.html").is_file()
+
+
 def notebook_cells():
     notebook = json.loads((ROOT / "docs" / "detector.ipynb").read_text())
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]

@@ -66,7 +66,8 @@ class FeaturesConfig(Section):
     """A published choice that fills in `losses`, `statistics`, `parameters` and `granularity` where they are not
     given: `oberdiek`, `gradnorm`, `exgrad`, `lee_alregib`."""
     losses: InFeatures[Names] = ["pseudo_label", "uniform"]
-    """Whose gradients; [all losses](evaluation.md#gradient-features)."""
+    """Whose gradients; [all losses](evaluation.md#gradient-features). `label`, `label_focal` and `label_squared` look
+    at given labels: every sample needs one, and no meta model is fitted to them."""
     statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
     """What is kept of each gradient; [all statistics](evaluation.md#gradient-features)."""
     parameters: InFeatures[Names] = ["*"]

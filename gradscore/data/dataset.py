@@ -78,6 +78,11 @@ class SampleDataset(Dataset[Sample | BadSample]):
         return Sample(self.ids[index], self._preprocess.model_input(raw), label, content_hash(raw))
 
     @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """(N,) classes of the model, -1 for none; None where no sample has one."""
+        return self._labels
+
+    @property
     def class_names(self) -> Sequence[str] | None:
         """Of the model, in the order of its outputs; None where they are not known."""
         return class_names_of(self.images)

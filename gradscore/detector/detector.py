@@ -26,6 +26,7 @@ from ..features import (
     extract_streams,
     input_dtype,
 )
+from ..losses import refuse_with_labels
 from ..models import LIVE, Interface
 from ..store import RunFolder
 from ..system import Device, described
@@ -80,7 +81,7 @@ class Detector:
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
         progress: True for a bar on standard error, or a function that is told.
 
-    Example:
+    Examples:
         >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> inputs = torch.randn(400, 4)
@@ -211,6 +212,7 @@ class Detector:
         device = next(self.model.parameters()).device
         config = self._settings.config(folder.path, model, sets, device=device.type)
         check_names(config.features)
+        refuse_with_labels(config.features.losses, where="Detector")
         live = LiveModel.of(self.model, features=config.features, num_classes=model.num_classes, trust_code=True)
         live.warm_up(first.images)
         again = None if sets.fit.is_read_once else sets.fit_again

@@ -69,7 +69,7 @@ def check_model(
             `gradscore.features` takes, of which the first 256 samples and their labels are looked at.
         labels: (N,) int64 classes of the inputs, -1 for none; by default those that a loader gives.
         declared_accuracy: what the accuracy should be, between 0 and 1.
-        loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`.
+        loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`; one without labels.
         label_map: from the labels of the data to `labels`, where these differ; advice is about the former.
         num_classes: how many outputs there should be, 1 for one logit for two classes; None for any number.
         output: name or position of the logits among what the model returns.
@@ -78,11 +78,11 @@ def check_model(
         Findings and how each parameter is covered.
 
     Raises:
-        ConfigError: no such loss, or labels of another number than the inputs.
+        ConfigError: no such loss, one of given labels, or labels of another number than the inputs.
         DataError: a loader of what cannot be used.
         ModelError: the model is no module.
 
-    Example:
+    Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> diagnosis = check_model(model.eval(), torch.randn(16, 4))
         >>> diagnosis.usable
@@ -92,6 +92,8 @@ def check_model(
     """
     check_module(model)
     head = LOSSES.find(loss, where="check_model")
+    if head.needs_labels:
+        raise ConfigError(f"check_model: loss '{loss}' looks at given labels; choose one that does not (pseudo_label)")
     if not isinstance(batch, Tensor | Mapping):
         given = first_samples(GivenSamples(data=batch, name="batch", dtype=input_dtype(model)), SAMPLES)
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

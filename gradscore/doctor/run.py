@@ -12,6 +12,7 @@ from ..config import Config
 from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate
 from ..errors import DataError, ModelError
 from ..features import FAILURES, check_names, open_datasets, refusal
+from ..losses import first_without_labels
 from ..models import BuiltModel, build_classifier, group_parameters, refuse_probabilities, weight_notices
 from ..store import raw_labels
 from ..system import each_input, resolve_device
@@ -57,7 +58,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         each_input(batch.images, lambda tensor: tensor.to(device)),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
-        loss=config.features.losses[0],
+        loss=first_without_labels(config.features.losses),
         label_map=raw_labels(spec.label_map, datasets[split].class_names),
         num_classes=config.model.num_classes,
     )

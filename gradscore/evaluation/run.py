@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..data import FIT, TEST
 from ..errors import EvaluationError, StoreError
+from ..losses import refuse_with_labels
 from ..meta import DESCRIPTION, Inputs, MetaModel
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
 from ..system import write_text
@@ -109,8 +110,10 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
 
     Raises:
         EvaluationError: not a single model can be fitted.
+        ConfigError: the features hold those of a loss that looks at given labels.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
+    refuse_with_labels(run.config.features.losses, where=str(run.path))
     models: list[Fitted] = []
     kept: list[str] = []
     intact = _intact_models(run)

@@ -3,10 +3,11 @@
 In come a configuration, its model and its data, or a model and samples that a program has; out comes a finished run
 folder, or a data frame. `live_model` is a model with what computes its features. `extraction` runs all splits of
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
-makes a data frame of them. `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no
-gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients,
-`class_gradients` has the mean gradients of predicted classes, which are computed beforehand. `run_plan` cuts a run into
-shards and computes them, `makers` says who does.
+makes a data frame of them, and `of_losses` one of losses that a program gives, those of language models for example.
+`split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no gradients (logits,
+penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has
+the mean gradients of predicted classes, which are computed beforehand. `run_plan` cuts a run into shards and computes
+them, `makers` says who does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .makers import Maker
 from .of_samples import features_of
 from .progress import Counter, Progress
 from .run_plan import RunPlan, Told, check_names
+from .split_rows import check_labelled, check_samples
 from .streams import Stream, extract_streams
 
 __all__ = [
@@ -50,8 +52,10 @@ __all__ = [
     "SplitSummary",
     "Stream",
     "Told",
+    "check_labelled",
     "check_mode",
     "check_names",
+    "check_samples",
     "complete_run",
     "count_classes",
     "extract",

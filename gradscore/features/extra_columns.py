@@ -17,7 +17,7 @@ from ..columns import COSINE, FORWARD, NORM, RATE
 from ..config import FeaturesConfig
 from ..errors import ConfigError, ModelError
 from ..gradients import Sink, Tap
-from ..losses import LOSSES, LogitGradient
+from ..losses import LOSSES, LogitGradient, with_labels
 from ..models import Call, LayerWatch, owners
 from .class_gradients import Cosines, MeanGradients, check_memory
 
@@ -36,7 +36,8 @@ class ExtraColumns:
         means: mean gradients, for `gradient_cosine`; to be set before the first batch.
 
     Raises:
-        ConfigError: `gradient_cosine` with a loss of several gradients, or more mean gradients than memory.
+        ConfigError: `gradient_cosine` with a loss of several gradients or of given labels, or more mean gradients than
+            memory.
     """
 
     def __init__(
@@ -58,6 +59,12 @@ class ExtraColumns:
                 raise ConfigError(
                     f"features.columns: gradient_cosine: loss '{several[0]}' has a gradient for every class, whose sum "
                     "is zero; leave out one of the two"
+                )
+            given = with_labels(self.losses)
+            if given:
+                raise ConfigError(
+                    f"features.columns: gradient_cosine: loss '{given[0]}' looks at given labels, and mean gradients "
+                    "are those of predicted classes; leave out one of the two"
                 )
             check_memory(losses=self.losses, parameters=parameters, num_classes=num_classes)
 

@@ -25,7 +25,7 @@ from ..store import (
 )
 from .class_gradients import MeanGradients, read_means, write_means
 from .makers import Here, Maker
-from .progress import Counter, Progress
+from .progress import Counter, Pace, Progress
 from .run_plan import RunPlan
 
 
@@ -42,6 +42,7 @@ class SplitSummary:
         seconds: spent on them.
         non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
         skipped: samples that could not be used, as `id: reason`.
+        rate: samples a second after the first batch, which also compiles loops; None where there were no others.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SplitSummary:
     seconds: float
     non_finite: int
     skipped: list[str]
+    rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def extract(
     Raises:
         ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
         ModelError: a model that cannot be built, or whose outputs do not fit.
-        DataError: data that cannot be used, or a worker that was killed.
+        DataError: data that cannot be used, or without the labels that a loss looks at, or a worker that was killed.
         StoreError: a run folder made from other inputs, or with a damaged shard.
         EngineError: gradients that cannot be computed.
     """
@@ -209,18 +211,26 @@ def _completed(task: _Task, split: str) -> SplitSummary:
     missing = [number for number in range(shards) if number not in notes]
     computed = plan.samples_of(split, missing)
     task.counter.add(split, samples - computed)
+    pace = Pace()
+
+    def told(split: str, samples: int) -> None:
+        task.counter.add(split, samples)
+        pace.add(samples)
+
     if missing:
-        notes |= dict(task.maker.shards(plan, writer, split, missing, told=task.counter.add))
+        notes |= dict(task.maker.shards(plan, writer, split, missing, told=told))
     if not any(note.rows for note in notes.values()):
         first = notes[0].skipped[0]
         raise DataError(f"split {split}: all {samples} samples were skipped; {first.sample_id}: {first.error}")
     seconds = time.perf_counter() - began
     ordered = [notes[number] for number in range(shards)]
     entry = writer.finish_split(split, ordered, samples=computed, seconds=seconds)
-    return summary_of(split, entry, computed=computed, seconds=seconds)
+    return summary_of(split, entry, computed=computed, seconds=seconds, rate=pace.rate)
 
 
-def summary_of(split: str, entry: Mapping[str, Any], *, computed: int, seconds: float) -> SplitSummary:
+def summary_of(
+    split: str, entry: Mapping[str, Any], *, computed: int, seconds: float, rate: float | None = None
+) -> SplitSummary:
     """The summary of a finished split, from its entry in the manifest."""
     return SplitSummary(
         name=split,
@@ -231,4 +241,5 @@ def summary_of(split: str, entry: Mapping[str, Any], *, computed: int, seconds: 
         seconds=seconds,
         non_finite=entry["non_finite"],
         skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
+        rate=rate,
     )

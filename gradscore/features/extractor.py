@@ -13,7 +13,7 @@ from ..config import FeaturesConfig
 from ..data import View, view_name
 from ..errors import ModelError
 from ..gradients import Engine, prepare
-from ..losses import LOSSES
+from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import Call, LastLayer
 from ..statistics import find_statistic, reduce_gradients
 from ..system import Inputs, each_input, full_precision, rows_of, sample_count
@@ -65,6 +65,8 @@ class Extractor:
         )
         self._num_classes = num_classes
         self._features = features
+        # Where samples lie is the same for every loss, and is looked at without labels.
+        self._trial_loss = LOSSES[first_without_labels(features.losses)]
         self._groups = groups
         degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
         self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
@@ -102,6 +104,11 @@ class Extractor:
         return self._pass.names
 
     @property
+    def losses_with_labels(self) -> list[str]:
+        """The losses that look at given labels."""
+        return with_labels(self._features.losses)
+
+    @property
     def notices(self) -> list[str]:
         """What the reader of the values should know."""
         return self.engine.notices + self._columns.notices
@@ -127,7 +134,7 @@ class Extractor:
             ModelError: as `values`.
             CoupledSamplesError: the output for an image depends on the others of its batch.
         """
-        loss = LOSSES[self._features.losses[0]]
+        loss = self._trial_loss
         with full_precision():
             self._forward(images)
             self._pass.view_values(images)
@@ -148,13 +155,16 @@ class Extractor:
         """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
         return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
 
-    def values(self, images: Inputs, *, copies: Tensor | None = None) -> npt.NDArray[np.float64]:
+    def values(
+        self, images: Inputs, *, copies: Tensor | None = None, labels: Tensor | None = None
+    ) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
 
         Args:
             images: (N, C, H, W), preprocessed.
             copies: (N,) int64, how many samples of the mean gradients each is a copy of: it is compared with the mean
                 of the others. None: of none.
+            labels: (N,) int64, the given classes, for losses that look at them.
 
         Returns:
             (N, len(names)) float64.
@@ -162,13 +172,14 @@ class Extractor:
         Raises:
             ModelError: the model cannot take the images, its outputs are not (N, K) or do not come from the last layer,
                 or memory runs out.
-            EngineError: gradients that cannot be computed.
+            EngineError: gradients that cannot be computed, or a loss that needs labels without them.
         """
         parts: list[npt.NDArray[np.float64]] = []
         known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
 
         def compute(part: slice) -> None:
-            parts.append(self._values_at_once(rows_of(images, part), copies=known[part]))
+            given = None if labels is None else labels[part]
+            parts.append(self._values_at_once(rows_of(images, part), copies=known[part], labels=given))
 
         self._in_parts(images, compute)
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
@@ -231,29 +242,37 @@ class Extractor:
             f"(--batch-size {self._fitting} does so from the start)"
         )
 
-    def _values_at_once(self, images: Inputs, *, copies: Tensor) -> npt.NDArray[np.float64]:
+    def _values_at_once(self, images: Inputs, *, copies: Tensor, labels: Tensor | None) -> npt.NDArray[np.float64]:
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
-        blocks = [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
+        blocks = [self._block(loss, outputs, logits, calls, extra, labels) for loss in self._features.losses]
         if self._averaged:
-            looks = [blocks, *(self._of_view(view, images) for view in self._averaged)]
+            looks = [blocks, *(self._of_view(view, images, labels) for view in self._averaged)]
             blocks = [mean_over_views(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         more = [extra.values()] if self._features.columns else []
         found = [logits, *penultimate, *self._pass.view_values(images), *blocks, *more]
         return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
 
-    def _of_view(self, view: View, images: Inputs) -> list[Tensor]:
+    def _of_view(self, view: View, images: Inputs, labels: Tensor | None) -> list[Tensor]:
         """The statistics of each loss for a view of the images."""
         outputs, calls, _ = self._forward(self._pass.seen(view, images))
         none = torch.zeros(len(outputs), dtype=torch.int64, device=self.device)
         extra = self._columns.batch(outputs, calls, copies=none)  # needed to compute; those of the sample count
         logits = outputs.detach().double()
-        return [self._block(loss, outputs, logits, calls, extra) for loss in self._features.losses]
+        return [self._block(loss, outputs, logits, calls, extra, labels) for loss in self._features.losses]
 
-    def _block(self, loss: str, outputs: Tensor, logits: Tensor, calls: Sequence[Call], extra: BatchColumns) -> Tensor:
+    def _block(
+        self,
+        loss: str,
+        outputs: Tensor,
+        logits: Tensor,
+        calls: Sequence[Call],
+        extra: BatchColumns,
+        labels: Tensor | None,
+    ) -> Tensor:
         found = logits.new_zeros(len(logits), len(self._groups) * len(self._features.statistics))
-        gradients = list(LOSSES[loss].terms(logits))
+        gradients = list(LOSSES[loss].terms(logits, labels))
         for gradient in gradients:
             sinks, taps = extra.listeners(loss, gradient, calls)
             columns = reduce_gradients(
@@ -293,7 +312,7 @@ class Extractor:
 
         outputs, penultimate = self._pass.caught(watched)
         if calls:
-            gradient = LOSSES[self._features.losses[0]](outputs.detach().double())
+            gradient = self._trial_loss(outputs.detach().double())
             self._columns.learn(outputs, calls, gradient.direction)
         return outputs, calls, penultimate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,19 @@ from torch import nn
 
 from ..config import ExtractConfig, FeaturesConfig, section
 from ..data import GivenSamples, Preprocessing, PreprocessingConfig, check_classes
+from ..errors import ConfigError
 from ..gradients import GradientWarning
 from ..models import Interface
 from ..store import ShardRows
 from .cutting import Cutter
 from .live_model import LiveModel, check_mode, count_classes, input_dtype
+from .of_losses import LossOfBatch, Tokens, features_of_losses
 from .progress import Counter, Progress
 from .run_plan import check_names
 from .split_rows import SplitRows
+
+OF_FUNCTIONS = ("parameters", "granularity")
+"""Settings of the section `features` that go with a loss which is a function."""
 
 SPLIT = "given"
 """What the samples of a table without a run folder are called."""
@@ -29,12 +34,13 @@ def features_of(
     model: nn.Module,
     data: Any,
     *,
-    losses: str | Sequence[str] | None = None,
+    losses: str | Sequence[str] | LossOfBatch | None = None,
     statistics: str | Sequence[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     output: str | int | None = None,
     one_logit: bool = False,
+    tokens: Tokens = "sum",
     progress: Progress | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
@@ -48,13 +54,19 @@ def features_of(
         data: a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an
             iterable of batches, each a tensor, a pair, or a mapping of keyword arguments, `labels` among them, as
             collators of transformers make it. Inputs are as the model takes them.
-        losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run.
+        losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function from the model and
+            a batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
+            only `statistics`, `parameters` and `granularity` are set. `data` is then an iterable of batches (tensors,
+            or mappings, lists and tuples of such) whose first tensor has N rows, and the table `sample_id`, `loss`, and
+            features `loss/<parameter>/<statistic>`.
         statistics: names of statistics, or one; by default those of a run.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
             samples are as the model takes them, and refused with such settings.
         batch_size: samples that go through the model at a time; 64 by default.
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
+        tokens: what becomes of losses (N, T): their sum over the tokens, or, for "each", a row of the table for every
+            token, at the price of a backward pass for each.
         progress: told how far it is.
         **settings: others of the section `features` (parameters, granularity, preset, penultimate, views).
 
@@ -71,7 +83,7 @@ def features_of(
     Warns:
         GradientWarning: samples with values that are not finite.
 
-    Example:
+    Examples:
         >>> import torch
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
         >>> table = features_of(model, torch.randn(10, 4), losses=["uniform"], statistics=["l2"])
@@ -79,6 +91,21 @@ def features_of(
         ((10, 12), ['uniform/0.weight/l2', 'uniform/0.bias/l2', 'uniform/2.weight/l2', 'uniform/2.bias/l2'])
     """
     check_mode(model)
+    if tokens not in get_args(Tokens):
+        raise ConfigError(f"tokens: wanted one of {', '.join(get_args(Tokens))}, got {tokens!r}")
+    if callable(losses):
+        others = {
+            "preprocessing": preprocessing,
+            "batch_size": batch_size,
+            "output": output,
+            "one_logit": one_logit or None,
+        }
+        features = _features_of_function(statistics, {**others, **settings})
+        table = features_of_losses(model, data, losses, features, tokens=tokens, progress=progress)
+        _warn_of_overflow(table)
+        return table
+    if tokens != "sum":
+        raise ConfigError("tokens: losses by name have one value for each sample; give a function that returns (N, T)")
     chosen = {"losses": losses, "statistics": statistics}
     given = {name: _names(value) for name, value in chosen.items() if value is not None}
     features = section(FeaturesConfig, {**given, **settings}, where="features")
@@ -113,6 +140,23 @@ def _warn_of_overflow(table: pd.DataFrame) -> None:
             GradientWarning,
             stacklevel=3,
         )
+
+
+def _features_of_function(statistics: str | Sequence[str] | None, settings: Mapping[str, Any]) -> FeaturesConfig:
+    """The settings that go with a loss which is a function.
+
+    Raises:
+        ConfigError: one that does not.
+    """
+    foreign = [name for name, value in settings.items() if value is not None and name not in OF_FUNCTIONS]
+    if foreign:
+        raise ConfigError(
+            f"{foreign[0]}: does not go with a loss that is a function, which calls the model itself; wanted "
+            f"{', '.join(('statistics', *OF_FUNCTIONS))} or tokens: prepare batches and choose outputs in the function"
+        )
+    given = {name: value for name, value in settings.items() if value is not None}
+    chosen = {} if statistics is None else {"statistics": _names(statistics)}
+    return section(FeaturesConfig, {**given, **chosen}, where="features")
 
 
 def _tables(

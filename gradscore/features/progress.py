@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,3 +37,31 @@ class Counter:
         self.done += samples
         if self.progress is not None:
             self.progress(split, self.done, max(self.total, self.done) if self.total else 0)
+
+
+@dataclass
+class Pace:
+    """How fast samples are done, apart from the first batch, which also compiles loops.
+
+    Attributes:
+        samples: done after the first batch.
+        began: when the first batch was done, in seconds of `time.perf_counter`; 0 before.
+        ended: when the last one was.
+    """
+
+    samples: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+
+    def add(self, samples: int) -> None:
+        """Counts the samples of a batch that is done now."""
+        self.ended = time.perf_counter()
+        if self.began:
+            self.samples += samples
+        else:
+            self.began = self.ended
+
+    @property
+    def rate(self) -> float | None:
+        """Samples a second; None for a single batch."""
+        return self.samples / (self.ended - self.began) if self.samples else None

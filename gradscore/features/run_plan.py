@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ..config import Config, FeaturesConfig
 from ..data import (
+    BANK,
     FIT,
     Batch,
     PlannedBatch,
@@ -18,8 +19,8 @@ from ..data import (
     load_batches,
     plan_batches,
 )
-from ..errors import ConfigError, DataError
-from ..losses import LOSSES
+from ..errors import ConfigError
+from ..losses import LOSSES, with_labels
 from ..models import build_model
 from ..statistics import find_statistic
 from ..store import ShardRows
@@ -28,7 +29,7 @@ from .class_gradients import ClassSums
 from .datasets import open_datasets
 from .extractor import Extractor
 from .live_model import WARM_UP, LiveModel
-from .split_rows import SplitRows
+from .split_rows import SplitRows, check_labelled, check_samples
 
 Told = Callable[[str, int], None]
 """Is told, after every batch, its split and how many samples it had."""
@@ -59,7 +60,7 @@ class RunPlan:
         Raises:
             ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
             ModelError: a model that cannot be built.
-            DataError: data that cannot be used.
+            DataError: data that cannot be used, or without the labels that a loss looks at.
         """
         device = resolve_device(config.extract.device)
         check_names(config.features)
@@ -72,6 +73,9 @@ class RunPlan:
             trust_code=trust_code,
         )
         datasets = open_datasets(config, trust_code=trust_code)
+        for name, dataset in datasets.items():
+            if name != BANK:
+                check_labelled(with_labels(config.features.losses), dataset.labels, dataset.ids, where=name)
         inputs = live.inputs(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
         return cls(config, datasets, live, inputs, notices)
 
@@ -97,7 +101,7 @@ class RunPlan:
         """Shows the engine the first samples of the run; raises as `LiveModel.warm_up`, and `DataError`."""
         dataset = self.datasets[FIT]
         batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
-        self._check_samples(FIT, batch)
+        check_samples(batch, split=FIT, on_error=self.config.extract.on_error)
         if len(batch.images):
             self.live.warm_up(batch.images)
 
@@ -151,16 +155,8 @@ class RunPlan:
         pin = self.extractor.device.type == "cuda"
         batches = load_batches(self.datasets[split], planned, workers=self.config.extract.workers, pin=pin)
         for plan, batch in zip(planned, batches, strict=True):
-            self._check_samples(split, batch)
+            check_samples(batch, split=split, on_error=self.config.extract.on_error)
             yield plan, batch
-
-    def _check_samples(self, split: str, batch: Batch) -> None:
-        if batch.bad and self.config.extract.on_error == "fail":
-            first = batch.bad[0]
-            raise DataError(
-                f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
-                "or set extract.on_error=skip to go on without such samples; the same run folder keeps what is there"
-            )
 
 
 def check_names(features: FeaturesConfig) -> None:

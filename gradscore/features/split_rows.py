@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import BANK, Batch
+from ..errors import DataError
 from ..store import ShardRows, Skipped
 from .extractor import Extractor
 
@@ -27,14 +28,20 @@ class SplitRows:
         self._computed: list[_Computed] = []
 
     def compute(self, batch: Batch) -> None:
-        """Computes the rows of a batch; raises the same as `Extractor.values`."""
+        """Computes the rows of a batch; raises the same as `Extractor.values`.
+
+        Raises:
+            DataError: a loss looks at labels, and a sample has none.
+        """
+        self._computed.append(_Computed(batch, self._values(batch)))
+
+    def _values(self, batch: Batch) -> npt.NDArray[np.float64]:
         extractor = self._extractor
-        values = (
-            extractor.forward_values(batch.images)
-            if self._split == BANK
-            else extractor.values(batch.images, copies=extractor.copies_of(batch.content_hashes))
-        )
-        self._computed.append(_Computed(batch, values))
+        if self._split == BANK:
+            return extractor.forward_values(batch.images)
+        check_labelled(extractor.losses_with_labels, batch.labels.numpy(), batch.sample_ids, where=self._split)
+        copies = extractor.copies_of(batch.content_hashes)
+        return extractor.values(batch.images, copies=copies, labels=batch.labels)
 
     @property
     def are_waiting(self) -> bool:
@@ -80,3 +87,42 @@ def joined_rows(computed: Sequence[_Computed], *, split: str, names: Sequence[st
         values=values,
         skipped=[Skipped(bad.sample_id, bad.error) for batch in batches for bad in batch.bad],
     )
+
+
+def check_labelled(
+    losses: Sequence[str], labels: npt.NDArray[np.int64] | None, sample_ids: Sequence[str], *, where: str
+) -> None:
+    """Makes sure that samples have the labels that losses look at.
+
+    Args:
+        losses: those that look at given labels; without any, nothing is checked.
+        labels: (N,) of the samples, -1 for none; None for none at all.
+        sample_ids: their names, N of them.
+        where: the split, for the message.
+
+    Raises:
+        DataError: one has none.
+    """
+    if not losses:
+        return
+    missing = np.arange(len(sample_ids)) if labels is None else np.flatnonzero(labels < 0)
+    if len(missing):
+        raise DataError(
+            f"features.losses: '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split "
+            f"{where} has none; leave samples without labels, or this split, out of the data, or '{losses[0]}' out of "
+            "features.losses"
+        )
+
+
+def check_samples(batch: Batch, *, split: str, on_error: str) -> None:
+    """Makes sure that all samples of a batch can be used, unless others are to be skipped.
+
+    Raises:
+        DataError: one cannot.
+    """
+    if batch.bad and on_error == "fail":
+        first = batch.bad[0]
+        raise DataError(
+            f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
+            "or set extract.on_error=skip to go on without such samples; the same run folder keeps what is there"
+        )

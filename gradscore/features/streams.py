@@ -21,7 +21,7 @@ from .cutting import Cut, Cutter
 from .extraction import ExtractSummary, SplitSummary, summary_of
 from .extractor import Extractor
 from .live_model import LiveModel
-from .progress import Counter, Progress
+from .progress import Counter, Pace, Progress
 from .split_rows import SplitRows
 
 Stream = Iterable[tuple[str, Batch]]
@@ -153,12 +153,13 @@ class _Writing:
             )
         self._writer.manifest["inputs"]["data"][split]["fingerprint"] = found.digest.hexdigest()
         entry = self._writer.finish_split(split, found.notes, samples=found.samples, seconds=found.seconds)
-        return summary_of(split, entry, computed=found.samples, seconds=found.seconds)
+        return summary_of(split, entry, computed=found.samples, seconds=found.seconds, rate=found.pace.rate)
 
     def _compute(self, split: str, cuts: Iterable[Cut]) -> None:
         found, began = self._splits[split], time.perf_counter()
         for cut in cuts:
             found.rows.compute(cut.batch)
+            found.pace.add(len(cut.batch.sample_ids))
             self._counter.add(split, len(cut.batch.sample_ids))
             if cut.last:
                 found.notes.append(self._writer.write(split, cut.shard, found.rows.taken()))
@@ -174,6 +175,7 @@ class _Split:
 
     cutter: Cutter
     rows: SplitRows
+    pace: Pace = field(default_factory=Pace)
     notes: list[ShardNote] = field(default_factory=list)
     content_hashes: list[str] = field(default_factory=list)
     digest: Any = field(default_factory=hashlib.sha256)

@@ -11,10 +11,11 @@ from torch.autograd.graph import GradientEdge, Node
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import CoupledSamplesError
-from .factored import Dense, Factored, PerSample, add, sample_slices
+from .factored import Dense, Factored, PerSample, sample_slices
 from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph
 from .plan import Plan, is_parameter_side
 from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
+from .tied import add
 
 Sink = Callable[[str, slice, PerSample], None]
 """Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""

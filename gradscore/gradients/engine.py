@@ -36,8 +36,8 @@ class Engine:
     Args:
         parameters: the parameters by name, in the order in which they should be reported. A tensor may have several
             names; its gradient, which adds up all uses, is that of each of them.
-        self_check: compare the first and the last sample of the first batch of every new graph with the exact twin, and
-            leave parameters that differ to it.
+        self_check: compare two samples of the first batch of every new graph with the exact twin, and leave parameters
+            that differ to it.
 
     Attributes:
         notices: what is computed the slow way, and why; each is said once, as a `GradientWarning` too.
@@ -52,7 +52,7 @@ class Engine:
         self.self_check = self_check
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
-        self._blueprints: dict[tuple[object, ...], Blueprint] = {}
+        self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
 
     def stream(
         self,
@@ -175,8 +175,8 @@ class Engine:
         graph = read_graph(outputs, self._distinct)
         refuse_opaque(graph)
         with _readable(outputs):
-            blueprint = self._blueprints.get(graph.signature)
-            plan = blueprint.build(graph, len(outputs)) if blueprint else None
+            known = (blueprint.build(graph, len(outputs)) for blueprint in self._blueprints.get(graph.signature, ()))
+            plan = next((each for each in known if each is not None), None)
             if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
                 plan = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, plan)
@@ -190,7 +190,9 @@ class Engine:
         plan = make_plan(outputs, grad_outputs, graph)
         plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.twins.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
-        self._blueprints[graph.signature] = Blueprint.of(plan, graph)
+        blueprint = Blueprint.of(plan, graph)
+        others = [each for each in self._blueprints.get(graph.signature, ()) if each.shapes != blueprint.shapes]
+        self._blueprints[graph.signature] = [*others, blueprint]
         return plan
 
     def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:

@@ -276,25 +276,3 @@ class Total(PerSample):
     @override
     def reshaped(self, shape: tuple[int, ...]) -> Total:
         return Total(tuple(part.reshaped(shape) for part in self.parts))
-
-
-def add(parts: list[PerSample]) -> PerSample:
-    """Adds contributions to one parameter, keeping the cheapest form that holds the sum.
-
-    Args:
-        parts: one or more contributions of equal shape.
-
-    Returns:
-        One gradient. Products of matrices are joined along their positions and stay products.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    factored = [part for part in parts if isinstance(part, Factored)]
-    if len(factored) == len(parts):
-        left, right = [part.left for part in factored], [part.right for part in factored]
-        if len({part.left.shape[:3] for part in factored}) == len({part.right.shape[:3] for part in factored}) == 1:
-            return Factored(torch.cat(left, 3), torch.cat(right, 3), parts[0].shape)
-    dense = [part.values for part in parts if isinstance(part, Dense)]
-    if len(dense) == len(parts):
-        return Dense(torch.stack(dense).sum(0))
-    return Total(tuple(parts))

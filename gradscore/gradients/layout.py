@@ -158,10 +158,10 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
         found = None if gradient is None else _match(plain[node], gradient, powers, tolerance)
         layouts[node] = None if found is None else replace(found, output=output)
 
-    moderate = _moderate(grad_outputs)
-    scaled = torch.ldexp(moderate, powers.reshape(-1, *[1] * (moderate.dim() - 1))).to(moderate.dtype)
+    plainly = moderate(grad_outputs)
+    scaled = torch.ldexp(plainly, powers.reshape(-1, *[1] * (plainly.dim() - 1))).to(plainly.dtype)
     with repeatable_kernels():
-        backward_to(outputs, moderate, graph, nodes, note, retain_graph=True)
+        backward_to(outputs, plainly, graph, nodes, note, retain_graph=True)
         backward_to(outputs, scaled, graph, nodes, compare, retain_graph=True)
     return layouts
 
@@ -172,7 +172,7 @@ def first_given(gradients: Gradients) -> tuple[int, Tensor | None]:
     return next(given, (0, None))
 
 
-def _moderate(grad_outputs: Tensor) -> Tensor:
+def moderate(grad_outputs: Tensor) -> Tensor:
     """The gradients times a power of two per sample, so that the largest of each sample is near one."""
     largest = torch.nan_to_num(grad_outputs.detach().double()).abs().reshape(len(grad_outputs), -1).amax(1)
     shift = -torch.frexp(largest).exponent.reshape(-1, *[1] * (grad_outputs.dim() - 1))

@@ -54,6 +54,27 @@ def backward_to(
             found = found[width:]
 
 
+def backward_to_leaves(
+    outputs: Tensor, grad_outputs: Tensor, nodes: Iterable[Node], visit: Visit, parameters: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """One backward pass to parameters, with visits on its way; the graph is kept, `.grad` is not touched.
+
+    Args:
+        outputs: tensor with the graph.
+        grad_outputs: gradient at the outputs, of their shape.
+        nodes: the nodes to visit, all on the way to a parameter.
+        visit: called with the gradients of a node.
+        parameters: what to differentiate with respect to.
+
+    Returns:
+        The gradients of the parameters, summed over the samples; None where nothing arrived.
+    """
+    if not parameters:
+        return []
+    with _visited(dict.fromkeys(nodes), visit):
+        return list(torch.autograd.grad(outputs, parameters, grad_outputs, retain_graph=True, allow_unused=True))
+
+
 def backward_through(
     outputs: Tensor,
     grad_outputs: Tensor,

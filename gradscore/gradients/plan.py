@@ -136,7 +136,7 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         unknown += [node for node in norms if node not in known]
         if not unknown:
             break
-        unknown = list(dict.fromkeys(unknown))
+        unknown = list(dict.fromkeys([*unknown, *_probably_next(graph, unknown, len(outputs))]))
         found = probe(outputs, grad_outputs, graph, unknown)
         known.update({node: _believed(node, found.get(node)) for node in unknown})
         uses = {name: _climb(graph, edges, known) for name, edges in uses.items()}
@@ -152,6 +152,12 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
             else:
                 plan.layouts[edge.node] = layout
     return plan
+
+
+def _probably_next(graph: Graph, nodes: list[Node], samples: int) -> list[Node]:
+    """What uses the results of nodes that look as if they had one sample: probed with them, in the same passes."""
+    single = [node for node in nodes if samples > 1 and output_shape(node, 0)[:1] == (1,)]
+    return [edge.node for node in single for edge in graph.users.get(node, ())]
 
 
 def _believed(node: Node, layout: Layout | None) -> Layout | None:

@@ -10,11 +10,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from ..system import SQUARABLE
-from . import exact
 from .collect import NO_FAULT_OF_A_RULE, Collection, in_a_line
 from .factored import PerSample
 from .graph import Graph, half_precision
-from .passes import backward_to
+from .layout import moderate
+from .passes import backward_to, backward_to_leaves
 from .plan import Plan
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
@@ -77,14 +77,43 @@ def try_plan(
         plan: the plan to try.
         outputs: (N, ...).
         grad_outputs: gradient at the outputs.
-        compare: compare the first and the last sample with the exact twin.
+        compare: compare two samples with the exact twin: both in one pass that goes on to the parameters, unless there
+            are no others that show whether the two were exchanged.
 
     Returns:
         For each parameter that the rules do not cover, for which they raise anything, or for which they differ from the
         exact twin, the reason.
     """
-    chosen = dict.fromkeys((0, len(outputs) - 1)) if compare else {}
-    found: dict[tuple[int, str], Tensor] = {}
+    doubts: dict[str, str] = {}
+    for chosen in _chosen(len(outputs)) if compare else [{}]:
+        doubts = _tried(parameters, graph, plan, outputs, grad_outputs, chosen) | doubts
+    return doubts
+
+
+def _chosen(samples: int) -> list[dict[int, float]]:
+    """The samples to compare in each pass, and what to multiply their gradients at the outputs by.
+
+    Of two samples one has at least twice the size of the other, so that they do not cancel where they are opposite.
+    """
+    return [{0: 1.0, samples - 2: 4.0}] if samples > 2 else [{index: 1.0} for index in range(samples)]
+
+
+def _tried(
+    parameters: Mapping[str, Tensor],
+    graph: Graph,
+    plan: Plan,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    chosen: Mapping[int, float],
+) -> dict[str, str]:
+    """One pass of `try_plan`, in which the sums over the chosen samples are compared and others have gradient zero."""
+    seeds = grad_outputs
+    if chosen:
+        sized, seeds = moderate(grad_outputs), torch.zeros_like(grad_outputs)
+        for index, factor in chosen.items():
+            seeds[index] = factor * sized[index]
+    found: dict[str, Tensor] = {}
+    sizes: dict[str, float] = {}
 
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
         wanted, got = (rows.stop - rows.start, *parameters[name].shape), (len(gradient), *gradient.shape)
@@ -92,29 +121,35 @@ def try_plan(
             raise ValueError(f"the gradients have shape {got}, not {wanted}")
         for index in chosen:
             if rows.start <= index < rows.stop:
-                found[index, name] = gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
+                one = gradient.dense(slice(index - rows.start, index - rows.start + 1))[0]
+                found[name] = found[name] + one if name in found else one.clone()
+                sizes[name] = max(sizes.get(name, 0.0), _norm(one))
 
     collection = Trial(parameters, graph, plan, sink, len(outputs))
+    truth: dict[str, Tensor] = {}
 
     def walk(batch: Collection) -> None:
-        backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=True)
+        covered = {name: parameters[name] for name in plan.uses if name not in plan.twins}
+        if not chosen or not covered:
+            backward_to(outputs, seeds, graph, batch.nodes, batch.visit, retain_graph=True)
+            return
+        sums = backward_to_leaves(outputs, seeds, batch.nodes, batch.visit, list(covered.values()))
+        for (name, parameter), total in zip(covered.items(), sums, strict=True):
+            truth[name] = torch.zeros_like(parameter) if total is None else total.to_dense()
 
     collection.run(walk)
     doubts = dict(collection.not_covered)
-    covered = {name: parameters[name] for name in plan.uses if name not in plan.twins and name not in doubts}
     half = half_precision(graph) is not None
-    tolerance = HALF_TOLERANCE if half else TOLERANCES.get(outputs.dtype, HALF_TOLERANCE)
-    floor = HALF_NEGLIGIBLE if half else NEGLIGIBLE
-    for index in chosen:
-        for _, truth in exact.per_sample_gradients(outputs, grad_outputs, covered, samples=range(index, index + 1)):
-            norms = {name: _norm(gradient) for name, gradient in truth.items()}
-            whole = sum(norm**2 for norm in norms.values()) ** 0.5
-            for name, gradient in truth.items():
-                mine = found.get((index, name), torch.zeros_like(gradient))
-                difference = _norm(mine - gradient)
-                allowed = tolerance * max(norms[name], floor * whole)
-                if isfinite(norms[name]) and not difference <= allowed:
-                    doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
+    types = {outputs.dtype, *(info.dtype for node in graph.order for info in node._input_metadata)}
+    tolerance = HALF_TOLERANCE if half else max(TOLERANCES.get(each, 0.0) for each in types)
+    norms = {name: _norm(gradient) for name, gradient in truth.items()}
+    floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(norm**2 for norm in norms.values()) ** 0.5
+    for name, gradient in truth.items():
+        if name not in doubts and isfinite(norms[name]):
+            difference = _norm(found.get(name, torch.zeros_like(gradient)) - gradient)
+            # Parts that cancel in the sum of the samples still round by their own size.
+            if not difference <= tolerance * max(norms[name], sizes.get(name, 0.0), floor):
+                doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
     return doubts
 
 

@@ -75,7 +75,7 @@ class Inspector:
     Raises:
         ConfigError: two quantities of the same name, a pattern that matches nothing, or something of another kind.
 
-    Example:
+    Examples:
         >>> from gradscore.inspect import GradientGeometry
         >>> model = nn.Linear(2, 1)
         >>> with Inspector(model, [GradientGeometry()]) as inspector:

@@ -15,7 +15,7 @@ from ..config import Config
 from ..errors import AmplifiedRoundingError, ConfigError
 from ..features import open_datasets
 from ..gradients import Engine, GradientWarning, prepare
-from ..losses import LOSSES, LossHead
+from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import NamedCode, TellCode, build_model
 from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
@@ -100,7 +100,7 @@ def inspect_config(
         by: what makes a group of samples.
         samples: at most so many of each split, drawn at random with the seed of the configuration.
         batch_size: samples in a batch; what is measured per batch depends on it.
-        loss: whose gradients are looked at; the first loss of the configuration by default.
+        loss: whose gradients are looked at; by default the first loss of the configuration that looks at no labels.
         trust_code: allow a `python:` model, whose code is run.
         named: what the run folder that the configuration is from says of that code; None for one of the user's own.
         data_code: the same of `python:` data, by the names of the splits.
@@ -116,11 +116,12 @@ def inspect_config(
         DataError: data that cannot be used.
         EngineError: gradients that cannot be computed.
     """
-    loss = loss or config.features.losses[0]
+    loss = loss or first_without_labels(config.features.losses)
     head = LOSSES.find(loss, where="loss")
-    if head.several:
-        single = ", ".join(name for name in LOSSES if not LOSSES[name].several)
-        raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}")
+    if head.several or head.needs_labels:
+        single = ", ".join(name for name in LOSSES if not LOSSES[name].several and not LOSSES[name].needs_labels)
+        reason = "has several gradients" if head.several else "looks at given labels, and OOD samples have none"
+        raise ConfigError(f"loss: '{loss}' {reason}; choose one of {single}")
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
     origin: list[str] = []

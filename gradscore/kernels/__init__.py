@@ -1,25 +1,39 @@
 """Compiled loops (extra `fast`, Numba): what PyTorch would take several passes for, in one.
 
 In come tensors of per-sample gradients, or the factors of their products; out go sums over their elements as NumPy
-arrays, or None where there is no kernel for them and the caller goes the ordinary way. `dispatch` and `histograms`
-choose; `row_loops`, `product_loops` and `histogram_loops` compute; `mkl` calls PyTorch's own matrix product from
-inside a loop; `compile` compiles, and shares loops among threads.
+arrays, or None where there is no kernel for them and the caller goes the ordinary way. `dispatch`, `histograms` and
+`signs` choose; `row_loops`, `matrix_loops`, `product_loops`, `histogram_loops` and `sign_loops` compute; `mkl` calls
+PyTorch's own matrix products from inside a loop; `compile` compiles, and shares loops among threads.
 """
 
 from __future__ import annotations
 
-from .dispatch import Doubles, centred_products, normed_products, product_sums, row_moments, row_sums, window_sums
+from .dispatch import (
+    Doubles,
+    centred_products,
+    moments_of_all,
+    normed_products,
+    product_sums,
+    row_moments,
+    row_sums,
+    window_sums,
+)
 from .histograms import add_deviations, count_bins, count_products
+from .signs import RUN, add_runs, sign_rows
 
 __all__ = [
+    "RUN",
     "Doubles",
     "add_deviations",
+    "add_runs",
     "centred_products",
     "count_bins",
     "count_products",
+    "moments_of_all",
     "normed_products",
     "product_sums",
     "row_moments",
     "row_sums",
+    "sign_rows",
     "window_sums",
 ]

@@ -1,10 +1,16 @@
-"""Compiles loops with the extra `fast` (Numba), and runs them on as many threads as PyTorch uses."""
+"""Compiles loops with the extra `fast` (Numba), and runs them on as many threads as PyTorch uses.
+
+Compiled loops do not hold the interpreter's lock, so that ordinary threads do: they sleep while they wait, and a loop
+is compiled once, where Numba's own threads want it compiled again for them, which takes seconds.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,34 +20,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-PARALLEL_ELEMENTS = 1 << 16
-"""Elements from which a second thread is worth waking.
-
-Row sums on two threads instead of one took 0.020 instead of 0.009 ms for a quarter of this, as long for twice, and two
-thirds of the time for sixteen times this; products and histograms do more for each element.
-"""
+PARALLEL_ELEMENTS = 1 << 19
+"""Elements to add up from which a second thread is worth waking, which takes some 0.05 ms: as long as one thread takes
+for this many."""
 
 Loop = Callable[..., Any]
 
-MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
-"""Numba's team cannot be larger."""
+Part = Callable[[int, int, int], None]
+"""Does part number p of some work: its items from one number to another."""
 
 _TEAM = threading.Lock()
 _PROCESS = os.getpid()
 
 
-def compiled(loop: Loop, *, fastmath: Collection[str] = (), parallel: bool = False) -> Loop:
+def compiled(loop: Loop, *, fastmath: Collection[str] = ()) -> Loop:
     """Compiles when first called; kept on disk for later processes where there is a place for it.
 
     Args:
         loop: a function of arrays and numbers, in the part of Python that Numba knows.
         fastmath: liberties of LLVM with floating-point numbers.
-        parallel: run `numba.prange` on threads.
 
     Returns:
         The compiled function, which does not hold the interpreter's lock while it runs.
     """
-    compile_it = partial(numba.njit, nogil=True, fastmath=set(fastmath), parallel=parallel)
+    compile_it = partial(numba.njit, nogil=True, fastmath=set(fastmath))
     try:
         function: Loop = compile_it(cache=True)(loop)
     except RuntimeError:  # no folder that can be written
@@ -49,27 +51,33 @@ def compiled(loop: Loop, *, fastmath: Collection[str] = (), parallel: bool = Fal
     return function
 
 
-def shared(loop: Loop, in_parts: Loop) -> Loop:
-    """Runs a loop on several threads where that is worth it and safe.
+def share(elements: int, items: int, part: Part) -> None:
+    """Does some work on several threads where that is worth it and safe.
 
     Args:
-        loop: compiled; its first argument is the array that it runs over.
-        in_parts: compiled with `parallel`; does the same, and takes the number of parts before the arguments.
-
-    Returns:
-        A function that takes the arguments of `loop`.
+        elements: how much it is; see `threads`.
+        items: what it is made of.
+        part: does a part of them.
     """
-    own_code_first = once_for_each_dtype(lambda values, *arguments: loop(values[:0], *arguments))
+    with threads(elements) as parts:
+        run_parts(parts, items, part)
 
-    def run(values: NDArray[Any], *arguments: Any) -> None:
-        with threads(values.size) as count:
-            if count > 1:
-                own_code_first(values, *arguments)
-                in_parts(count, values, *arguments)
-            else:
-                loop(values, *arguments)
 
-    return run
+def run_parts(parts: int, items: int, part: Part) -> None:
+    """Does some work in a number of parts at once; inside `threads`, which says how many."""
+    bounds = [number * items // parts for number in range(parts + 1)]
+    others = [_helpers().submit(part, number, *bounds[number : number + 2]) for number in range(1, parts)]
+    try:
+        part(0, *bounds[:2])
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+@functools.cache
+def _helpers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gradscore")
 
 
 def once_for_each_dtype(run: Loop) -> Loop:
@@ -92,23 +100,19 @@ def once_for_each_dtype(run: Loop) -> Loop:
 
 @contextmanager
 def threads(elements: int) -> Iterator[int]:
-    """How many threads to use for a loop, at most as many as PyTorch does.
+    """How many threads to use for some work, as many as PyTorch does.
 
-    One where another thread of this process has Numba's team already, which not every threading layer of Numba bears,
-    and in a process forked from one that may have used it, where the team no longer exists.
+    One where another thread of this process has the others already, and in a process forked from one that may have had
+    them, where they no longer exist.
+
+    Args:
+        elements: how many elements to add up would take as long.
     """
-    ordinary = torch.get_num_threads()
-    wanted = min(ordinary, MOST_THREADS)
+    wanted = torch.get_num_threads()
     if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS or not _TEAM.acquire(blocking=False):
         yield 1
         return
-    before = numba.get_num_threads()
-    if torch.get_num_threads() != ordinary:
-        # Where the two share OpenMP, making Numba's team changes the number of threads that PyTorch uses.
-        torch.set_num_threads(ordinary)
     try:
-        numba.set_num_threads(wanted)
         yield wanted
     finally:
-        numba.set_num_threads(before)
         _TEAM.release()

@@ -7,6 +7,7 @@ the ordinary way; the values differ in the last bits only.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +56,30 @@ def row_moments(values: Tensor, *, about_mean: bool) -> Doubles | None:
     return found
 
 
+def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> Doubles | None:
+    """As `row_moments`, of the rows of several matrices at once.
+
+    Args:
+        matrices: (n, p) with p of at least one, which may differ from matrix to matrix; at least one of them.
+        about_mean: as for `row_moments`.
+
+    Returns:
+        (matrices, n, 5) float64; None where there is no kernel: only for matrices of float32 or of float64 alone, on
+        the CPU.
+    """
+    loops = _loops()
+    types = {(matrix.dtype, matrix.device.type) for matrix in matrices}
+    if loops is None or len(types) > 1 or not types <= {(torch.float32, "cpu"), (torch.float64, "cpu")}:
+        return None
+    from . import matrix_loops
+
+    lying = [matrix.detach().contiguous() for matrix in matrices]
+    found = np.empty((len(lying), len(lying[0]), 5))
+    table = np.array([(matrix.data_ptr(), matrix.shape[1]) for matrix in lying], np.int64)
+    matrix_loops.take_all(lying[0][:0].numpy().reshape(0), table, about_mean, found)
+    return found
+
+
 def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor | None:
     """For every row the sum of (value - centre) * factor.
 
@@ -71,7 +96,7 @@ def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor
     if loops is None or not all(map(_usable, operands)):
         return None
     found = np.empty(len(values), dtype=np.float32)
-    loops.multiply_rows(*(item.detach().numpy() for item in operands), 0, found)
+    loops.multiply_rows(*(item.detach().numpy() for item in operands), found)
     return torch.from_numpy(found)
 
 
@@ -88,7 +113,9 @@ def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
     loops = _product_loops(left, right)
     if loops is None:
         return None
-    found: Doubles = loops.sum_products(*(_by_lines(each.detach()).numpy() for each in (left, right)))
+    sizes = (left.shape[1], right.shape[1], left.shape[2])
+    matrices = (_in_memory(loops, each.detach()) for each in (left, right))
+    found: Doubles = loops.sum_products(*matrices, len(left), sizes)
     return found
 
 
@@ -130,13 +157,17 @@ def _product_loops(*operands: Tensor) -> ModuleType | None:
     return product_loops if mkl.addresses() else None
 
 
-def _by_lines(matrices: Tensor) -> Tensor:
-    """The same (n, rows, columns), copied unless the elements of rows or of columns lie side by side."""
-    _, row, column = matrices.stride()
+def _in_memory(loops: ModuleType, matrices: Tensor) -> Any:
+    """`product_loops.Matrices`; they are copied unless the elements of rows or of columns lie side by side."""
+    matrix, row, column = matrices.stride()
     rows, columns = matrices.shape[1:]
-    by_rows = column == 1 and (row >= columns or rows == 1)
-    by_columns = row == 1 and (column >= rows or columns == 1)
-    return matrices if by_rows or by_columns else matrices.contiguous()
+    by_rows = (column == 1 or columns == 1) and (row >= columns or rows == 1)
+    by_columns = (row == 1 or rows == 1) and (column >= rows or columns == 1)
+    if not (by_rows or by_columns):
+        return _in_memory(loops, matrices.contiguous())
+    apart = max(row, columns) if by_rows else max(column, rows)
+    span = (len(matrices) - 1) * matrix + (rows - 1) * row + (columns - 1) * column + 1
+    return loops.Matrices(matrices.as_strided((span,), (1,)).numpy(), (matrix, apart), not by_rows)
 
 
 def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
@@ -166,7 +197,6 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
         by_columns,
         *(each.detach().contiguous().numpy() for each in (centres, scales, lines)),
         (1, samples) if tokens_first else (tokens, 1),
-        0,
         found,
     )
     return torch.from_numpy(found)

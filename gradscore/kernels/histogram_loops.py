@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from .compile import compiled, shared, threads
+from .compile import compiled, run_parts, share, threads
 
 CHUNK = 1024
 """Elements whose bins are worked out together, in vector registers; a quarter or sixteen times as many took the same
@@ -150,27 +149,6 @@ def _count_tasks(
 count_tasks = compiled(_count_tasks)
 
 
-def _count_parts(
-    parts: int,
-    tasks: int,
-    left: Floats,
-    right: Floats,
-    low: Any,
-    width: Any,
-    bins: Any,
-    exact: bool,
-    places: Places,
-    inner: int,
-    counts: Counts,
-) -> None:
-    for part in prange(parts):
-        first, stop = part * tasks // parts, (part + 1) * tasks // parts
-        count_tasks(left, right, low, width, bins, exact, places, inner, first, stop, counts[2 * part : 2 * part + 2])
-
-
-count_parts = compiled(_count_parts, parallel=True)
-
-
 def count(left: Floats, right: Floats, bins: int, low: float, high: float, places: Places, inner: int) -> Counts:
     """See `kernels.count_products`; `places` is (o, i), or (o, 0) for one axis."""
     kind = left.dtype.type
@@ -179,10 +157,11 @@ def count(left: Floats, right: Floats, bins: int, low: float, high: float, place
     tasks = left.shape[1] * -(-right.shape[1] // CHUNK)
     with threads(left.size * right.shape[1]) as parts:
         counts = np.zeros((2 * parts, bins * inner), np.int64)
-        if parts > 1:
-            count_parts(parts, tasks, left, right, *settings, counts)
-        else:
-            count_tasks(left, right, *settings, 0, tasks, counts)
+
+        def part(number: int, start: int, stop: int) -> None:
+            count_tasks(left, right, *settings, start, stop, counts[2 * number : 2 * number + 2])
+
+        run_parts(parts, tasks, part)
     found: Counts = counts.sum(0)
     return found
 
@@ -212,14 +191,10 @@ def _add_some_deviations(values: Floats, start: int, stop: int, first: Floats, s
 add_some_deviations = compiled(_add_some_deviations)
 
 
-def _add_all_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles) -> None:
-    add_some_deviations(values, 0, values.shape[1], first, sums, squares)
+def add_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles) -> None:
+    """Of all columns; arguments as in `_add_some_deviations`."""
 
-
-def _add_parts(parts: int, values: Floats, first: Floats, sums: Doubles, squares: Doubles) -> None:
-    for part in prange(parts):
-        start, stop = part * values.shape[1] // parts, (part + 1) * values.shape[1] // parts
+    def part(_number: int, start: int, stop: int) -> None:
         add_some_deviations(values, start, stop, first, sums, squares)
 
-
-add_deviations = shared(compiled(_add_all_deviations), compiled(_add_parts, parallel=True))
+    share(values.size, values.shape[1], part)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from .compile import compiled, shared
+from .compile import compiled, share
 
 CHUNK = 2048
 """Elements that are added up in float32 before they join a sum in float64, and that the cache keeps.
@@ -173,42 +172,46 @@ multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
 sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
 
 
-def _sum_parts(parts: int, values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
-    for part in prange(parts):
-        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
-        sum_some_rows(values[rows], bits[rows], rest, found[rows])
+def sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
+    """All rows; arguments as in `_sum_rows`."""
+
+    def part(_number: int, start: int, stop: int) -> None:
+        sum_some_rows(values[start:stop], bits[start:stop], rest, found[start:stop])
+
+    share(values.size, len(values), part)
 
 
-def _take_parts(parts: int, values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
-    for part in prange(parts):
-        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
-        take_some_moments(values[rows], bits[rows], rest, about_mean, found[rows])
+def take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
+    """All rows; arguments as in `_take_moments`."""
+
+    def part(_number: int, start: int, stop: int) -> None:
+        take_some_moments(values[start:stop], bits[start:stop], rest, about_mean, found[start:stop])
+
+    share(values.size, len(values), part)
 
 
-def _multiply_parts(parts: int, values: Floats, centres: Floats, factors: Floats, first: int, found: Floats) -> None:
-    for part in prange(parts):
-        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
-        multiply_some_rows(values[rows], centres, factors[rows], first + rows.start, found[rows])
+def multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floats) -> None:
+    """All rows; arguments as in `_multiply_rows`."""
+
+    def part(_number: int, start: int, stop: int) -> None:
+        multiply_some_rows(values[start:stop], centres, factors[start:stop], start, found[start:stop])
+
+    share(values.size, len(values), part)
 
 
-def _normed_parts(
-    parts: int,
+def sum_normed(
     values: Floats,
     by_columns: bool,
     centres: Floats,
     scales: Floats,
     factors: Floats,
     apart: tuple[int, int],
-    first: int,
     found: Floats,
 ) -> None:
-    for part in prange(parts):
-        rows = slice(part * len(values) // parts, (part + 1) * len(values) // parts)
-        place = first + rows.start
-        sum_some_normed(values[rows], by_columns, centres[rows], scales[rows], factors, apart, place, found[rows])
+    """All samples; arguments as in `_sum_normed`."""
 
+    def part(_number: int, start: int, stop: int) -> None:
+        some = slice(start, stop)
+        sum_some_normed(values[some], by_columns, centres[some], scales[some], factors, apart, start, found[some])
 
-sum_normed = shared(sum_some_normed, compiled(_normed_parts, parallel=True))
-sum_rows = shared(sum_some_rows, compiled(_sum_parts, parallel=True))
-take_moments = shared(take_some_moments, compiled(_take_parts, parallel=True))
-multiply_rows = shared(multiply_some_rows, compiled(_multiply_parts, parallel=True))
+    share(values.size, len(values), part)

@@ -1,8 +1,8 @@
 """Pages: what the reports of all rooms share, and the report of an evaluation.
 
 In come plots as plain descriptions (`plots`, in the colours of `palette`) and texts; out come PNG and SVG files
-(`drawing`), interactive figures (`interactive`) and pages that need nothing but a browser (`page`). `evaluation` has
-the report that `gradscore evaluate` writes. Everything that draws needs the extra `report`.
+(`drawing`), interactive figures (`interactive`), small images (`thumbnails`) and pages that need nothing but a browser
+(`page`). `evaluation` has the report that `gradscore evaluate` writes. Everything that draws needs the extra `report`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .plots import (
     histograms,
     thinned,
 )
+from .thumbnails import data_uri
 
 __all__ = [
     "GREY",
@@ -42,6 +43,7 @@ __all__ = [
     "TimeRows",
     "check_packages",
     "colour",
+    "data_uri",
     "file_name",
     "histograms",
     "render",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor
 
 from ..gradients import Engine, PerSample
 from .metrics import BUILT_IN, GradientMetric, PooledMetric
+from .moments import Moments
 from .pool import Pool
-from .table import needs
+from .table import evaluate, needs
 
 
 class GradientMetricCollector:
@@ -23,7 +24,7 @@ class GradientMetricCollector:
     Raises:
         ValueError: no metric, something else than a metric, or metrics without any parameter.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> from gradscore import GradientMetricCollector
         >>> from gradscore.metrics import Max, PNorm
@@ -64,26 +65,38 @@ class GradientMetricCollector:
         depend on, has gradient zero.
 
         Args:
-            loss: (N,) the losses of the samples.
+            loss: (N,) the losses of the samples, or (N, T) those of their tokens, which are summed.
             retain_graph: keep the graph of the loss for further backward passes.
 
         Returns:
             (N, dim) on the loss's device, in its precision (float32 at least).
 
         Raises:
-            ValueError: the loss requires no gradient or is not of shape (N,).
+            ValueError: the loss requires no gradient or is not of shape (N,) or (N, T).
             CoupledSamplesError: the losses depend on one another, as with batch norm in training mode.
         """
-        if not loss.requires_grad:
-            raise ValueError("the loss must require a gradient; compute it from the model with gradients enabled")
-        if loss.dim() != 1:
-            raise ValueError(f"the loss must have shape (N,), got {tuple(loss.shape)}; use reduction='none'")
+        loss = _of_samples(loss)
         self.reset()
         if loss.device.type == "meta":  # a dry run for the shapes: there is nothing to compare or to compute
             return loss.new_empty(len(loss), self.dim)
         batch = _Batch(self.metrics, self._names, self._engine, loss)
         self._engine.stream(loss, torch.ones_like(loss), batch.take, retain_graph=retain_graph)
         return batch.values()
+
+    def learn(self, loss: Tensor) -> None:
+        """Learns from a few samples what it would otherwise learn from the first batch, in several passes through it.
+
+        Two samples of the shape of the later ones are enough.
+
+        Args:
+            loss: as for a call; its graph is kept.
+
+        Raises:
+            ValueError: as a call.
+            CoupledSamplesError: as a call.
+        """
+        loss = _of_samples(loss)
+        self._engine.learn(loss, torch.ones_like(loss))
 
     @property
     def data(self) -> Tensor:
@@ -110,7 +123,7 @@ class _Batch:
         self._targets = [tuple(names[id(tensor)] for tensor in metric.target_parameters) for metric in metrics]
         pairs = list(zip(metrics, self._targets, strict=True))
         pooled = {target: target for metric, target in pairs if _is_pooled(metric)}
-        statistics = [name for metric in metrics if _is_pooled(metric) for name in metric.statistics]
+        statistics = list(dict.fromkeys(name for metric in metrics if _is_pooled(metric) for name in metric.statistics))
         self._pool = Pool(engine.parameters, pooled, needs(statistics), samples=len(loss), device=loss.device)
         self._kept: dict[str, list[tuple[slice, PerSample]]] = {
             name: [] for metric, target in pairs if not _is_pooled(metric) for name in target
@@ -124,13 +137,31 @@ class _Batch:
 
     def values(self) -> Tensor:
         """The metrics of all samples, (N, dim)."""
-        pooled = self._pool.finished()
-        columns = [
-            metric.values(pooled[target]) if _is_pooled(metric) else self._one_by_one(metric, target)
-            for metric, target in zip(self._metrics, self._targets, strict=True)
-        ]
         dtype = torch.promote_types(self._loss.dtype, torch.float32)
-        return torch.cat([column.to(self._loss.device, dtype) for column in columns], 1)
+        columns = self._at_once()
+        for place, metric in enumerate(self._metrics):
+            if place not in columns:
+                columns[place] = self._one_by_one(metric, self._targets[place])
+        return torch.cat([columns[place].to(self._loss.device, dtype) for place in sorted(columns)], 1)
+
+    def _at_once(self) -> dict[int, Tensor]:
+        """The built-in metrics (N, dim) float64 by their places, those that differ in their targets alone together."""
+        pooled = self._pool.finished()
+        if not pooled:
+            return {}
+        groups = {target: place for place, target in enumerate(pooled)}
+        whole = Moments.stacked(list(pooled.values()))
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for place, metric in enumerate(self._metrics):
+            if _is_pooled(metric):
+                alike.setdefault(metric.settings, []).append(place)
+        found: dict[int, Tensor] = {}
+        for places in alike.values():
+            metric = cast("PooledMetric", self._metrics[places[0]])
+            rows = [groups[self._targets[place]] for place in places]
+            tables = [torch.as_tensor(evaluate(name, whole))[rows] for name in metric.statistics]
+            found.update(zip(places, metric.from_statistics(torch.stack(tables, -1)), strict=True))
+        return found
 
     def _one_by_one(self, metric: GradientMetric, target: Sequence[str]) -> Tensor:
         """Feeds a user's metric with the gradients of one sample after the other."""
@@ -148,6 +179,15 @@ class _Batch:
             if rows.start <= index < rows.stop:
                 return gradient.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
         return torch.zeros_like(self._engine.parameters[name])
+
+
+def _of_samples(loss: Tensor) -> Tensor:
+    """The losses of samples (N,), from those or from those of their tokens (N, T)."""
+    if not loss.requires_grad:
+        raise ValueError("the loss must require a gradient; compute it from the model with gradients enabled")
+    if loss.dim() not in (1, 2):
+        raise ValueError(f"the loss must have shape (N,) or (N, T), got {tuple(loss.shape)}; use reduction='none'")
+    return loss if loss.dim() == 1 else loss.sum(1)
 
 
 def _is_pooled(metric: GradientMetric) -> TypeGuard[PooledMetric]:

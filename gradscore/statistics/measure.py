@@ -7,22 +7,29 @@ float64. On an accelerator, where looking for such samples would mean to wait fo
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import kernels
-from ..gradients import Convolved, Factored, PerSample
+from ..gradients import Convolved, Factored, PerSample, Tied
 from ..system import SQUARABLE, BoolArray
-from .moments import Moments, Wanted, measure_exactly, native, own_sums, scaled_norm
+from . import gram
+from .moments import Moments, Wanted, measure_exactly, measure_together, native, own_sums, scaled_norm
 
 CACHE_ELEMENTS = 1 << 20
 """Elements of a block: small enough to stay in the cache between the reductions.
 
 8 gradients of 256 x 1152 took 4.0 ms with blocks of this size, 6.1 ms with a sixteenth and 4.7 ms with four times it.
 """
+
+TIED_ELEMENTS = 1 << 24
+"""Elements of the factors of tied embeddings that are copied at a time, 64 MiB of float32."""
 
 ACCELERATOR_ELEMENTS = 1 << 25
 """Elements of a block on an accelerator, where few large reductions are better than many small ones."""
@@ -32,6 +39,9 @@ SMALL_ELEMENTS = 1 << 16
 
 That took 0.06 ms here where sums in blocks took 0.09 ms; at four times the size 0.15 and 0.11 ms.
 """
+
+NORM_ALONE = Wanted(spread=True)
+"""What the Euclidean norm wants, and nothing else."""
 
 
 def measure(gradient: PerSample, wanted: Wanted) -> Moments:
@@ -47,8 +57,10 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     elements = prod(gradient.shape)
     if not elements:
         return Moments.empty(len(gradient), wanted, gradient.device)
-    if isinstance(gradient, Factored) and gradient.is_outer_product and not wanted.sums:
-        return _of_outer_product(gradient, wanted)
+    if has_closed_form(gradient, wanted):
+        return of_outer_products([gradient], wanted).of(0)
+    if isinstance(gradient, Tied):
+        return _of_parts(gradient, wanted)
     if len(gradient) * elements <= SMALL_ELEMENTS:
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     if gradient.device.type != "cpu":
@@ -56,14 +68,27 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     return _in_fast_blocks(gradient, wanted)
 
 
+def has_closed_form(gradient: PerSample, wanted: Wanted) -> TypeGuard[Factored]:
+    """Whether moments of the gradients follow from those of two vectors of each sample."""
+    return isinstance(gradient, Factored) and gradient.is_outer_product and not wanted.sums
+
+
 @np.errstate(all="ignore")
-def _of_outer_product(gradient: Factored, wanted: Wanted) -> Moments:
-    """Moments of outer products in closed form, from the moments of the two vectors."""
-    left = measure_exactly(gradient.left.flatten(1), wanted)
-    right = measure_exactly(gradient.right.flatten(1), wanted)
-    height, width = gradient.left.shape[2], gradient.right.shape[2]
-    found = Moments.blank(len(gradient), height * width, wanted, gradient.device)
-    xp = found.xp
+def of_outer_products(gradients: Sequence[Factored], wanted: Wanted) -> Moments:
+    """Moments of outer products in closed form, from the moments of the two vectors.
+
+    Args:
+        gradients: of N samples each, for which `has_closed_form` holds.
+        wanted: what to compute.
+
+    Returns:
+        Moments of the G gradients beside each other: attributes are (G, N).
+    """
+    factors = [each.left.flatten(1) for each in gradients] + [each.right.flatten(1) for each in gradients]
+    both = measure_together(factors, wanted)
+    left, right = both.of(slice(len(gradients))), both.of(slice(len(gradients), None))
+    xp = both.xp
+    found = replace(left, count=left.count * right.count, norms={})
     if wanted.extrema:
         corners = [a * b for a in (left.maximum, left.minimum) for b in (right.maximum, right.minimum)]
         found.maximum = xp.maximum(xp.maximum(*corners[:2]), xp.maximum(*corners[2:]))
@@ -74,10 +99,28 @@ def _of_outer_product(gradient: Factored, wanted: Wanted) -> Moments:
         found.spread = left.spread * right.spread
         if wanted.mean:
             # Sum of squares of a b about its mean: every term is positive, so nothing cancels.
-            found.spread = xp.hypot(found.spread, left.spread * right.mean * sqrt(width))
-            found.spread = xp.hypot(found.spread, right.spread * left.mean * sqrt(height))
+            found.spread = xp.hypot(found.spread, left.spread * right.mean * xp.sqrt(right.count))
+            found.spread = xp.hypot(found.spread, right.spread * left.mean * xp.sqrt(left.count))
     for order in wanted.orders:
         found.norms[order] = left.norms[order] * right.norms[order]
+    return found
+
+
+def _of_parts(gradient: Tied, wanted: Wanted) -> Moments:
+    found = Moments.empty(len(gradient), wanted, gradient.device)
+    for rows, part in gradient.parts(TIED_ELEMENTS):
+        found.merge(rows, measure(part, wanted))
+    return found
+
+
+def _of_scalar_products(gradient: Factored, wanted: Wanted) -> Moments:
+    """The Euclidean norm alone; from the products where their factors' scalar products do not give all its digits."""
+    found = Moments.blank(len(gradient), prod(gradient.shape), wanted, gradient.device)
+    found.spread, doubtful = gram.norms(gradient)
+    if doubtful.any():
+        rows = torch.from_numpy(doubtful)
+        again = Factored(gradient.left[rows], gradient.right[rows], gradient.shape)
+        found.spread[doubtful] = _of_block_sums(again, wanted).spread
     return found
 
 
@@ -95,6 +138,12 @@ def _in_exact_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
 
 
 def _in_fast_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
+    if wanted == NORM_ALONE and isinstance(gradient, Factored) and gram.is_cheaper(gradient):
+        return _of_scalar_products(gradient, wanted)
+    return _of_block_sums(gradient, wanted)
+
+
+def _of_block_sums(gradient: PerSample, wanted: Wanted) -> Moments:
     sums = _BlockSums(wanted)
     if not sums.add_unwritten(gradient):
         for rows, block in gradient.blocks(CACHE_ELEMENTS):

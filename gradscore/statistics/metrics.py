@@ -108,9 +108,13 @@ class PooledMetric(GradientMetric):
 
     def reset(self) -> None:
         """Forgets everything collected: -inf for a maximum, inf for a minimum, 0 for a mean or a norm."""
-        self._moments = Moments.empty(1, needs(self.statistics), torch.device("cpu"))
-        self._is_empty = True
+        self._moments: Moments | None = None
         self._dtype = torch.get_default_dtype()
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """Equal for metrics that make the same of the statistics of their elements."""
+        return type(self), self.statistics
 
     def values(self, moments: Moments) -> Tensor:
         """The metric from the statistics of pooled elements.
@@ -121,18 +125,26 @@ class PooledMetric(GradientMetric):
         Returns:
             (N, dim) float64, where the moments are.
         """
-        return torch.stack([torch.as_tensor(evaluate(name, moments)) for name in self.statistics], 1)
+        return self.from_statistics(
+            torch.stack([torch.as_tensor(evaluate(name, moments)) for name in self.statistics], 1)
+        )
+
+    def from_statistics(self, columns: Tensor) -> Tensor:
+        """The metric (..., dim) from its statistics (..., len(statistics)) float64."""
+        return columns
 
     def _collect(self, grad: Tensor) -> None:
         if grad.numel():
             self._dtype = torch.promote_types(self._dtype, grad.dtype)
-            measured = measure_exactly(grad.detach().reshape(1, -1), self._moments.wanted)
-            if self._is_empty:  # the first gradient says where the metric is
-                self._moments, self._is_empty = self._moments.to(grad.device), False
+            wanted = needs(self.statistics)
+            measured = measure_exactly(grad.detach().reshape(1, -1), wanted)
+            if self._moments is None:  # the first gradient says where the metric is
+                self._moments = Moments.empty(1, wanted, grad.device)
             self._moments.merge(slice(0, 1), measured.to(self._moments.device))
 
     def _get_metric(self) -> Tensor:
-        return self.values(self._moments)[0].to(self._dtype)
+        nothing = Moments.empty(1, needs(self.statistics), torch.device("cpu"))
+        return self.values(nothing if self._moments is None else self._moments)[0].to(self._dtype)
 
 
 class Max(PooledMetric):
@@ -186,11 +198,16 @@ class MeanStd(PooledMetric):
         self.eps = eps
         super().__init__(target_layers, grad_transform)
 
+    @property
     @override
-    def values(self, moments: Moments) -> Tensor:
-        mean, std = super().values(moments).unbind(1)
+    def settings(self) -> tuple[object, ...]:
+        return *super().settings, self.return_mean, self.eps
+
+    @override
+    def from_statistics(self, columns: Tensor) -> Tensor:
+        mean, std = columns.unbind(-1)
         std = std.hypot(torch.full_like(std, self.eps))
-        return torch.stack([mean, std], 1) if self.return_mean else std.unsqueeze(1)
+        return torch.stack([mean, std], -1) if self.return_mean else std.unsqueeze(-1)
 
 
 class PNorm(PooledMetric):
@@ -224,9 +241,10 @@ class PNorm(PooledMetric):
         self.statistics = (f"l{np.format_float_positional(self.p, trim='-')}",)
         super().reset()
 
-    def values(self, moments: Moments) -> Tensor:
+    @override
+    def from_statistics(self, columns: Tensor) -> Tensor:
         """The norm of nothing is 0."""
-        return super().values(moments).clamp(min=0)
+        return columns.clamp(min=0)
 
 
 BUILT_IN: tuple[type[PooledMetric], ...] = (Max, Min, Mean, MeanStd, PNorm)

@@ -142,8 +142,8 @@ class Moments:
         sums = {name: moved(each) for name, each in self.sums.items()}
         return Moments(self.wanted, count, maximum, minimum, mean, spread, norms, sums)
 
-    def of(self, rows: slice) -> Moments:
-        """The moments of some samples."""
+    def of(self, rows: Any) -> Moments:
+        """The moments of some samples, or of some groups of elements: what is at these places of the first axis."""
         return Moments(
             self.wanted,
             self.count[rows],
@@ -222,6 +222,34 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     orders = [values.abs().sum(1) if order == 1 else scaled_norm(values.abs(), order) for order in wanted.orders]
     maximum, minimum, mean, spread, *norms = native(torch.stack([*ends, middle, about, *orders]))
     return Moments(wanted, count, maximum, minimum, mean, spread, dict(zip(wanted.orders, norms, strict=True)), sums)
+
+
+def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
+    """As `measure_exactly` of several blocks, by as few calls as there can be.
+
+    Args:
+        blocks: (n, p) with p of at least one, which may differ from block to block; at least one of them.
+        wanted: what to compute.
+
+    Returns:
+        Moments of the G blocks beside each other: attributes are (G, n).
+    """
+    plain = set(wanted.orders) <= {1.0} and not wanted.sums
+    fast = kernels.moments_of_all(blocks, about_mean=wanted.mean) if plain else None
+    if fast is not None:
+        widths = np.array([[block.shape[1]] for block in blocks], dtype=np.float64)
+        maximum, minimum, mean, spread, magnitudes = fast.transpose(2, 0, 1)
+        count = np.broadcast_to(widths, mean.shape)
+        return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes), {})
+    alike: dict[int, list[int]] = {}
+    for place, block in enumerate(blocks):
+        alike.setdefault(block.shape[1], []).append(place)
+    rows, found = len(blocks[0]), {}
+    for places in alike.values():
+        measured = measure_exactly(torch.cat([blocks[place] for place in places]), wanted)
+        for turn, place in enumerate(places):
+            found[place] = measured.of(slice(turn * rows, (turn + 1) * rows))
+    return Moments.stacked([found[place] for place in range(len(blocks))])
 
 
 def own_sums(block: Tensor, wanted: Wanted) -> dict[str, Array]:

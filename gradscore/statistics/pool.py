@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from math import prod
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..gradients import Dense, PerSample
-from .measure import SMALL_ELEMENTS, measure
-from .moments import Moments, Wanted, measure_exactly
+from ..gradients import Dense, Factored, PerSample
+from .measure import SMALL_ELEMENTS, has_closed_form, measure, of_outer_products
+from .moments import Moments, Wanted, measure_together
 
 Group = TypeVar("Group", bound=Hashable)
+
+WAITING_ELEMENTS = 1 << 22
+"""Elements that wait to be measured together, vectors of linear layers and small gradients: 16 MiB of float32."""
 
 
 class Pool(Generic[Group]):
@@ -43,28 +47,48 @@ class Pool(Generic[Group]):
                 self._owners.setdefault(name, []).append(group)
         self._moments: dict[Group, Moments] = {}
         self._seen: set[str] = set()
-        self._small: dict[tuple[int, torch.device], dict[str, Tensor]] = {}
+        self._small: dict[str, Tensor] = {}
+        self._outer: dict[str, Factored] = {}
+        self._waiting = 0
 
     def take(self, name: str, rows: slice, gradient: PerSample) -> None:
         """Takes in the gradients of some samples of one parameter; a sink of `Engine.stream`."""
         if name not in self._owners:
             return
         whole = len(gradient) == self._samples  # a part at a time, a large gradient would end up whole
-        if isinstance(gradient, Dense) and whole and 0 < gradient.values.numel() <= SMALL_ELEMENTS:
-            # Waits for others of its size: biases, and weights of norms.
-            values = gradient.values.reshape(len(gradient), -1)
-            self._small.setdefault((values.shape[1], values.device), {})[name] = values
+        some = prod(gradient.shape) > 0
+        if whole and some and has_closed_form(gradient, self._wanted):
+            self._outer[name] = gradient
+            self._wait(gradient.left.numel() + gradient.right.numel())
+        elif whole and some and isinstance(gradient, Dense) and gradient.values.numel() <= SMALL_ELEMENTS:
+            self._small[name] = gradient.values.reshape(len(gradient), -1)
+            self._wait(gradient.values.numel())
         else:
             self._add(name, rows, measure(gradient, self._wanted))
+
+    def _wait(self, elements: int) -> None:
+        """Takes note of what is to be measured together, and measures it where it becomes much."""
+        self._waiting += elements
+        if self._waiting > WAITING_ELEMENTS:
+            self._measure_waiting()
+
+    def _measure_waiting(self) -> None:
+        everyone = slice(0, self._samples)
+        devices = [each.device for each in self._outer.values()] + [each.device for each in self._small.values()]
+        for device in dict.fromkeys(devices):
+            outer = {name: each for name, each in self._outer.items() if each.device == device}
+            small = {name: each for name, each in self._small.items() if each.device == device}
+            found = [of_outer_products(list(outer.values()), self._wanted)] if outer else []
+            found += [measure_together(list(small.values()), self._wanted)] if small else []
+            for names, several in zip([each for each in (outer, small) if each], found, strict=True):
+                for place, name in enumerate(names):
+                    self._add(name, everyone, several.of(place))
+        self._outer, self._small, self._waiting = {}, {}, 0
 
     def finished(self) -> dict[Group, Moments]:
         """The moments of all groups; a parameter of which nothing came has gradient zero."""
         everyone = slice(0, self._samples)
-        for several in self._small.values():
-            measured = measure_exactly(torch.cat(list(several.values())), self._wanted)
-            for place, name in enumerate(several):
-                rows = slice(place * self._samples, (place + 1) * self._samples)
-                self._add(name, everyone, measured.of(rows))
+        self._measure_waiting()
         for name in self._owners:
             elements = self._parameters[name].numel()
             if name not in self._seen and elements:

@@ -16,7 +16,7 @@ from .overview import RunContents, RunSummary, describe_run, find_runs, summaris
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, PARTIAL, RunWriter, check_target, is_complete
-from .shards import ShardNote, ShardRows, Skipped, read_note, shard_path, split_folder, write_shard
+from .shards import ShardNote, ShardRows, Skipped, read_note, read_shard, shard_path, split_folder, write_shard
 
 __all__ = [
     "CHECKSUMS",
@@ -47,6 +47,7 @@ __all__ = [
     "read_head",
     "read_manifest",
     "read_note",
+    "read_shard",
     "refuse_run_files",
     "renaming_advice",
     "shard_path",

@@ -85,6 +85,27 @@ def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch, case, node, nam
     assert {notice.split(":")[0] for notice in engine.notices} == names
 
 
+@pytest.mark.parametrize("way", [of_another_sample, lambda values: values.flip(0)], ids=["rolled", "reversed"])
+@pytest.mark.parametrize("samples", [2, 3, 4, 5])
+def test_samples_that_a_rule_exchanges_are_seen_in_small_batches(monkeypatch, case, samples, way):
+    break_rule(monkeypatch, "AddmmBackward0", way)
+    model, batch = case
+    engine = Engine(dict(model.named_parameters()))
+    with pytest.warns(GradientWarning, match="the self-check found"):
+        engine.learn(model(batch[:samples]), torch.randn(samples, 3).double())
+    assert {name for name, covered in engine.coverage.items() if covered == "exact twin"} == {"4.weight", "4.bias"}
+
+
+def test_samples_whose_gradients_cancel_are_compared_all_the_same():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    batch = torch.randn(1, 3).expand(3, 3)
+    outputs = model(batch)
+    engine = Engine(dict(model.named_parameters()))
+    engine.learn(outputs, torch.tensor([[0.9, -0.9], [-0.9, 0.9], [0.9, -0.9]]))
+    assert set(engine.coverage.values()) == {"rule"}
+
+
 def test_what_was_caught_stays_replaced_and_is_said_once(monkeypatch, case):
     break_rule(monkeypatch, "AddmmBackward0", doubled)
     model, batch = case

@@ -72,6 +72,8 @@ def test_moments_with_and_without_compiled_loops(monkeypatch):
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize(("spread", "rows"), LARGE.values(), ids=LARGE)
 def test_histograms_on_several_threads_and_on_one(spread, rows, axes, monkeypatch):
+    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = counts(spread, rows, axes)
     monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
     assert counts(spread, rows, axes) == shared
@@ -79,6 +81,8 @@ def test_histograms_on_several_threads_and_on_one(spread, rows, axes, monkeypatc
 
 def test_moments_on_several_threads_and_on_one(monkeypatch):
     values = torch.randn(7, 50_000, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = EntryMoments.of(values)
     monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
     alone = EntryMoments.of(values)

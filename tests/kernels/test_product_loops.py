@@ -204,8 +204,8 @@ def test_a_library_without_the_product_is_done_without(monkeypatch):
 def test_a_function_that_is_another_one_is_not_used():
     add = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(lambda *_: None)
     place = ctypes.cast(add, ctypes.c_void_p).value
-    assert blas._multiplies(blas.addresses()[0], blas.addresses()[1])
-    assert not blas._multiplies(place, blas.addresses()[1])
+    assert blas._multiplies(blas.addresses())
+    assert not blas._multiplies((place, blas.addresses()[1], 0))
 
 
 LEAVES_THREADS = """

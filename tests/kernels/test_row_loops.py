@@ -6,7 +6,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -54,6 +53,33 @@ def test_row_moments(shape, dtype, about_mean):
     found = kernels.row_moments(values, about_mean=about_mean)
     truth = reference(values.numpy().astype(np.float64), about_mean)
     np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
+
+
+MATRICES = {
+    "of several widths": lambda dtype: [rows(shape, dtype) for shape in ((5, 1), (5, 3000), (5, 17), (5, 3000))],
+    "one": lambda dtype: [rows((3, 40), dtype)],
+    "not contiguous": lambda dtype: [
+        rows((9, 4), dtype).t(),
+        rows((4, 60), dtype)[:, ::3],
+        rows((1, 2), dtype).expand(4, 2),
+    ],
+}
+
+
+@pytest.mark.parametrize("about_mean", [True, False], ids=["about the mean", "about zero"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("make", MATRICES.values(), ids=MATRICES)
+def test_moments_of_all(make, dtype, about_mean):
+    matrices = make(dtype)
+    found = kernels.moments_of_all(matrices, about_mean=about_mean)
+    truth = [reference(each.numpy().astype(np.float64), about_mean) for each in matrices]
+    np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
+    one_by_one = [kernels.row_moments(each, about_mean=about_mean) for each in matrices]
+    np.testing.assert_array_equal(found, one_by_one)
+
+
+def test_matrices_of_different_types_have_no_kernel():
+    assert kernels.moments_of_all([rows((2, 3)), rows((2, 3), torch.float64)], about_mean=True) is None
 
 
 EXTREME = {
@@ -122,12 +148,15 @@ KERNELS = {
     ),
     "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
     "row_moments": lambda: kernels.row_moments(rows((9, 20000), torch.float64), about_mean=True),
+    "moments_of_all": lambda: kernels.moments_of_all([rows((9, 20000)), rows((9, 3))], about_mean=True),
     "centred_products": lambda: kernels.centred_products(rows((9, 20000)), torch.arange(3.0), rows((9, 20000))),
 }
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_threads_change_nothing(kernel, monkeypatch):
+    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = kernel()
     monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
     np.testing.assert_array_equal(kernel(), shared)
@@ -138,16 +167,27 @@ def threads_used(elements):
         return count
 
 
-def test_as_many_threads_as_pytorch_and_numba_use():
-    before = numba.get_num_threads()
-    assert threads_used(1 << 20) == min(torch.get_num_threads(), compiled.MOST_THREADS)
-    assert numba.get_num_threads() == before
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_as_many_threads_as_pytorch_uses(number, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: number)
+    assert threads_used(1 << 20) == number
+
+
+def test_what_fails_in_a_part_is_raised():
+    def part(number, start, stop):
+        if number:
+            raise ZeroDivisionError(f"part {number} from {start} to {stop}")
+
+    with pytest.raises(ZeroDivisionError, match="part 1 from 5 to 10"):
+        compiled.run_parts(2, 10, part)
 
 
 KEEPS_THREADS = """
 import torch
 from gradscore import kernels
+from gradscore.kernels import compile
 
+compile.PARALLEL_ELEMENTS = 0
 for threads in (1, 2):
     torch.set_num_threads(threads)
     kernels.row_sums(torch.ones(8, 20000))
@@ -156,8 +196,7 @@ for threads in (1, 2):
 
 
 def test_the_number_of_pytorchs_threads_stays():
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
-    done = subprocess.run([sys.executable, "-c", KEEPS_THREADS], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", KEEPS_THREADS], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
 
@@ -191,7 +230,7 @@ ORDERS = {"many threads first": ("0", "1000000000"), "one thread first": ("10000
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries MKL on x86 only")
 def test_the_same_bits_whatever_was_compiled_before(tmp_path):
     """Freshly compiled or from the cache on disk, in whichever order, on one thread or more."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "2"}
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     printed = []
     for thresholds in [ORDERS["many threads first"], *ORDERS.values()]:
         command = [sys.executable, "-c", SAME_BITS, *thresholds]

@@ -7,7 +7,7 @@ from torch import nn
 
 from gradscore import GradientMetricCollector, GradientWarning
 from gradscore.errors import CoupledSamplesError
-from gradscore.gradients import exact
+from gradscore.gradients import engine, exact
 from gradscore.statistics.metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
 
 N = 6
@@ -154,8 +154,8 @@ def test_refuses_train_mode_batch_norm(net):
 
 BAD_LOSSES = {
     "no gradient": (torch.ones(3), "must require a gradient"),
-    "scalar": (torch.ones((), requires_grad=True) * 2, r"shape \(N,\), got \(\)"),
-    "matrix": (torch.ones(3, 2, requires_grad=True) * 2, r"shape \(N,\), got \(3, 2\)"),
+    "scalar": (torch.ones((), requires_grad=True) * 2, r"shape \(N,\) or \(N, T\), got \(\)"),
+    "all logits": (torch.ones(3, 2, 4, requires_grad=True) * 2, r"shape \(N,\) or \(N, T\), got \(3, 2, 4\)"),
 }
 
 
@@ -163,6 +163,22 @@ BAD_LOSSES = {
 def test_refuses_other_losses(net, loss, message):
     with pytest.raises(ValueError, match=message):
         GradientMetricCollector(Max(net.fc))(loss)
+
+
+def test_losses_of_tokens_are_summed(net):
+    losses = torch.stack([loss_of(net), loss_of(net)], 1)
+    metrics = [PNorm(net.conv, p=2), Max(net.fc)]
+    found = GradientMetricCollector(metrics)(losses, retain_graph=True)
+    torch.testing.assert_close(found, one_by_one(metrics, losses.sum(1)).double())
+
+
+def test_what_two_samples_taught_serves_a_batch(net, monkeypatch):
+    metrics = [PNorm(net.conv, p=2), Max(net.fc)]
+    collector = GradientMetricCollector(metrics)
+    collector.learn(loss_of(net, 2))
+    monkeypatch.setattr(engine, "make_plan", None)
+    loss = loss_of(net)
+    torch.testing.assert_close(collector(loss, retain_graph=True), one_by_one(metrics, loss).double())
 
 
 BAD_METRICS = {

@@ -8,6 +8,7 @@ from torch import nn
 from gradscore.errors import ConfigError
 from gradscore.gradients import Engine, collect, exact
 from gradscore.gradients.factored import Dense, Factored, TableRows, Total
+from gradscore.gradients.tied import add
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics import moments
@@ -56,6 +57,14 @@ FORMS = {
     "table, one row used often": TableRows(torch.zeros(4, 6, dtype=torch.long), uses(6, 9).values, 9, (9, 3)),
     "table, more uses than rows": uses(12, 4),
     "sum of forms": Total((factored(30, 3, positions=2), uses(5, 30))),
+    "tied table, few uses": add([uses(5, 30), factored(30, 3, positions=2)]),
+    "tied table, most rows used": add([uses(40, 60), factored(60, 3, positions=2)]),
+    "tied table of several uses": add([uses(5, 30), factored(30, 3, positions=2), uses(4, 30), factored(30, 3)]),
+    "tied table and a sum": add([uses(5, 30), factored(30, 3, positions=2), Dense(uses(6, 30).dense(slice(None)))]),
+    "scalar products": factored(300, 250, positions=20),
+    "scalar products of groups": factored(150, 200, groups=2, positions=20),
+    "scalar products in tiles": factored(400, 500, positions=200),
+    "tied table and scalar products": add([uses(20, 3000), factored(3000, 3, positions=2)]),
 }
 
 
@@ -244,3 +253,46 @@ def test_refuses_bad_groups(names):
     outputs = nn.Linear(3, 2)(torch.ones(2, 3))
     with pytest.raises(ConfigError, match="group 'g' has"):
         reduce_gradients(Engine({}), outputs, outputs.detach(), statistics=["max"], groups={"g": names})
+
+
+def in_float32(gradient):
+    return Factored(gradient.left.float(), gradient.right.float(), gradient.shape)
+
+
+def opposite_pairs(gradient, remainder):
+    """Outer products that cancel but for a share of them."""
+    left, right = gradient.left, gradient.right
+    again = torch.cat([left, -left * (1 - remainder)], 3), torch.cat([right, right], 3)
+    return Factored(*again, gradient.shape)
+
+
+def scaled(gradient, left, right):
+    return Factored(gradient.left * left, gradient.right * right, gradient.shape)
+
+
+PLAIN = factored(300, 250, positions=20)
+HARD = {
+    "nothing special": PLAIN,
+    "outer products cancel": opposite_pairs(factored(300, 250, positions=10), 1e-3),
+    "one factor too small to square": scaled(PLAIN, 1e-25, 1),
+    "one factor small, one large": scaled(PLAIN, 1e-18, 1e18),
+    "too large to square": scaled(PLAIN, 1e18, 1e3),
+    "all zero": scaled(PLAIN, 0, 1),
+}
+
+
+@pytest.mark.parametrize("gradient", HARD.values(), ids=HARD)
+def test_scalar_products_in_float32_keep_their_digits(gradient):
+    gradient = in_float32(gradient)
+    truth = [np.sqrt((row**2).sum()) for row in gradient_in_float64(gradient)]
+    np.testing.assert_allclose(pooled(gradient, "l2"), truth, rtol=1e-5)
+
+
+def gradient_in_float64(gradient):
+    double = Factored(gradient.left.double(), gradient.right.double(), gradient.shape)
+    return double.dense(slice(None)).flatten(1).numpy()
+
+
+def test_scalar_products_take_the_place_of_products_where_they_are_fewer(monkeypatch):
+    monkeypatch.setattr(measuring, "_of_block_sums", None)
+    pooled(PLAIN, "l2")

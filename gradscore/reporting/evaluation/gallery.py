@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from ...config import Config
 from ...data import ImageSource, Pixels, Raw, content_hash, is_image, open_splits
@@ -17,12 +14,10 @@ from ...errors import GradscoreError
 from ...evaluation import positive_of
 from ...models import NamedCode
 from ...system import FloatArray
+from ..thumbnails import data_uri
 from .contents import block_of
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
 from .nearest import NearestOfBank, Neighbour
-
-SIZE = 96
-"""Thumbnails are no larger than this many pixels; smaller images stay as they are and are magnified by the page."""
 
 PER_GALLERY = 12
 PER_OOD_SET = 6
@@ -123,16 +118,6 @@ def make_galleries(
                 )
             )
     return Galleries(galleries=[each for each in galleries if each.thumbnails], missing=list(images.missing.values()))
-
-
-def data_uri(pixels: Pixels) -> str:
-    """A thumbnail of an image (H, W, C) uint8 as a PNG in a data URI."""
-    grey = pixels.shape[2] != 3
-    image = Image.fromarray(pixels[..., 0] if grey else pixels)
-    image.thumbnail((SIZE, SIZE))
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 class _Images:

@@ -1,0 +1,106 @@
+"""`gradscore audit`: which given labels are probably wrong."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradscore.errors import ConfigError
+
+from .options import JsonOption, QuietOption, SetOption, TrustOption
+from .output import Output
+from .progress import counting
+from .rendering import figures_table, say_code
+
+if TYPE_CHECKING:
+    from gradscore.config import Config
+    from gradscore.label_audit import Audit
+    from gradscore.store import RunFolder
+
+PRINTED = 10
+"""Samples on the terminal; all of them are in the files."""
+
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="CONFIG|RUN", help="A YAML configuration file or a run folder.", show_default=False)
+]
+SplitOption = Annotated[str, typer.Option("--split", help="Whose labels: in_dist.fit, in_dist.test, in_dist.bank, ...")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where the files go; RUN/audit, or audit beside the run folder."),
+]
+ShownOption = Annotated[int, typer.Option("--shown", min=1, help="Samples on the page, the most suspicious ones.")]
+
+
+def audit(
+    source: SourceArgument,
+    split: SplitOption = "in_dist.fit",
+    settings: SetOption = None,
+    out: OutOption = None,
+    shown: ShownOption = 100,
+    trust_code: TrustOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rank the samples of a split by how likely their label is wrong, with a page to click through.
+
+    The model may have been trained on these samples and labels.
+
+    Example: gradscore audit configs/digits.yaml --split in_dist.fit --trust-code
+    """
+    from gradscore.label_audit import audit_config, write_audit  # import PyTorch, which help need not wait for
+    from gradscore.store import changing
+
+    output = Output(as_json=as_json, quiet=quiet)
+    config, folder, run = _opened(source, settings or [])
+    with counting(quiet=quiet) as tell:
+        found = audit_config(
+            config,
+            split=split,
+            trust_code=trust_code,
+            named=None if run is None else run.named_code(advice="give the configuration file in its place"),
+            data_code=None if run is None else run.named_data_code(),
+            tell=None if run is None else say_code,
+            progress=tell,
+        )
+    name = f"{config.run.parent.name}: labels of {split}"
+    with changing(source, [folder.name]) if run is not None and out is None else nullcontext():
+        files = write_audit(found.audit, out or folder, name=name, images=found.images, shown=shown)
+    _print(output, found.audit)
+    output.say(*(f"samples: {table}" for table in files.tables))
+    output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
+    output.document(
+        {
+            "samples": len(found.audit.table),
+            "suspected": found.audit.suspected,
+            "notices": found.audit.notices,
+            "tables": files.tables,
+            "page": files.html,
+        }
+    )
+
+
+def _opened(source: Path, settings: list[str]) -> tuple[Config, Path, RunFolder | None]:
+    """The configuration, where the files go, and the run folder that it is of."""
+    from gradscore.config import load_config
+    from gradscore.store import RunFolder
+
+    if not source.is_dir():
+        config = load_config(source, settings)
+        return config, config.run.parent / "audit", None
+    if settings:
+        raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
+    run = RunFolder(source)
+    return run.config, source / "audit", run
+
+
+def _print(output: Output, found: Audit) -> None:
+    table = figures_table(["sample", "label", "fits better"], ["score"])
+    for row in found.table.head(PRINTED).to_dict("records"):
+        other = found.name(row["suggested"]) if row["suspected"] else "-"
+        table.add_row(str(row["sample_id"]), found.name(row["label"]), other, f"{row['score']:.2f}")
+    output.show(table)
+    output.say(f"{found.suspected} of {len(found.table)} labels fit worse than another class")
+    output.note(found.notices, rest="the page")

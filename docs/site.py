@@ -1,0 +1,54 @@
+"""Pages of the manual that are written elsewhere: a hook of MkDocs, named in mkdocs.yml."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
+"""Files of the repository that are pages, too."""
+
+NOTEBOOK = ROOT / "docs" / "detector.ipynb"
+
+CODE = re.compile(r"`[^`\n]+`")
+
+ELSEWHERE = {
+    "](../CONTRIBUTING.md": "](contributing.md",
+    "](../CHANGELOG.md": "](changelog.md",
+    "](detector.ipynb": "](detector.md",
+}
+"""Links that hold in the repository, and what they are in the manual."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are made of other files."""
+    for name in BESIDE:
+        text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, name.lower(), content=text))
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    page = "\n\n".join(part for cell in cells for part in parts(cell))
+    files.append(File.generated(config, NOTEBOOK.with_suffix(".md").name, content=page))
+    return files
+
+
+def on_page_markdown(markdown: str, **_context: Any) -> str:
+    """Has links to files that are pages here lead to the page, and takes escapes from bars in code."""
+    markdown = CODE.sub(lambda found: found[0].replace(r"\|", "|"), markdown)
+    for link, here in ELSEWHERE.items():
+        markdown = markdown.replace(link, here)
+    return markdown
+
+
+def parts(cell: dict[str, Any]) -> list[str]:
+    """A cell of a notebook in Markdown: its text, or its code and what it shows as text."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return [source]
+    shown = ["".join(output["data"]["text/plain"]) for output in cell["outputs"] if "data" in output]
+    return [f"```python\n{source}\n```", *(f"```text\n{text}\n```" for text in shown)]

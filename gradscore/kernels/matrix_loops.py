@@ -1,0 +1,78 @@
+"""The loops of `kernels` over many matrices at once, wherever they lie in memory; importing this module needs Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from .compile import compiled, once_for_each_dtype, share
+from .row_loops import take_some_moments
+
+Values = NDArray[Any]
+Whole = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+
+def _as_pointer(context: Any, address: Any) -> Any:
+    """An integer as a place in memory."""
+    del context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(address), generate
+
+
+carray: Callable[..., Any] = vars(numba)["carray"]
+as_pointer: Callable[..., Any] = intrinsic(_as_pointer)
+
+
+def _take_some_of_all(
+    like: Values, bits: Values, rest: Any, table: Whole, about_mean: bool, start: int, stop: int, found: Doubles
+) -> None:
+    """Some rows of every matrix.
+
+    Args:
+        like: nothing, of the type of the elements.
+        bits: nothing, of the integers of their size.
+        rest: the largest of these.
+        table: address and columns of each matrix.
+        about_mean: see `kernels.row_moments`.
+        start: the first row.
+        stop: the first that is left out.
+        found: (matrices, all rows, 5).
+    """
+    for place in range(table.shape[0]):
+        width = table[place, 1]
+        size = (stop - start) * width
+        first = table[place, 0] + start * width * like.itemsize
+        values = carray(as_pointer(first), (size,), like.dtype).reshape(stop - start, width)
+        seen = carray(as_pointer(first), (size,), bits.dtype).reshape(stop - start, width)
+        take_some_moments(values, seen, rest, about_mean, found[place, start:stop])
+
+
+take_some_of_all = compiled(_take_some_of_all)
+
+
+own_code_first = once_for_each_dtype(take_some_moments)
+
+
+def take_all(like: Values, table: Whole, about_mean: bool, found: Doubles) -> None:
+    """The moments of all rows of all matrices; arguments as in `_take_some_of_all`."""
+    kind = np.dtype(f"i{like.itemsize}").type
+    bits, rest = like.view(kind), kind(np.iinfo(kind).max)
+    rows = found.shape[1]
+    own_code_first(like.reshape(0, 1), bits.reshape(0, 1), rest, about_mean, found[0, :0])
+
+    def part(_number: int, start: int, stop: int) -> None:
+        take_some_of_all(like, bits, rest, table, about_mean, start, stop, found)
+
+    share(rows * int(table[:, 1].sum()), rows, part)

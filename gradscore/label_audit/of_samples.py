@@ -1,0 +1,102 @@
+"""`gradscore.audit`: a model and labelled samples that a program has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from torch import Tensor, nn
+
+from ..config import ExtractConfig, section
+from ..data import GivenSamples, Preprocessing, PreprocessingConfig
+from ..features import Progress, features_of, input_dtype
+from ..system import Inputs
+from .ranking import Audit, ranked
+
+VIEWS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
+"""How images are looked at as well; a view that costs the classifier accuracy is not counted."""
+
+SMALLEST = 8
+"""Pixels that an image has in height and width at least."""
+
+
+def audit(
+    model: nn.Module,
+    data: Any,
+    *,
+    class_names: Sequence[str] | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    penultimate: bool | str = True,
+    batch_size: int = ExtractConfig().batch_size,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Audit:
+    """Ranks labelled samples by how likely their given label is wrong.
+
+    Args:
+        model: the classifier, in eval mode; it may have been trained on these very samples and labels.
+        data: labelled samples as `gradscore.features` takes them.
+        class_names: in the order of the outputs of the model.
+        preprocessing: as for `gradscore.features`.
+        penultimate: the name of the linear layer whose inputs are compared, where it is not the last one.
+        batch_size: samples that go through the model at a time.
+        output: as for `gradscore.features`.
+        one_logit: as for `gradscore.features`.
+        seed: of the folds.
+        progress: told how far it is.
+
+    Returns:
+        The samples, the most suspicious first.
+
+    Raises:
+        DataError: a sample without a label, or a class with too few samples.
+        ModelError: the model is in training mode, cannot take the samples, or ends in no linear layer.
+        EngineError: gradients that cannot be computed.
+
+    Example:
+        >>> import torch
+        >>> samples = torch.arange(400.0)[:, None]
+        >>> labels = (torch.arange(400) >= 200).long()
+        >>> labels[390] = 0
+        >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 2)).eval()
+        >>> audit(model, (samples, labels)).table["sample_id"].iloc[0]
+        '390'
+    """
+    table = audited_features(
+        model,
+        data,
+        preprocessing=preprocessing,
+        penultimate=penultimate,
+        batch_size=batch_size,
+        output=output,
+        one_logit=one_logit,
+        progress=progress,
+    )
+    return ranked(table, class_names=class_names, seed=seed)
+
+
+def audited_features(
+    model: nn.Module, data: Any, *, preprocessing: Mapping[str, Any] | None = None, **options: Any
+) -> pd.DataFrame:
+    """The features that an audit looks at, as `gradscore.features` gives them."""
+    pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
+    prepared = None if pixels is None else Preprocessing(pixels)
+    samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
+    first, samples = samples.peeked()
+    return features_of(
+        model,
+        samples.data,
+        losses=["label"],
+        statistics=["l2"],
+        granularity="model",
+        views=list(VIEWS) if _are_images(first.images) else [],
+        preprocessing=preprocessing,
+        **options,
+    )
+
+
+def _are_images(inputs: Inputs) -> bool:
+    return isinstance(inputs, Tensor) and inputs.dim() == 4 and min(inputs.shape[2:]) >= SMALLEST

@@ -1,0 +1,161 @@
+"""The files of an audit: all samples as CSV and Parquet, and the first of them on a page to click through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..data import Pixels
+from ..errors import MissingExtraError
+from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
+from ..reporting import colour as colour_of
+from ..system import replacing
+from .ranking import Audit
+
+SHOWN = 100
+"""Samples on the page."""
+
+TEMPLATE = Path(__file__).parent / "templates" / "audit.html.jinja"
+
+PixelsOf = Callable[[int], Pixels | None]
+"""From the place of a sample in the data to its image (H, W, C) uint8; None where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFiles:
+    """What was written.
+
+    Attributes:
+        tables: all samples, as CSV and Parquet.
+        html: the page; None if a package that it needs is missing.
+        notice: what is missing, and how to get it; empty if nothing is.
+    """
+
+    tables: list[Path]
+    html: Path | None
+    notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A sample on the page: its row of the table, names of classes, its image and those of its nearest samples."""
+
+    row: dict[str, Any]
+    label: str
+    suggested: str
+    image: str | None
+    nearest: list[tuple[str, str | None]]
+
+
+def write_audit(
+    audit: Audit, folder: str | Path, *, name: str = "labels", images: PixelsOf | None = None, shown: int = SHOWN
+) -> AuditFiles:
+    """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html` and its plots.
+
+    Args:
+        audit: what was found.
+        folder: where the files go.
+        name: the heading of the page.
+        images: gives the images to show.
+        shown: how many samples the page has, the most suspicious ones.
+
+    Returns:
+        The files.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    named = _named(audit)
+    tables = [folder / "audit.csv", folder / "audit.parquet"]
+    with replacing(tables[0]) as temporary:
+        named.to_csv(temporary, index=False, float_format="%.9g")
+    with replacing(tables[1]) as temporary:
+        named.to_parquet(temporary, index=False)
+    try:
+        check_packages("page", "audit again")
+    except MissingExtraError as error:
+        return AuditFiles(tables=tables, html=None, notice=str(error))
+    plots = _plots(audit)
+    write_plots(plots, folder / "plots")
+    content = {
+        "name": name,
+        "facts": [
+            ("samples", len(audit.table)),
+            ("another class fits better", audit.suspected),
+            ("on this page", min(shown, len(audit.table))),
+        ],
+        "notices": audit.notices,
+        "cards": _cards(audit, images, shown),
+        "classes": [audit.name(label) for label in sorted(audit.table["label"].unique())],
+        "plots": plots,
+        "version": version("gradscore"),
+    }
+    html = folder / "audit.html"
+    write_page(html, TEMPLATE, content, plots)
+    return AuditFiles(tables=tables, html=html)
+
+
+def _named(audit: Audit) -> pd.DataFrame:
+    """The table with the names of classes where they are known."""
+    if audit.class_names is None:
+        return audit.table
+    columns: dict[str, Any] = {}
+    for name in audit.table:
+        columns[str(name)] = audit.table[name]
+        if name in ("prediction", "suggested", "label"):
+            columns[f"{name}_name"] = [audit.name(int(label)) for label in audit.table[name]]
+    return pd.DataFrame(columns)
+
+
+def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
+    ids = dict(zip(audit.table["place"], audit.table["sample_id"], strict=True))
+
+    def image(place: int) -> str | None:
+        pixels = None if images is None else images(place)
+        return None if pixels is None else data_uri(pixels)
+
+    return [
+        Card(
+            row={str(name): value for name, value in row.items()},
+            label=audit.name(row["label"]),
+            suggested=audit.name(row["suggested"]),
+            image=image(row["place"]),
+            nearest=[(str(ids[near]), image(near)) for near in audit.nearest.get(row["place"], [])],
+        )
+        for row in audit.table.head(shown).to_dict("records")
+    ]
+
+
+def _plots(audit: Audit) -> list[Plot]:
+    table = audit.table
+    suspected = table["suspected"].to_numpy(dtype=np.bool_)
+    scores = table["score"].to_numpy(dtype=np.float64)
+    parts = [("the label fits best", scores[~suspected]), ("another class fits better", scores[suspected])]
+    groups = [(title, values, colour_of(place)) for place, (title, values) in enumerate(parts) if len(values)]
+    classes = sorted(set(table["label"]) | set(table["suggested"]))
+    counts = pd.crosstab(table["label"][suspected], table["suggested"][suspected])
+    counts = counts.reindex(index=classes, columns=classes, fill_value=0)
+    names = [audit.name(int(label)) for label in classes]
+    return [
+        histograms(
+            groups,
+            name="scores",
+            title="Scores",
+            caption="Cross entropy against the label of last layers fitted to the other samples: higher fits worse.",
+            x_label="score",
+        ),
+        HeatMap(
+            name="classes",
+            title="Which labels are doubted",
+            caption="Rows: the given label, columns: the class that fits better, colour: the number of samples.",
+            rows=names,
+            columns=names,
+            values=counts.to_numpy(dtype=np.float64),
+            unit="samples",
+        ),
+    ]

@@ -1,0 +1,143 @@
+"""From a feature table to the samples whose label is probably wrong, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from ..errors import DataError
+from ..meta import samples_of
+from ..scores import Bank
+from .evidence import Votes, combined_features, labels_of_copies, nearest_of_class, of_the_network, votes
+from .heads import cross_fitted
+
+GRAND = "label/model/l2"
+"""The column of the gradient norm over all parameters."""
+
+NEAREST = 4
+"""Nearest samples of the suggested class that are named."""
+
+DESCRIBED = 500
+"""So many samples of the head of the table have their nearest samples named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was found.
+
+    Attributes:
+        table: one row for each sample, the most suspicious first: `rank` (from 1), `place` (in the order of the data),
+            `sample_id`, `label`, `suggested` (the likeliest other class), `suspected` (whether that is likelier than
+            the label); `score` (cross entropy of the cross-fitted probabilities against the label, higher = more likely
+            wrong), `label_probability`, `suggested_probability`; what the network says (`prediction`, `loss`, `margin`,
+            `el2n`, `grand`, higher = more likely wrong); `neighbours_label` and `neighbours_suggested`, how many of the
+            nearest 30 have either label; `nearest_suggested`, the names of the nearest samples of the suggested class
+            (of the first 500 rows), and `reason`, a sentence.
+        nearest: by `place`, the places of the nearest samples of the suggested class, of the first 500 rows.
+        class_names: in the order of the outputs of the model; None where they are not known.
+        notices: what a reader should know.
+    """
+
+    table: pd.DataFrame
+    nearest: dict[int, list[int]]
+    class_names: Sequence[str] | None = None
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def suspected(self) -> int:
+        """How many samples fit another class better than their label."""
+        return int(self.table["suspected"].sum())
+
+    def name(self, label: int) -> str:
+        """What a class is called."""
+        return str(label) if self.class_names is None else self.class_names[label]
+
+
+def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, seed: int = 0) -> Audit:
+    """Ranks labelled samples by how likely their label is wrong.
+
+    The score comes from last layers that are fitted to the other samples, on what enters the last layer of the network,
+    averaged over the sample and its views.
+
+    Args:
+        table: features with `sample_id`, `label`, logits, penultimate features, and perhaps those of views,
+            `content_hash` and `label/model/l2`.
+        class_names: in the order of the outputs of the model.
+        seed: of the folds.
+
+    Raises:
+        DataError: no penultimate features, a sample without a label, or a class with too few samples.
+    """
+    samples = samples_of(table)
+    labels = table["label"].to_numpy(dtype=np.int64)
+    if samples.penultimate is None:
+        raise DataError("audit: wanted penultimate features, got none; set features.penultimate")
+    if (labels < 0).any():
+        raise DataError(f"audit: {int((labels < 0).sum())} of {len(labels)} samples have no label; leave them out")
+    features, left_out = combined_features(samples, labels)
+    log_p = cross_fitted(features, labels, samples.logits.shape[1], seed=seed)
+    rows = np.arange(len(labels))
+    rest = log_p.copy()
+    rest[rows, labels] = -np.inf
+    others = rest.argmax(axis=1)
+    bank = Bank.of(features, labels, samples.content)
+    found = pd.DataFrame({"place": rows, "sample_id": table["sample_id"].to_numpy(), "label": labels})
+    found["suggested"], found["suspected"] = others, rest[rows, others] > log_p[rows, labels]
+    found["score"] = -log_p[rows, labels]
+    found["label_probability"] = np.exp(log_p[rows, labels])
+    found["suggested_probability"] = np.exp(rest[rows, others])
+    found = found.join(of_the_network(samples.logits, labels))
+    if GRAND in table:
+        found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
+    counts = votes(bank, features, labels, others)
+    found["neighbours_label"], found["neighbours_suggested"] = counts.of_label, counts.of_other
+    audit = Audit(table=found, nearest={}, class_names=class_names, notices=_notices(left_out))
+    found["reason"] = _reasons(audit, counts, labels_of_copies(samples.content, labels))
+    return _ordered(audit, bank)
+
+
+def _notices(left_out: Sequence[str]) -> list[str]:
+    return [f"view {name} costs the classifier too much accuracy, so it was not looked at" for name in left_out]
+
+
+def _ordered(audit: Audit, bank: Bank) -> Audit:
+    """The rows by score, equal ones in the order of the data, the first with their nearest samples."""
+    table = audit.table.sort_values("score", ascending=False, kind="stable").reset_index(drop=True)
+    table.insert(0, "rank", np.arange(1, len(table) + 1))
+    head = table.head(DESCRIBED)
+    nearest = {
+        int(place): nearest_of_class(bank, int(place), int(label), NEAREST)
+        for place, label in zip(head["place"], head["suggested"], strict=True)
+    }
+    ids = dict(zip(table["place"], table["sample_id"], strict=True))
+    named = [" ".join(str(ids[each]) for each in nearest.get(int(place), [])) for place in table["place"]]
+    table.insert(len(table.columns) - 1, "nearest_suggested", named)  # the sentence stays the last column
+    return Audit(table=table, nearest=nearest, class_names=audit.class_names, notices=audit.notices)
+
+
+def _reasons(audit: Audit, counts: Votes, copies: Sequence[Sequence[int]]) -> list[str]:
+    return [
+        _reason(audit, row, counts.counted, others)
+        for (_, row), others in zip(audit.table.iterrows(), copies, strict=True)
+    ]
+
+
+def _reason(audit: Audit, row: pd.Series, counted: int, copies: Sequence[int]) -> str:
+    label, other, predicted = (audit.name(row[name]) for name in ("label", "suggested", "prediction"))
+    parts = [
+        f"fitted to the other samples: {other} {_share(row['suggested_probability'])}, "
+        f"{label} {_share(row['label_probability'])}",
+        f"the network predicts {predicted}",
+        f"{row['neighbours_suggested']} of the {counted} nearest samples are labelled {other}, "
+        f"{row['neighbours_label']} are labelled {label}",
+    ]
+    if copies:
+        parts.append(f"an exact copy is labelled {' or '.join(map(audit.name, copies))}")
+    return "; ".join(parts)
+
+
+def _share(probability: float) -> str:
+    return f"{100 * probability:.0f} %" if probability >= 0.01 else "below 1 %"

@@ -1,0 +1,165 @@
+"""The audit of a split of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..config import Config
+from ..data import FIT, Batch, Pixels, SampleDataset, is_image, load_batches, plan_batches, planned_splits
+from ..errors import ConfigError, DataError, GradscoreError
+from ..features import Progress, check_labelled, check_samples, open_datasets
+from ..models import NamedCode, TellCode, build_model
+from ..system import Inputs, closest, resolve_device
+from .of_samples import audited_features
+from .ranking import Audit, ranked
+
+
+@dataclass(frozen=True)
+class AuditedSplit:
+    """An audit, and the samples it is of.
+
+    Attributes:
+        audit: what was found.
+        split: the name of the split.
+        images: finds the samples by their places in the audit.
+    """
+
+    audit: Audit
+    split: str
+    images: Images
+
+
+class Images:
+    """The images of audited samples.
+
+    Args:
+        dataset: the split.
+        places: by place in the audit, the place in the split.
+    """
+
+    def __init__(self, dataset: SampleDataset, places: list[int]) -> None:
+        self._dataset, self._places = dataset, places
+
+    def __call__(self, place: int) -> Pixels | None:
+        """The image (H, W, C) uint8 of a sample; None where it is no image, or cannot be read any more."""
+        try:
+            raw = self._dataset.images.image(self._places[place])
+        except (GradscoreError, OSError):
+            return None
+        return raw if is_image(raw) else None
+
+
+def audit_config(
+    config: Config,
+    *,
+    split: str = FIT,
+    seed: int = 0,
+    trust_code: bool = False,
+    named: NamedCode | None = None,
+    data_code: Mapping[str, NamedCode] | None = None,
+    tell: TellCode | None = None,
+    progress: Progress | None = None,
+) -> AuditedSplit:
+    """Audits the labels of a split.
+
+    Of the section `features`, only `penultimate` counts.
+
+    Args:
+        config: the settings.
+        split: which samples; all of them need labels.
+        seed: of the folds.
+        trust_code: allow a `python:` model or data, whose code is run.
+        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
+        data_code: the same of `python:` data, by the names of the splits.
+        tell: called before that code runs.
+        progress: told after every batch.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ConfigError: no such split, or a device that is not there.
+        ModelError: a model that cannot be built, or ends in no linear layer.
+        DataError: samples that cannot be used or have no label, or a class with too few.
+        EngineError: gradients that cannot be computed.
+    """
+    device = resolve_device(config.extract.device)
+    dataset = _opened(config, split, trust_code=trust_code, data_code=data_code)
+    check_labelled(["label"], dataset.labels, dataset.ids, where=split)
+    notices: list[str] = []
+    model = build_model(
+        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=notices
+    )
+    stream = _Stream(config, dataset, split)
+    table = audited_features(
+        model.to(device),
+        stream.pairs(),
+        penultimate=config.features.penultimate or True,
+        batch_size=config.extract.batch_size,
+        progress=None if progress is None else _Told(progress, split, len(dataset)),
+    )
+    table = table.assign(sample_id=stream.sample_ids, content_hash=stream.content_hashes)
+    found = ranked(table, class_names=dataset.class_names, seed=seed)
+    places = {name: place for place, name in enumerate(dataset.ids)}
+    images = Images(dataset, [places[name] for name in stream.sample_ids])
+    notices += [f"{skipped} was skipped" for skipped in stream.skipped]
+    audit = Audit(
+        table=found.table,
+        nearest=found.nearest,
+        class_names=found.class_names,
+        notices=[*notices, *found.notices],
+    )
+    return AuditedSplit(audit, split, images)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Tells how far an audit is: of how many samples is not known to what reads their stream."""
+
+    progress: Progress
+    split: str
+    samples: int
+
+    def __call__(self, split: str, done: int, total: int) -> None:
+        """See `Progress`."""
+        del split, total
+        self.progress(self.split, done, self.samples)
+
+
+def _opened(
+    config: Config, split: str, *, trust_code: bool, data_code: Mapping[str, NamedCode] | None
+) -> SampleDataset:
+    planned = planned_splits(config.data)
+    if split not in planned:
+        raise ConfigError(f"audit: no split '{split}'; {closest(split, planned)}")
+    return open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]
+
+
+class _Stream:
+    """The samples of a split as pairs of inputs and labels, which notes what they are called on their way."""
+
+    def __init__(self, config: Config, dataset: SampleDataset, split: str) -> None:
+        self._config, self._dataset, self._split = config, dataset, split
+        self.sample_ids: list[str] = []
+        self.content_hashes: list[str] = []
+        self.skipped: list[str] = []
+
+    def pairs(self) -> Iterator[tuple[Inputs, Tensor]]:
+        """Batches, in the order of the data."""
+        options, count = self._config.extract, len(self._dataset)
+        planned = plan_batches(count, shards=[0], shard_size=count, batch_size=options.batch_size)
+        for batch in load_batches(self._dataset, planned, workers=options.workers):
+            check_samples(batch, split=self._split, on_error=options.on_error)
+            self._note(batch)
+            if batch.sample_ids:
+                yield batch.images, batch.labels
+        if not self.sample_ids:
+            raise DataError(f"split {self._split}: no sample of it can be used")
+
+    def _note(self, batch: Batch) -> None:
+        self.sample_ids += batch.sample_ids
+        self.content_hashes += batch.content_hashes
+        self.skipped += [bad.sample_id for bad in batch.bad]

@@ -1,0 +1,33 @@
+"""Random projections of the gradients of samples, and products with them.
+
+In come a model and samples; out come, for each sample, a few thousand numbers whose products are about those of whole
+gradients. `of_samples` does it for a program; `kinds` has the projections by name (`rademacher`, `sparse`, `factored`),
+each a linear map that takes the gradients of one parameter at a time, with `randomness` that a seed determines.
+`gradient_stream` computes gradients of a loss (`given_loss`) for the samples of `looked_at`; `shards` keeps what was
+found in memory or in a `folder`, `table` compares it, and `stored` has exact products with a few whole gradients.
+"""
+
+from __future__ import annotations
+
+from .folder import load_projections
+from .kinds import KINDS, LARGEST, SMALLEST, make_projection
+from .of_samples import project
+from .projection import Projection
+from .stored import StoredGradients, dot_products, store_gradients
+from .table import About, Nearest, Projections
+
+__all__ = [
+    "KINDS",
+    "LARGEST",
+    "SMALLEST",
+    "About",
+    "Nearest",
+    "Projection",
+    "Projections",
+    "StoredGradients",
+    "dot_products",
+    "load_projections",
+    "make_projection",
+    "project",
+    "store_gradients",
+]

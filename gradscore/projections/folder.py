@@ -1,0 +1,158 @@
+"""Projections on disk: shards as those of a run, beside what they were made with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import StoreError
+from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
+from ..system import is_temporary, parse_json, write_text
+from .table import About, Projections
+
+MANIFEST = "projections.json"
+FORMAT = 1
+"""The version of the layout of such folders."""
+
+SHARD_SIZE = 1000
+"""Samples in a shard."""
+
+SCALE = "scale"
+
+
+class ProjectionFolder:
+    """A folder of projections, for writing; made or gone on with by `opened`.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        """Takes over the folder at `path`, which has `manifest`."""
+        self.path, self._manifest = path, manifest
+
+    @classmethod
+    def opened(cls, path: Path, about: About) -> ProjectionFolder:
+        """Starts a folder, or goes on with one that was made with the same settings, weights and versions.
+
+        Raises:
+            StoreError: `path` is something else, or was made with others.
+        """
+        wanted: dict[str, dict[str, Any]] = {"settings": asdict(about), "versions": package_versions()}
+        if (path / MANIFEST).exists():
+            manifest = read_manifest(path)
+            for part, now in wanted.items():
+                before = manifest[part]
+                changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+                if changed:
+                    raise StoreError(
+                        f"{path}: these projections were made with other {part} ({', '.join(changed)}); give another "
+                        "folder, or delete this one"
+                    )
+            return cls(path, manifest)
+        if path.exists() and (not path.is_dir() or not all(map(is_temporary, path.iterdir()))):
+            raise StoreError(f"{path}: wanted a new or empty folder for projections, got something else")
+        found = cls(path, {"format": FORMAT, **wanted, "finished": False, "parts": 0, "notices": []})
+        write_text(path / MANIFEST, json.dumps(found._manifest, indent=2) + "\n")
+        return found
+
+    def has(self, number: int) -> bool:
+        """Whether a shard is there already."""
+        return shard_path(self.path, number).exists()
+
+    def read(self, number: int) -> Projections:
+        """The projections of one shard.
+
+        Raises:
+            StoreError: it is missing or damaged.
+        """
+        return _read(self.path, self._manifest, [number])
+
+    def write(self, number: int, found: Projections, *, split: str) -> None:
+        """Writes a shard in one step."""
+        rows = ShardRows(
+            split=split,
+            sample_ids=list(found.sample_ids),
+            labels=found.labels,
+            predictions=found.predictions,
+            content_hashes=list(found.content_hashes),
+            names=[SCALE, *_columns(found.about)],
+            values=np.concatenate([found.scale[:, None], found.values], axis=1, dtype=np.float64),
+            skipped=[],
+        )
+        write_shard(shard_path(self.path, number), rows)
+
+    def finish(self, parts: int, *, notices: Sequence[str]) -> None:
+        """Marks the folder as complete; `notices` say what was computed the slow way."""
+        self._manifest |= {"finished": True, "parts": parts, "notices": list(notices)}
+        write_text(self.path / MANIFEST, json.dumps(self._manifest, indent=2) + "\n")
+
+
+def load_projections(path: str | Path) -> Projections:
+    """Reads the projections that `project` wrote.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        StoreError: there are none, they are not finished, or a shard is missing or damaged.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    if not manifest["finished"]:
+        raise StoreError(f"{folder}: these projections are not finished; make the same call again, which goes on")
+    return _read(folder, manifest, range(manifest["parts"]))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What the projections in a folder were made with.
+
+    Raises:
+        StoreError: there are none, or the file is damaged.
+    """
+    file = path / MANIFEST
+    try:
+        manifest = parse_json(file.read_bytes())
+        About(**manifest["settings"])
+        known = manifest["format"] == FORMAT and {"finished", "parts", "versions", "notices"} <= manifest.keys()
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read ({error.strerror}); give a folder that project() wrote") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise StoreError(f"{file}: damaged, or of another version; delete the folder and project again")
+    found: dict[str, Any] = manifest
+    return found
+
+
+def _read(folder: Path, manifest: dict[str, Any], numbers: Sequence[int]) -> Projections:
+    about = About(**manifest["settings"])
+    tables = [read_shard(shard_path(folder, number)) for number in numbers]
+    names = _columns(about)
+    lacking = next((name for table in tables for name in (SCALE, *names) if name not in table.column_names), None)
+    if lacking is not None:
+        raise StoreError(f"{folder}: a shard has no column {lacking}; delete the folder and project again")
+
+    def joined(name: str) -> Any:
+        return np.concatenate([table.column(name).to_numpy() for table in tables])
+
+    dtype = np.dtype(about.precision)
+    return Projections(
+        values=np.stack([joined(name).astype(dtype) for name in names], axis=1),
+        scale=joined(SCALE),
+        sample_ids=joined("sample_id").tolist(),
+        labels=joined("label"),
+        predictions=joined("prediction"),
+        content_hashes=joined("content_hash").tolist(),
+        about=about,
+        notices=manifest["notices"],
+    )
+
+
+def _columns(about: About) -> list[str]:
+    return [f"projection_{place:04d}" for place in range(about.dim)]

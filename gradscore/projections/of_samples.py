@@ -1,0 +1,93 @@
+"""`gradscore.project`: the projected gradient of every sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..features import Progress
+from ..models import weights_sha256
+from .folder import SHARD_SIZE
+from .given_loss import LossFunction, check_loss, named
+from .kinds import make_projection
+from .looked_at import looking_at
+from .shards import written
+from .table import About, Projections
+
+
+def project(
+    model: nn.Module,
+    data: Any,
+    *,
+    loss: str | LossFunction = "pseudo_label",
+    dim: int = 4096,
+    kind: str = "sparse",
+    seed: int = 0,
+    parameters: str | Sequence[str] = "*",
+    preprocessing: Mapping[str, Any] | None = None,
+    batch_size: int = 64,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Projections:
+    """A fixed random projection of the gradient of every sample's loss, by all parameters together.
+
+    Products of projections estimate products of gradients, without bias. The gradient of a whole network is never
+    there: that of each parameter is projected as the backward pass comes to it. The projection is fixed by `kind`,
+    `dim`, `seed` and the names and shapes of the parameters, whatever the batches and threads.
+
+    Args:
+        model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
+        data: as for `gradscore.features`: a DataLoader, a Dataset, a tensor of samples, a pair of these and labels, or
+            batches. Inputs are as the model takes them.
+        loss: a name in `gradscore.losses.LOSSES`, or a function from logits (N, K) float64 and labels (N,), -1 for
+            none, to the losses (N,), each of its own sample alone, that PyTorch can differentiate.
+        dim: numbers for each sample, 64 to 8,192.
+        kind: "sparse" (one addition for each parameter), "factored" (both sides of a layer's products, the fastest
+            for convolutions) or "rademacher" (dense signs, `dim` products for each parameter).
+        seed: of what is random.
+        parameters: shell patterns on the names of parameters, or one; `@last` for those of the last layer.
+        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
+        batch_size: samples that go through the model at a time.
+        output: name or position of the logits among what the model returns, where it is not obvious.
+        one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
+        out: a folder for the projections, in shards; what an interrupted call left there is kept by the next.
+        progress: told how far it is.
+
+    Returns:
+        The projections, in the order of the samples.
+
+    Raises:
+        ConfigError: an unknown kind, loss or setting.
+        DataError: samples that cannot be used, or none.
+        ModelError: the model is in training mode, or cannot take the samples.
+        EngineError: gradients that cannot be computed: samples are coupled, for one.
+        StoreError: `out` has something else, or projections made with other settings, weights or samples.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+        >>> found = project(model, torch.randn(10, 4), dim=64)
+        >>> found.values.shape, found.dot().shape
+        ((10, 64), (10, 10))
+    """
+    check_loss(loss)
+    projection = make_projection(kind, dim, seed)
+    with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
+        gradients = samples.gradients(parameters, loss=loss)
+        about = About(
+            kind=kind,
+            dim=dim,
+            seed=seed,
+            loss=named(loss),
+            parameters={name: list(each.shape) for name, each in gradients.engine.parameters.items()},
+            weights_sha256=weights_sha256(model),
+            precision="float64" if gradients.dtype == torch.float64 else "float32",
+        )
+        cuts = samples.cuts(batch_size=batch_size, shard_size=SHARD_SIZE, progress=progress)
+        return written(gradients, projection, about, cuts, out=None if out is None else Path(out), split=samples.name)

@@ -1,0 +1,198 @@
+"""Projections of batches, kept in memory or in the shards of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import Batch
+from ..errors import StoreError
+from ..features import Cut
+from ..system import FloatArray, IntArray, only_writer
+from .folder import ProjectionFolder, load_projections
+from .gradient_stream import GradientStream
+from .projection import Projection
+from .table import About, Projections
+
+SAME = 1e-3
+"""Largest difference between projections of the same gradient, relative to its norm: a thousand roundings of float32,
+since another number of threads, or of samples in a batch, may round otherwise."""
+
+
+def written(
+    gradients: GradientStream,
+    projection: Projection,
+    about: About,
+    cuts: Iterable[Cut],
+    *,
+    out: Path | None,
+    split: str,
+) -> Projections:
+    """Projects samples, or what is missing of them in a folder.
+
+    Args:
+        gradients: of batches.
+        projection: of gradients.
+        about: what is projected, and how.
+        cuts: all samples.
+        out: the folder; None to keep them in memory alone.
+        split: what the samples are called.
+
+    Raises:
+        StoreError: `out` has something else, or projections made with other settings, weights or samples.
+    """
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if out is None else only_writer(out):
+        folder = None if out is None else ProjectionFolder.opened(out, about)
+        shards = _Shards(lambda batch: projected(gradients, projection, batch), about, folder, split)
+        for cut in cuts:
+            shards.take(cut)
+        shards.close()
+        return shards.finished(gradients.engine.notices)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What was found for N samples.
+
+    Attributes:
+        values: (N, dim): the projections of the gradients over `scale`.
+        scale: (N,) float64, powers of two.
+        predictions: (N,) int64.
+    """
+
+    values: NDArray[Any]
+    scale: FloatArray
+    predictions: IntArray
+
+
+def projected(gradients: GradientStream, projection: Projection, batch: Batch) -> Projected:
+    """Projects the gradients of a batch."""
+    sums = projection.blank(len(batch.sample_ids), dtype=gradients.dtype, device=gradients.device)
+    seen = gradients.run(batch.images, batch.labels, projection.sink(sums))
+    found = (projection.finished(sums), seen.scale, seen.predictions)
+    return Projected(*(each.cpu().numpy() for each in found))
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A batch, and what was found for it; None where a shard has that already."""
+
+    batch: Batch
+    found: Projected | None
+
+
+class _Shards:
+    """Takes batches and makes shards of them.
+
+    The first batch of a shard that is there already is projected once more, and must come out the same: so that a
+    folder goes on only with the loss and the model that it was begun with, whatever they are called.
+    """
+
+    def __init__(
+        self, project: Callable[[Batch], Projected], about: About, folder: ProjectionFolder | None, split: str
+    ) -> None:
+        self._project, self._about, self._folder, self._split = project, about, folder, split
+        self._waiting: list[_Waiting] = []
+        self._shards: list[Projections] = []
+        self._done = 0
+        self._compared = False
+
+    def take(self, cut: Cut) -> None:
+        """Projects a batch unless it is there already."""
+        is_there = self._folder is not None and self._folder.has(cut.shard)
+        is_needed = not is_there or not self._compared
+        self._compared |= is_there
+        self._waiting.append(_Waiting(cut.batch, self._project(cut.batch) if is_needed else None))
+        if cut.last:
+            self.close()
+
+    def close(self) -> None:
+        """Makes a shard of the batches that wait."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        if self._folder is None:
+            self._shards.append(_joined(waiting, self._about))
+        elif self._folder.has(self._done):
+            _compare(self._folder.read(self._done), waiting, where=self._folder.path)
+        else:
+            self._folder.write(self._done, _joined(waiting, self._about), split=self._split)
+        self._done += 1
+
+    def finished(self, notices: Sequence[str]) -> Projections:
+        """The projections of all samples; `notices` say what was computed the slow way."""
+        if self._folder is None:
+            found = replace(_end_to_end(self._shards), notices=notices)
+        else:
+            self._folder.finish(self._done, notices=notices)
+            found = load_projections(self._folder.path)
+        lost = np.asarray(~np.isfinite(found.values).all(axis=1))
+        if lost.any():
+            first = found.sample_ids[int(lost.argmax())]
+            more = f"{int(lost.sum())} of {len(found)} projections are not finite, the first of sample {first}"
+            found = replace(found, notices=[*found.notices, f"{more}: the network overflows there"])
+        return found
+
+
+def _joined(waiting: Sequence[_Waiting], about: About) -> Projections:
+    """One table of batches that were projected."""
+    found = [each.found for each in waiting if each.found is not None]
+    return Projections(
+        values=np.concatenate([each.values for each in found]),
+        scale=np.concatenate([each.scale for each in found]),
+        sample_ids=[name for each in waiting for name in each.batch.sample_ids],
+        labels=np.concatenate([each.batch.labels.numpy() for each in waiting]),
+        predictions=np.concatenate([each.predictions for each in found]),
+        content_hashes=[name for each in waiting for name in each.batch.content_hashes],
+        about=about,
+    )
+
+
+def _end_to_end(tables: Sequence[Projections]) -> Projections:
+    return Projections(
+        values=np.concatenate([each.values for each in tables]),
+        scale=np.concatenate([each.scale for each in tables]),
+        sample_ids=[name for each in tables for name in each.sample_ids],
+        labels=np.concatenate([each.labels for each in tables]),
+        predictions=np.concatenate([each.predictions for each in tables]),
+        content_hashes=[name for each in tables for name in each.content_hashes],
+        about=tables[0].about,
+    )
+
+
+def _compare(there: Projections, waiting: Sequence[_Waiting], *, where: Path) -> None:
+    """Makes sure that a shard is of these samples, and that what was computed again is as it was.
+
+    Raises:
+        StoreError: it is not.
+    """
+    hashes = [name for each in waiting for name in each.batch.content_hashes]
+    labels = np.concatenate([each.batch.labels.numpy() for each in waiting])
+    if list(there.content_hashes) != hashes or not np.array_equal(there.labels, labels):
+        raise StoreError(
+            f"{where}: projections of other samples or labels than these; give another folder, or delete this one"
+        )
+    again = waiting[0].found
+    if again is None:
+        return
+    before = there.values[: len(again.values)] * there.scale[: len(again.values), None]
+    now = again.values * again.scale[:, None]
+    if (_norms(before - now) > SAME * _norms(before)).any():
+        raise StoreError(
+            f"{where}: the projections of the first samples came out otherwise than those there; they are of another "
+            "loss or model: give another folder, or delete this one"
+        )
+
+
+def _norms(values: FloatArray) -> FloatArray:
+    """L2 norms of rows, which may be tiny."""
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    return np.asarray(largest * np.linalg.norm(values / np.where(largest > 0, largest, 1.0)[:, None], axis=1))

@@ -1,0 +1,201 @@
+"""Exact products with the gradients of a few samples, which are kept whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from ..errors import ConfigError, EvaluationError
+from ..features import Progress
+from ..gradients import PerSample, Sink
+from ..system import FloatArray
+from .given_loss import LossFunction, check_loss
+from .gradient_stream import GradientStream
+from .looked_at import LookedAt, looking_at
+from .rademacher import DenseProjection
+from .shards import projected
+
+MEMORY_LIMIT = 1 << 31
+"""Bytes that stored gradients may take: a quarter of the memory of a small machine."""
+
+ONE_PIECE = 1 << 62
+"""Samples in a shard: nothing is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredGradients:
+    """The whole gradients of M samples: `values * scale`.
+
+    Attributes:
+        values: (M, P) by the name of the parameter, of its dtype.
+        scale: (M,) float64, powers of two.
+    """
+
+    values: Mapping[str, Tensor]
+    scale: FloatArray
+
+    def __len__(self) -> int:
+        """M."""
+        return len(self.scale)
+
+    def dot(self, other: StoredGradients | None = None) -> FloatArray:
+        """Products of gradients.
+
+        Args:
+            other: N gradients; these themselves by default.
+
+        Returns:
+            (M, N) float64.
+
+        Raises:
+            EvaluationError: the two are of other parameters.
+        """
+        that = self if other is None else other
+        shapes = [{name: each.shape[1:] for name, each in one.values.items()} for one in (self, that)]
+        if shapes[0] != shapes[1]:
+            raise EvaluationError("the gradients are of other parameters, so they have no products")
+        found = np.zeros((len(self), len(that)))
+        for name, values in self.values.items():
+            found += (values.double() @ that.values[name].double().t()).cpu().numpy()
+        return found * self.scale[:, None] * that.scale
+
+
+def store_gradients(
+    model: nn.Module,
+    data: Any,
+    *,
+    loss: str | LossFunction = "pseudo_label",
+    parameters: str | Sequence[str] = "*",
+    preprocessing: Mapping[str, Any] | None = None,
+    batch_size: int = 64,
+    output: str | int | None = None,
+    one_logit: bool = False,
+) -> StoredGradients:
+    """The whole gradients of a few samples, to take products with.
+
+    Args:
+        model: as for `project`.
+        data: as for `project`; how many samples is limited by memory (`MEMORY_LIMIT`).
+        loss: as for `project`.
+        parameters: as for `project`.
+        preprocessing: as for `project`.
+        batch_size: as for `project`.
+        output: as for `project`.
+        one_logit: as for `project`.
+
+    Raises:
+        ConfigError: an unknown loss or setting, or more gradients than memory.
+        DataError: as `project`.
+        ModelError: as `project`.
+        EngineError: as `project`.
+    """
+    check_loss(loss)
+    with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
+        gradients = samples.gradients(parameters, loss=loss)
+        found: list[StoredGradients] = []
+        for cut in samples.cuts(batch_size=batch_size, shard_size=ONE_PIECE, progress=None):
+            count = len(cut.batch.sample_ids)
+            _check_memory(sum(map(len, found)) + count, gradients)
+            room = {
+                name: torch.zeros(count, each.numel(), dtype=gradients.dtype, device=gradients.device)
+                for name, each in gradients.engine.parameters.items()
+            }
+            seen = gradients.run(cut.batch.images, cut.batch.labels, _keeping(room))
+            found.append(StoredGradients(values=room, scale=seen.scale.cpu().numpy()))
+    return StoredGradients(
+        values={name: torch.cat([each.values[name] for each in found]) for name in found[0].values},
+        scale=np.concatenate([each.scale for each in found]),
+    )
+
+
+def dot_products(
+    model: nn.Module,
+    data: Any,
+    stored: StoredGradients,
+    *,
+    loss: str | LossFunction = "pseudo_label",
+    preprocessing: Mapping[str, Any] | None = None,
+    batch_size: int = 64,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    progress: Progress | None = None,
+) -> FloatArray:
+    """Exact products of the gradients of all samples with stored ones.
+
+    Args:
+        model: as for `project`.
+        data: as for `project`: N samples.
+        stored: M gradients of parameters of this model.
+        loss: as for `project`.
+        preprocessing: as for `project`.
+        batch_size: as for `project`.
+        output: as for `project`.
+        one_logit: as for `project`.
+        progress: told how far it is.
+
+    Returns:
+        (N, M) float64.
+
+    Raises:
+        ConfigError: an unknown loss or setting, or gradients of parameters that the model does not have.
+        DataError: as `project`.
+        ModelError: as `project`.
+        EngineError: as `project`.
+    """
+    check_loss(loss)
+    with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
+        _check_shapes(samples, stored)
+        gradients, products = samples.gradients(list(stored.values), loss=loss), _AgainstStored(stored)
+        found = [
+            projected(gradients, products, cut.batch)
+            for cut in samples.cuts(batch_size=batch_size, shard_size=ONE_PIECE, progress=progress)
+        ]
+        return np.concatenate([each.values * each.scale[:, None] for each in found]) * stored.scale
+
+
+def _check_shapes(samples: LookedAt, stored: StoredGradients) -> None:
+    parameters = dict(samples.model.named_parameters())
+    for name, values in stored.values.items():
+        wanted, got = values.shape[1], parameters[name].numel() if name in parameters else None
+        if wanted != got:
+            has = "has no such parameter" if got is None else f"has {got}"
+            raise ConfigError(
+                f"stored: {name} has {wanted} entries, and the model {has}; store gradients of this model"
+            )
+
+
+def _check_memory(samples: int, gradients: GradientStream) -> None:
+    elements = sum(each.numel() for each in gradients.engine.parameters.values())
+    needed = samples * elements * gradients.dtype.itemsize
+    if needed > MEMORY_LIMIT:
+        raise ConfigError(
+            f"data: {samples} gradients of {elements} entries take {needed / 1e9:.3g} GB, more than "
+            f"{MEMORY_LIMIT / 1e9:.3g} GB; store fewer, choose fewer parameters, or project them"
+        )
+
+
+def _keeping(room: Mapping[str, Tensor]) -> Sink:
+    """A sink that writes gradients to the rows of `room`."""
+
+    def take(name: str, rows: slice, gradient: PerSample) -> None:
+        room[name][rows] = gradient.dense(slice(None)).reshape(len(gradient), prod(gradient.shape)).to(room[name].dtype)
+
+    return take
+
+
+class _AgainstStored(DenseProjection):
+    """Products with stored gradients: their matrix, in place of a random one."""
+
+    def __init__(self, stored: StoredGradients) -> None:
+        self.dim, self._stored = len(stored), stored
+
+    @override
+    def columns(self, name: str, elements: slice, *, like: Tensor) -> Tensor:
+        return self._stored.values[name][:, elements].t().to(like.dtype).to(like.device)

@@ -1,0 +1,191 @@
+"""Projections of the gradients of many samples: their products, and the nearest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import EvaluationError
+from ..system import FloatArray, IntArray
+
+Similarity = Literal["cosine", "dot"]
+
+ROWS_AT_A_TIME = 1024
+"""Rows of products that are computed at a time: 32 MiB of float64 for 4,096 numbers each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What was projected, and how.
+
+    Attributes:
+        kind: a name in `KINDS`.
+        dim: numbers for each sample.
+        seed: of what is random.
+        loss: what the loss is called.
+        parameters: shape of every parameter whose gradient is projected, by name.
+        weights_sha256: hash of all parameters and buffers of the model.
+        precision: "float32" or "float64", of the values.
+    """
+
+    kind: str
+    dim: int
+    seed: int
+    loss: str
+    parameters: dict[str, list[int]]
+    weights_sha256: str
+    precision: Literal["float32", "float64"]
+
+    def check_comparable(self, other: About) -> None:
+        """Makes sure that products of projections are those of gradients.
+
+        Raises:
+            EvaluationError: the two were projected with different matrices.
+        """
+        mine, theirs = asdict(self), asdict(other)
+        for name in ("kind", "dim", "seed", "parameters"):
+            if mine[name] != theirs[name]:
+                shown = "" if name == "parameters" else f" ({mine[name]!r} and {theirs[name]!r})"
+                raise EvaluationError(
+                    f"these projections differ in {name}{shown}, so their products mean nothing; project both alike"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nearest:
+    """The nearest of M samples, for each of N.
+
+    Attributes:
+        places: (N, count) int64 among the M, nearest first.
+        similarities: (N, count) float64, cosines or products; higher is nearer.
+    """
+
+    places: IntArray
+    similarities: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projections:
+    """The projections of N samples: `values * scale[:, None]`.
+
+    Attributes:
+        values: (N, dim) in the precision of the network, float32 at least.
+        scale: (N,) float64, powers of two, which keep gradients that float32 cannot hold.
+        sample_ids: N names.
+        labels: (N,) int64, -1 for none.
+        predictions: (N,) int64.
+        content_hashes: N hashes of the samples' content.
+        about: what was projected, and how.
+        notices: what was computed the slow way, and why.
+    """
+
+    values: NDArray[np.float32] | FloatArray
+    scale: FloatArray
+    sample_ids: Sequence[str]
+    labels: IntArray
+    predictions: IntArray
+    content_hashes: Sequence[str]
+    about: About
+    notices: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.values)
+
+    @property
+    def norms(self) -> FloatArray:
+        """(N,) float64, the L2 norms of the projections: about those of the gradients."""
+        return self._own_norms() * self.scale
+
+    def dot(self, other: Projections | None = None) -> FloatArray:
+        """Products of projections: on average over seeds those of the gradients.
+
+        Args:
+            other: M samples; these samples themselves by default.
+
+        Returns:
+            (N, M) float64.
+
+        Raises:
+            EvaluationError: the two were projected in different ways.
+        """
+        that = self._comparable(other)
+        return np.concatenate(list(self._products(that, self.scale, that.scale)))
+
+    def cosines(self, other: Projections | None = None) -> FloatArray:
+        """Cosines between projections, 0 where one of the two is zero.
+
+        Args:
+            other: M samples; these samples themselves by default.
+
+        Returns:
+            (N, M) float64 in [-1, 1].
+
+        Raises:
+            EvaluationError: the two were projected in different ways.
+        """
+        that = self._comparable(other)
+        return np.concatenate(list(self._products(that, self._inverse_norms(), that._inverse_norms()))).clip(-1, 1)
+
+    def nearest(
+        self, queries: Projections | None = None, *, count: int = 10, similarity: Similarity = "cosine"
+    ) -> Nearest:
+        """The samples of these whose gradients are most like those of others.
+
+        Args:
+            queries: M samples to find neighbours of; these samples themselves by default, of which none is its own
+                neighbour.
+            count: how many neighbours; all there are where these are fewer.
+            similarity: "cosine", or "dot" for products, which large gradients win.
+
+        Returns:
+            For each of the queries; of equal similarities the first sample is nearer.
+
+        Raises:
+            EvaluationError: the two were projected in different ways, or another count or similarity.
+        """
+        if count < 1:
+            raise EvaluationError(f"count: wanted 1 neighbour or more, got {count}")
+        if similarity not in ("cosine", "dot"):
+            raise EvaluationError(f"similarity: wanted 'cosine' or 'dot', got {similarity!r}")
+        asking = self._comparable(queries)
+        places, similarities, start = [], [], 0
+        for found in asking._products(self, *(each._weights(similarity) for each in (asking, self))):
+            if queries is None:
+                found[np.arange(len(found)), start + np.arange(len(found))] = -np.inf
+            start += len(found)
+            wanted = min(count, len(self) - (queries is None))
+            order = np.argsort(-found, axis=1, kind="stable")[:, :wanted]
+            places.append(order)
+            similarities.append(np.take_along_axis(found, order, axis=1))
+        return Nearest(places=np.concatenate(places), similarities=np.concatenate(similarities))
+
+    def _comparable(self, other: Projections | None) -> Projections:
+        if other is None:
+            return self
+        self.about.check_comparable(other.about)
+        return other
+
+    def _products(self, other: Projections, one: FloatArray, another: FloatArray) -> Iterator[FloatArray]:
+        """Products of rows times a number for each, some rows at a time."""
+        columns = other.values.astype(np.float64).T
+        for start in range(0, max(1, len(self)), ROWS_AT_A_TIME):
+            rows = slice(start, start + ROWS_AT_A_TIME)
+            yield self.values[rows].astype(np.float64) @ columns * one[rows, None] * another
+
+    def _own_norms(self) -> FloatArray:
+        """Norms of `values`."""
+        squares = np.einsum("nd,nd->n", self.values, self.values, dtype=np.float64)
+        return np.asarray(np.sqrt(squares), dtype=np.float64)
+
+    def _weights(self, similarity: Similarity) -> FloatArray:
+        """What products of `values` are multiplied by on either side."""
+        return self._inverse_norms() if similarity == "cosine" else self.scale
+
+    def _inverse_norms(self) -> FloatArray:
+        norms = self._own_norms()
+        return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)

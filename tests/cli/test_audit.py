@@ -1,0 +1,71 @@
+"""`gradscore audit`: a configuration or run folder to a page, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+import gradscore
+from gradscore.config import dump_config
+from gradscore.data import collate
+from gradscore.features import open_datasets
+from gradscore.models import build_model
+from gradscore.store import RunFolder, verify_run
+from gradscore_cli.main import app
+
+
+def audit(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+def words(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_config(RunFolder(small_run).config))
+    found = audit(tmp_path / "config.yaml", "--trust-code", "--out", tmp_path / "out", "--json", "--quiet")
+    assert found.exit_code == 0, found.output
+    report = json.loads(found.stdout)
+    table = pd.read_parquet(tmp_path / "out" / "audit.parquet")
+    config = RunFolder(small_run).config
+    dataset = open_datasets(config)["in_dist.fit"]
+    batch = collate(list(dataset))
+    model = build_model(config.model, trust_code=True)
+    direct = gradscore.audit(model, (batch.images, batch.labels), batch_size=config.extract.batch_size)
+    assert report["suspected"] == direct.suspected
+    assert report["samples"] == len(dataset)
+    assert table["sample_id"].tolist() == [dataset.ids[place] for place in direct.table["place"]]
+    columns = ["rank", "place", "label", "suggested", "score", "grand", "neighbours_label"]
+    pd.testing.assert_frame_equal(table[columns], direct.table[columns], check_exact=True)
+
+
+def test_a_run_folder_gets_the_files_and_stays_valid(make_run: Callable[..., Path]) -> None:
+    run = make_run(evaluate=False)
+    found = audit(run, "--split", "in_dist.test", "--trust-code", "--shown", "5")
+    assert found.exit_code == 0, found.output
+    page = (run / "audit" / "audit.html").read_text()
+    assert page.count("<article") == 5
+    assert '<img src="data:image/png' in page
+    assert not verify_run(run).damaged
+
+
+REFUSALS = {
+    "no such split": (["--split", "in_dist.nowhere"], "no split 'in_dist.nowhere'"),
+    "a set without labels": (["--split", "OOD"], "'label' looks at the label of every sample"),
+    "settings of a run": (["--set", "extract.seed=3"], "--set changes a configuration"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSALS.values(), ids=REFUSALS)
+def test_what_cannot_be_audited_is_refused(small_run: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    ood = next(info.name for info in RunFolder(small_run).splits() if info.kind == "ood")
+    given = [ood if option == "OOD" else option for option in options]
+    found = audit(small_run, *given, "--trust-code", "--out", tmp_path / "out")
+    assert found.exit_code == 2
+    assert message in words(found)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,71 @@
+"""The threads of a command, decided before any library that has some is loaded."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from gradscore_cli.main import app
+from gradscore_cli.threads import NUMBERS, WAITING, use_threads
+
+COMPUTING = ["bundle", "check", "compare", "doctor", "evaluate", "extract", "fit-meta", "inspect", "run", "score"]
+
+SHOWS = """
+import os, sys
+from gradscore_cli import main, threads
+
+@main.app.command("show")
+def show(_threads: threads.ThreadsOption = None) -> None:
+    assert "torch" not in sys.modules
+    import torch
+    print(os.environ["OMP_WAIT_POLICY"], torch.get_num_threads(), os.environ.get("OPENBLAS_NUM_THREADS"))
+
+main.main()
+"""
+
+
+def shown(*arguments: str, **environment: str) -> list[str]:
+    """Waiting policy, PyTorch's threads and NumPy's, as a command with these arguments finds them."""
+    clean = {name: value for name, value in os.environ.items() if name not in (WAITING, *NUMBERS)}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWS, "show", *arguments], capture_output=True, text=True, env=clean | environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_threads_sleep_while_they_wait() -> None:
+    assert shown()[0] == "passive"
+
+
+def test_the_environment_may_say_otherwise() -> None:
+    assert shown(OMP_WAIT_POLICY="active")[0] == "active"
+
+
+def test_all_pools_have_the_number_that_is_asked_for() -> None:
+    assert shown("--threads", "1", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == ["passive", "1", "1"]
+
+
+def test_without_the_option_the_environment_decides() -> None:
+    assert shown(OMP_NUM_THREADS="1")[1] == "1"
+
+
+@pytest.mark.parametrize("command", COMPUTING)
+def test_every_command_that_computes_has_the_option(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--threads", "0"])
+    assert result.exit_code == 2
+    assert "--threads" in result.output
+
+
+def test_a_program_that_has_loaded_pytorch_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NUMBERS:
+        monkeypatch.setenv(name, "1")
+    before = torch.get_num_threads()
+    try:
+        use_threads(before + 1)
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

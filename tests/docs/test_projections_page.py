@@ -1,0 +1,42 @@
+"""What docs/projections.md tells its readers to do, done."""
+
+import re
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gradscore
+
+TEXT = (Path(__file__).parents[2] / "docs" / "projections.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("projections")
+
+
+@pytest.fixture(scope="module")
+def names(folder):
+    found = {}
+    with chdir(folder):
+        exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "projections.md", "exec"), found)
+    return found
+
+
+def test_each_query_is_its_own_nearest(names):
+    assert names["nearest"].places[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert names["products"].shape == (5, 300)
+
+
+def test_products_are_about_the_exact_ones(names):
+    assert names["exact"].shape == (300, 5)
+    norms = np.sqrt(np.diag(names["exact"]))
+    errors = (names["products"].T - names["exact"]) / names["bank"].norms[:, None] / norms
+    assert np.sqrt((errors**2).mean()) < 1.5 / np.sqrt(4096)  # one over the root of dim, where g h is small
+
+
+def test_folder_is_read_again(names, folder):
+    read = gradscore.load_projections(folder / "projected")
+    assert np.array_equal(read.values, names["bank"].values)

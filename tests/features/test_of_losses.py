@@ -1,0 +1,208 @@
+"""Features of losses that a program gives: one for each sample, or for each token of it."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradscore
+from gradscore.errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
+from gradscore.gradients import exact
+from gradscore.system import import_torchvision
+
+import_torchvision()
+transformers = pytest.importorskip("transformers")
+
+WORDS, LENGTHS = 40, (9, 4, 7, 2, 8)
+STATISTICS = ["l2", "max", "mean"]
+TINY = {
+    "vocab_size": WORDS,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "n_embd": 12,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 16,
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**TINY)).double().eval()
+
+
+@pytest.fixture(scope="module")
+def texts():
+    torch.manual_seed(1)
+    return [torch.randint(0, WORDS, (length,)) for length in LENGTHS]
+
+
+def padded(texts):
+    """What a collator of transformers makes of texts."""
+    width = max(map(len, texts))
+    ids = torch.stack([F.pad(text, (0, width - len(text))) for text in texts])
+    return {"input_ids": ids, "attention_mask": torch.stack([torch.arange(width) < len(text) for text in texts]).long()}
+
+
+def each_token(model, batch):
+    """Of every token but the first, zero for padding."""
+    logits = model(**batch).logits[:, :-1]
+    losses = F.cross_entropy(logits.transpose(1, 2), batch["input_ids"][:, 1:], reduction="none")
+    return losses * batch["attention_mask"][:, 1:]
+
+
+def mean_of_text(model, batch):
+    return each_token(model, batch).sum(1) / batch["attention_mask"][:, 1:].sum(1)
+
+
+def twin(model, losses, chosen):
+    """Statistics of one gradient by the slow way: (parameters * statistics,)."""
+    parameters = dict(model.named_parameters())
+    found = torch.autograd.grad((losses * chosen).sum(), list(parameters.values()), retain_graph=True)
+    return np.array([value for g in found for value in (float(g.norm()), float(g.max()), float(g.mean()))])
+
+
+def columns(table):
+    return table[[name for name in table if name.startswith("loss/")]].to_numpy()
+
+
+@pytest.mark.parametrize("batches", [[5], [3, 2], [1, 4], [1, 1, 1, 1, 1]], ids=str)
+def test_a_padded_batch_gives_each_text_its_own_figures(model, texts, batches):
+    starts = np.cumsum([0, *batches])
+    loader = [padded(texts[start : start + size]) for start, size in zip(starts, batches, strict=False)]
+    table = gradscore.features(model, loader, losses=mean_of_text, statistics=STATISTICS)
+    assert table["sample_id"].tolist() == [0, 1, 2, 3, 4]
+    assert list(table)[:3] == ["sample_id", "loss", "loss/transformer.wte.weight/l2"]
+    alone = [mean_of_text(model, padded([text])) for text in texts]
+    truth = np.stack([twin(model, losses, torch.ones_like(losses)) for losses in alone])
+    np.testing.assert_allclose(table["loss"], [losses.item() for losses in alone], rtol=1e-12)
+    np.testing.assert_allclose(columns(table), truth, rtol=1e-9, atol=1e-14)
+
+
+def test_losses_of_tokens_are_summed(model, texts):
+    batch = padded(texts)
+    table = gradscore.features(model, [batch], losses=each_token, statistics=STATISTICS)
+    sums = gradscore.features(model, [batch], losses=lambda *given: each_token(*given).sum(1), statistics=STATISTICS)
+    np.testing.assert_allclose(table.to_numpy(), sums.to_numpy(), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 4])
+def test_each_token_has_the_gradient_of_its_own_loss(model, texts, samples):
+    batch = padded(texts[:samples])
+    table = gradscore.features(model, [batch], losses=each_token, statistics=STATISTICS, tokens="each")
+    losses = each_token(model, batch)
+    pairs = [(sample, token) for sample in range(samples) for token in range(losses.shape[1])]
+    assert list(table)[:3] == ["sample_id", "token", "loss"]
+    assert list(zip(table["sample_id"], table["token"], strict=True)) == pairs
+    truth = []
+    for pair in pairs:
+        chosen = torch.zeros_like(losses)
+        chosen[pair] = 1
+        truth.append(twin(model, losses, chosen))
+    np.testing.assert_allclose(table["loss"], losses.detach().flatten(), rtol=1e-12)
+    np.testing.assert_allclose(columns(table), np.stack(truth), rtol=1e-9, atol=1e-14)
+
+
+def test_parameters_and_granularity(model, texts):
+    options = {"statistics": ["l2"], "losses": mean_of_text}
+    parts = gradscore.features(model, [padded(texts)], parameters=["*.h.0.*"], **options)
+    whole = gradscore.features(model, [padded(texts)], parameters=["*.h.0.*"], granularity="model", **options)
+    np.testing.assert_allclose(whole["loss/model/l2"], np.linalg.norm(columns(parts), axis=1))
+
+
+def test_batches_of_pairs_and_of_tensors():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    inputs, targets = torch.randn(6, 4).double(), torch.randn(6, 2).double()
+
+    def squared(model, batch):
+        return (model(batch[0]) - batch[1]).square().sum(1)
+
+    pairs = gradscore.features(model.eval(), [(inputs, targets)], losses=squared, statistics=["l2"])
+    fixed = gradscore.features(
+        model, [inputs], losses=lambda model, batch: squared(model, (batch, targets[: len(batch)])), statistics=["l2"]
+    )
+    truth = [
+        [float(gradient.norm()) for gradient in each.values()]
+        for _, each in exact.per_sample_gradients(
+            squared(model, (inputs, targets)), torch.ones(6).double(), dict(model.named_parameters())
+        )
+    ]
+    np.testing.assert_allclose(columns(pairs), truth, rtol=1e-10)
+    np.testing.assert_allclose(columns(fixed), truth, rtol=1e-10)
+
+
+def test_the_engine_learns_from_two_samples_of_every_size(model, texts, monkeypatch):
+    seen = []
+    learn = gradscore.Engine.learn
+    monkeypatch.setattr(
+        gradscore.Engine, "learn", lambda engine, losses, ones: (seen.append(len(losses)), learn(engine, losses, ones))
+    )
+    long, short = padded(texts), padded(texts[1:4])
+    gradscore.features(model, [long, short, long, short], losses=mean_of_text, statistics=["l2"])
+    assert seen == [2, 2]
+
+
+def divided_by_the_batch(model, batch):
+    return each_token(model, batch).sum(1) / batch["attention_mask"][:, 1:].sum()
+
+
+def with_a_bad_number(model, batch):
+    return each_token(model, batch).sum(1) / (batch["attention_mask"].sum(1) - 2)
+
+
+REFUSED = {
+    "a mean over the batch": (
+        lambda *given: mean_of_text(*given).mean(),
+        {},
+        EngineError,
+        r"of shape \(2,\).*got \(\)",
+    ),
+    "another number of losses": (lambda *given: each_token(*given).flatten(), {}, EngineError, "one value for each"),
+    "all logits": (lambda model, batch: model(**batch).logits, {}, EngineError, "one value for each sample"),
+    "no tensor": (lambda model, batch: model(**batch), {}, EngineError, "must return a tensor"),
+    "no graph": (lambda *given: mean_of_text(*given).detach(), {}, EngineError, "does not depend on the parameters"),
+    "not finite": (with_a_bad_number, {}, EngineError, "loss of sample 3 of the batch is not finite"),
+    "divided by the batch's tokens": (
+        divided_by_the_batch,
+        {},
+        CoupledSamplesError,
+        "of each sample, not of the batch",
+    ),
+    "one loss, each token": (mean_of_text, {"tokens": "each"}, EngineError, r"of shape \(2, tokens\)"),
+    "each token of a named loss": (["uniform"], {"tokens": "each"}, ConfigError, "one value for each sample"),
+    "other tokens": (each_token, {"tokens": "last"}, ConfigError, "wanted one of sum, each, got 'last'"),
+    "settings of classifiers": (each_token, {"batch_size": 4}, ConfigError, "batch_size: does not go with"),
+    "features of classifiers": (each_token, {"penultimate": True}, ConfigError, "penultimate: does not go with"),
+    "no such statistic": (each_token, {"statistics": ["l-2"]}, ConfigError, "no statistic 'l-2'"),
+    "no such parameter": (each_token, {"parameters": ["lm_head.bias"]}, ConfigError, "matches no parameter"),
+}
+
+
+@pytest.mark.parametrize(("losses", "options", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(model, texts, losses, options, error, message):
+    with pytest.raises(error, match=message):
+        gradscore.features(model, [padded(texts)], losses=losses, **options)
+
+
+DATA = {
+    "one batch": (lambda batch: batch, "wanted batches for the loss"),
+    "a tensor": (lambda batch: batch["input_ids"], "give \\[batch\\]"),
+    "none": (lambda batch: [], "wanted batches, got none"),
+    "no tensors": (lambda batch: [{"text": ["a", "b"]}], "hold tensors"),
+    "no samples": (lambda batch: [batch["input_ids"][:0]], "one sample or more"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), DATA.values(), ids=DATA)
+def test_refused_data(model, texts, data, message):
+    with pytest.raises(DataError, match=message):
+        gradscore.features(model, data(padded(texts)), losses=each_token, statistics=["l2"])
+
+
+def test_a_model_in_training_mode_is_refused(texts):
+    training = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TINY)).train()
+    with pytest.raises(ModelError, match="training mode"):
+        gradscore.features(training, [padded(texts)], losses=each_token)

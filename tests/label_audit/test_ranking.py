@@ -1,0 +1,190 @@
+"""The ranking of labels against figures computed another way, and what it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import gradscore
+from gradscore.errors import DataError, ModelError
+from gradscore.label_audit import ranked
+from gradscore.label_audit.heads import cross_fitted
+
+CLASSES = 3
+FLIPS = {4: 2, 17: 0, 40: 0, 63: 1}
+"""Wrong labels by place; the true class of a sample is its place modulo three."""
+
+
+def blobs(samples: int = 90) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Samples of three classes far apart, their labels with some of them wrong, and the true ones."""
+    torch.manual_seed(5)
+    truth = torch.arange(samples) % CLASSES
+    inputs = 4 * F.one_hot(truth, 4).float() + torch.randn(samples, 4)
+    given = truth.clone()
+    given[list(FLIPS)] = torch.tensor(list(FLIPS.values()))
+    return inputs, given, truth
+
+
+@pytest.fixture(scope="module")
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, CLASSES)).eval()
+    nn.init.eye_(model[0].weight)
+    return model
+
+
+@pytest.fixture(scope="module")
+def found(net: nn.Module) -> gradscore.Audit:
+    inputs, given, _ = blobs()
+    return gradscore.audit(net, (inputs, given), class_names=["ant", "bee", "cat"])
+
+
+def test_flipped_labels_come_first(found: gradscore.Audit) -> None:
+    head = found.table.head(len(FLIPS))
+    assert set(head["place"]) == set(FLIPS)
+    assert (head["suggested"] == head["place"] % CLASSES).all()
+    assert head["suspected"].all()
+
+
+def test_the_order_is_that_of_the_scores(found: gradscore.Audit) -> None:
+    assert found.table["rank"].tolist() == list(range(1, 91))
+    assert (np.diff(found.table["score"]) <= 0).all()
+    assert sorted(found.table["place"]) == list(range(90))
+
+
+def test_what_the_network_says_is_that_of_pytorch(found: gradscore.Audit, net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    table = found.table.sort_values("place")
+    logits = net(inputs).detach().double()
+    np.testing.assert_allclose(table["loss"], F.cross_entropy(logits, given, reduction="none"), rtol=1e-5)
+    others = logits.masked_fill(F.one_hot(given, CLASSES).bool(), -torch.inf).amax(1)
+    np.testing.assert_allclose(table["margin"], others - logits.gather(1, given[:, None])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(table["el2n"], (logits.softmax(1) - F.one_hot(given, CLASSES)).norm(dim=1), rtol=1e-5)
+    assert table["prediction"].tolist() == logits.argmax(1).tolist()
+
+
+def test_gradient_norms_are_those_of_one_backward_pass_for_each_sample(found, net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    norms = []
+    for sample, label in zip(inputs, given, strict=True):
+        gradients = torch.autograd.grad(F.cross_entropy(net(sample[None]), label[None]), list(net.parameters()))
+        norms.append(float(torch.cat([each.flatten() for each in gradients]).norm()))
+    np.testing.assert_allclose(found.table.sort_values("place")["grand"], norms, rtol=1e-4)
+
+
+def test_neighbours_are_counted_by_brute_force(found: gradscore.Audit, net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    features = F.normalize(net[:2](inputs).detach().double(), dim=1)
+    likeness = (features @ features.T).fill_diagonal_(-torch.inf)
+    nearest = given[likeness.topk(30).indices]
+    table = found.table.sort_values("place")
+    suggested = torch.tensor(table["suggested"].to_list())
+    assert table["neighbours_label"].tolist() == (nearest == given[:, None]).sum(1).tolist()
+    assert table["neighbours_suggested"].tolist() == (nearest == suggested[:, None]).sum(1).tolist()
+    first = found.table.iloc[0]
+    of_other = torch.where(given == first["suggested"], likeness[first["place"]], -torch.inf)
+    assert found.nearest[first["place"]] == of_other.topk(4).indices.tolist()
+    assert first["nearest_suggested"] == " ".join(map(str, of_other.topk(4).indices.tolist()))
+
+
+def test_the_reason_is_a_sentence_in_names_of_classes(found: gradscore.Audit) -> None:
+    reason = found.table.set_index("place").loc[4, "reason"]
+    assert reason.startswith("fitted to the other samples: bee ")
+    assert " of the 30 nearest samples are labelled bee, " in reason
+
+
+def test_the_same_samples_give_the_same_table(found: gradscore.Audit, net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    again = gradscore.audit(net, (inputs, given), class_names=["ant", "bee", "cat"])
+    pd.testing.assert_frame_equal(again.table, found.table, check_exact=True)
+
+
+def test_no_sample_is_judged_by_a_fit_that_saw_it() -> None:
+    inputs, given, _ = blobs()
+    features, labels = inputs.double().numpy(), given.numpy()
+    before = cross_fitted(features, labels, CLASSES, seed=0)
+    judged = next(judged for _, judged in StratifiedKFold(5, shuffle=True, random_state=0).split(features, labels))
+    first = [
+        cross_fold(features, labels, each)
+        for each in StratifiedKFold(5, shuffle=True, random_state=0).split(features, labels)
+    ]
+    losses = np.full(len(labels), np.nan)
+    for places, log_p in first:
+        losses[places] = -log_p[np.arange(len(places)), labels[places]]
+    kept = losses < np.quantile(losses, 0.9)
+    others = np.setdiff1d(np.arange(len(labels)), judged)
+    _, wanted = cross_fold(features, labels, (others[kept[others]], judged))
+    np.testing.assert_allclose(before[judged], wanted, rtol=1e-6)
+
+
+def cross_fold(features, labels, fold):
+    others, judged = fold
+    scaler = StandardScaler().fit(features[others])
+    head = LogisticRegression(C=0.01, max_iter=200).fit(scaler.transform(features[others]), labels[others])
+    return judged, np.log(head.predict_proba(scaler.transform(features[judged])))
+
+
+def test_copies_with_another_label_are_named(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    inputs[10] = inputs[5] = inputs[7]
+    found = gradscore.audit(net, (inputs, given)).table.set_index("place")
+    assert found.loc[5, "reason"].endswith("an exact copy is labelled 1")
+    assert found.loc[7, "reason"].endswith("an exact copy is labelled 2")
+    assert found.loc[10, "reason"].endswith("an exact copy is labelled 2")
+    assert "copy" not in found.loc[8, "reason"]
+
+
+def test_views_that_cost_accuracy_are_left_out_and_named() -> None:
+    torch.manual_seed(1)
+    labels = torch.arange(60) % 2
+    images = torch.randn(60, 1, 8, 8) / 10
+    images[:, :, :, :4] += labels[:, None, None, None]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()
+    with torch.no_grad():
+        net[1].bias.zero_()
+        net[1].weight.copy_(torch.tensor([[-1.0], [1.0]]) * (torch.arange(64) % 8 < 4) / 32)
+        net[1].bias[0] = 0.5
+    found = gradscore.audit(net, (images, labels))
+    assert found.notices == ["view mirror costs the classifier too much accuracy, so it was not looked at"]
+
+
+LABELS = {
+    "none": (None, "'label' looks at the label of every sample, and 0 of split given has none"),
+    "a missing one": (lambda given: given.where(torch.arange(90) != 2, -1), "2 of split given has none"),
+    "few of a class": (lambda given: given.where(torch.arange(90) > 80, 0), r"class 1 has 3, class 2 has 3"),
+    "one class": (torch.zeros_like, "wanted samples of two classes or more, got 1"),
+}
+
+
+@pytest.mark.parametrize(("labels", "message"), LABELS.values(), ids=LABELS)
+def test_labels_that_cannot_be_audited_are_refused(net: nn.Module, labels, message: str) -> None:
+    inputs, given, _ = blobs()
+    with pytest.raises(DataError, match=message):
+        gradscore.audit(net, inputs if labels is None else (inputs, labels(given)))
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    inputs, given, _ = blobs()
+    training = nn.Sequential(nn.Linear(4, CLASSES)).train()
+    with pytest.raises(ModelError, match="training mode"):
+        gradscore.audit(training, (inputs, given))
+
+
+def test_a_table_without_penultimate_features_is_refused(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    table = gradscore.features(net, (inputs, given), losses=["label"])
+    with pytest.raises(DataError, match="wanted penultimate features, got none"):
+        ranked(table)
+
+
+@pytest.mark.parametrize("labels", [np.repeat([0, 1], [100, 10]), np.arange(60) % 4 + 1], ids=["rare", "no class 0"])
+def test_every_class_keeps_samples_to_be_fitted_to(labels: np.ndarray) -> None:
+    features = np.random.default_rng(0).normal(size=(len(labels), 3))
+    found = cross_fitted(features, labels, 5, seed=0)
+    assert np.isfinite(found).all()
+    assert (found[:, np.unique(labels)] > np.log(1e-12)).all()

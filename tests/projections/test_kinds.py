@@ -1,0 +1,235 @@
+"""Every kind of projection against its matrix times the gradients of the exact twin, in float64."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from both_ways import exactly
+from layers import MODELS, Function, N, images, indices, outputs_of
+from projection_matrices import MATRICES
+from torch import nn
+
+from gradscore.errors import ConfigError
+from gradscore.gradients import Dense, Engine
+from gradscore.kernels import signs
+from gradscore.projections import KINDS, make_projection
+
+CASES = {
+    **MODELS,
+    "wide linear layers": lambda: (nn.Sequential(nn.Linear(90, 70), nn.Tanh(), nn.Linear(70, 40)), images(90)),
+    "linear layer with positions": lambda: (nn.Linear(90, 40), images(3, 90)),
+    "narrow convolution": lambda: (nn.Conv2d(4, 6, 3, stride=2, padding=1, dilation=2), images(4, 12, 9)),
+    "wide convolution": lambda: (nn.Conv2d(20, 30, 3, padding=1), images(20, 5, 4)),
+    "wide convolution, groups": lambda: (nn.Conv2d(20, 30, 3, groups=2, stride=2), images(20, 5, 4)),
+    "depthwise": lambda: (nn.Conv2d(40, 40, 3, groups=40), images(40, 5, 6)),
+    "convolution 1-d": lambda: (nn.Conv1d(24, 20, 5), images(24, 9)),
+    "convolution 3-d": lambda: (nn.Conv3d(12, 10, 2, stride=(1, 2, 1)), images(12, 3, 4, 3)),
+    "transposed convolution": lambda: (
+        nn.ConvTranspose2d(20, 24, 3, stride=2, padding=1, output_padding=1, groups=2),
+        images(20, 3, 4),
+    ),
+    "transposed convolution, dilated": lambda: (
+        nn.ConvTranspose2d(20, 24, 2, stride=2, dilation=4, output_padding=3),
+        images(20, 3, 2),
+    ),
+    "frames of a video": lambda: (
+        nn.Sequential(nn.Flatten(0, 1), nn.Conv2d(20, 30, 3), nn.Flatten(), nn.Unflatten(0, (N, 4))),
+        images(4, 20, 4, 4),
+    ),
+    "large table, few uses": lambda: (nn.Embedding(30, 7), indices(3, size=30)),
+    "small table, many uses": lambda: (nn.Embedding(5, 70), indices(9, size=5)),
+    "batched matrices": lambda: (
+        Function((3, 6, 8), lambda w, x: torch.bmm(x.transpose(0, 1), w).transpose(0, 1)),
+        images(3, 6),
+    ),
+    "one number": lambda: (Function((), lambda w, x: w * x), images(6)),
+    "one row": lambda: (nn.Linear(70, 1), images(70)),
+    "normalisation": lambda: (nn.Sequential(nn.LayerNorm(70), nn.Linear(70, 3)), images(70)),
+}
+DIMS = {"rademacher": 70, "sparse": 70, "factored": 150}
+
+
+def projected(projection, parameters, outputs, grad_outputs):
+    sums = projection.blank(len(outputs), dtype=outputs.dtype, device=outputs.device)
+    Engine(parameters).stream(outputs, grad_outputs, projection.sink(sums), retain_graph=True)
+    return projection.finished(sums).detach().numpy()
+
+
+def by_matrix(kind, dim, parameters, outputs, grad_outputs):
+    gradients = exactly(parameters, outputs, grad_outputs)
+    return sum(
+        each.reshape(len(each), -1).numpy() @ MATRICES[kind](name, each.shape[1:], dim, 3).T
+        for name, each in gradients.items()
+    )
+
+
+@pytest.fixture(params=[True, False], ids=["Numba", "without Numba"])
+def loops(request, monkeypatch):
+    if not request.param:
+        monkeypatch.setattr(signs, "_loops", lambda: None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_projection_is_that_of_the_twins_gradient(case, kind):
+    torch.manual_seed(0)
+    parameters, outputs, grad_outputs = outputs_of(case)
+    truth = by_matrix(kind, DIMS[kind], parameters, outputs, grad_outputs)
+    found = projected(make_projection(kind, DIMS[kind], 3), parameters, outputs, grad_outputs)
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-11 * np.abs(truth).max())
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("dim", [64, 100, 1024])
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_of_dimensions_and_kernels(kind, dim):
+    torch.manual_seed(0)
+    case = outputs_of(CASES["LeNet"])
+    truth = by_matrix(kind, dim, *case)
+    found = projected(make_projection(kind, dim, 3), *case)
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-11 * np.abs(truth).max())
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("kind", KINDS)
+def test_table(kind):
+    torch.manual_seed(0)
+    case = outputs_of(CASES["large table, few uses"])
+    truth = by_matrix(kind, 64, *case)
+    np.testing.assert_allclose(projected(make_projection(kind, 64, 3), *case), truth, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_precision(kind):
+    torch.manual_seed(0)
+    model, batch = CASES["wide convolution"]()
+    outputs = model(batch.float()).flatten(1)
+    upstream = torch.randn_like(outputs)
+    found = projected(make_projection(kind, 128, 3), dict(model.named_parameters()), outputs, upstream)
+    outputs = model.double()(batch.float().double()).flatten(1)
+    truth = by_matrix(kind, 128, dict(model.named_parameters()), outputs, upstream.double())
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, truth, rtol=0, atol=2e-6 * np.linalg.norm(truth, axis=1).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_is_projected_in_single(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(90, 70), nn.Tanh(), nn.Linear(70, 3)).bfloat16()
+    batch, upstream = torch.randn(N, 90).bfloat16(), torch.randn(N, 3).bfloat16()
+    parameters, outputs = dict(model.named_parameters()), model(batch)
+    sums = make_projection(kind, 128, 3).blank(N, dtype=torch.float32, device=outputs.device)
+    Engine(parameters).stream(outputs, upstream, make_projection(kind, 128, 3).sink(sums))
+    found = make_projection(kind, 128, 3).finished(sums).numpy()
+    exact = model.double()
+    truth = by_matrix(kind, 128, dict(exact.named_parameters()), exact(batch.double()), upstream.double())
+    np.testing.assert_allclose(found, truth, rtol=0, atol=0.02 * np.linalg.norm(truth, axis=1).max())
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_to_the_twin_is_projected_too(kind):
+    torch.manual_seed(0)
+    case = outputs_of(lambda: (Function((9, 20), lambda w, x: torch.cdist(x, w)), images(20)))
+    truth = by_matrix(kind, 100, *case)
+    np.testing.assert_allclose(projected(make_projection(kind, 100, 3), *case), truth, rtol=0, atol=1e-12)
+
+
+def simulated(kind, g, h, shapes, dim, seeds):
+    """Products of projections of two gradients, one for each seed."""
+    found = []
+    for seed in range(seeds):
+        projection = make_projection(kind, dim, seed)
+        sums = projection.blank(2, dtype=torch.float64, device=torch.device("cpu"))
+        start = 0
+        for name, shape in shapes.items():
+            size = int(np.prod(shape))
+            both = torch.from_numpy(np.stack([g, h])[:, start : start + size]).view(2, *shape)
+            projection.add(name, Dense(both), sums)
+            start += size
+        one, other = projection.finished(sums)
+        found.append(float(one @ other))
+    return np.array(found)
+
+
+SHAPES = {"wide": (40, 50), "bias": (40,), "small": (5, 30)}
+SEEDS = 800
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_are_unbiased(kind):
+    generator = np.random.default_rng(0)
+    g, h = generator.normal(size=(2, 2190))
+    h += 0.3 * g
+    found = simulated(kind, g, h, SHAPES, 64, SEEDS)
+    assert abs(found.mean() - g @ h) < 4 * found.std() / np.sqrt(SEEDS)
+
+
+@pytest.mark.parametrize("kind", ["rademacher", "sparse"])
+def test_variance_of_products_is_that_of_johnson_and_lindenstrauss(kind):
+    generator = np.random.default_rng(1)
+    g, h = generator.normal(size=(2, 2190))
+    h += 0.5 * g
+    found = simulated(kind, g, h, SHAPES, 64, SEEDS)
+    # Achlioptas 2003: for dense signs the variance is (|g|^2 |h|^2 + (g h)^2 - 2 sum g_i^2 h_i^2) / dim.
+    expected = ((g @ g) * (h @ h) + (g @ h) ** 2 - 2 * (g**2 * h**2).sum()) / 64
+    # The sample variance of 800 draws is within 4 of its own standard deviations, 20 % here.
+    assert expected / 1.2 < found.var() < expected * 1.2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_variance_falls_with_the_dimension(kind):
+    g, h = np.random.default_rng(2).normal(size=(2, 2190))
+    few, many = (simulated(kind, g, h, SHAPES, dim, 200).var() for dim in (64, 1024))
+    assert many < few / 8
+
+
+def test_rank_one_costs_the_factored_kind_its_root():
+    left, right = np.random.default_rng(3).normal(size=(2, 200))
+    g = np.outer(left, right).ravel()
+    errors = {
+        kind: simulated(kind, g, g, {"w": (200, 200)}, 256, 200).std() / (g @ g) for kind in ("sparse", "factored")
+    }
+    assert errors["sparse"] < 1.3 * np.sqrt(2 / 256)
+    # Two sides of 16 numbers each: (1 + 2 / 16)^2 - 1 is the variance of |A l|^2 |B r|^2.
+    assert errors["factored"] == pytest.approx(np.sqrt((1 + 2 / 16) ** 2 - 1), rel=0.25)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_seeds_and_names_differ(kind):
+    g = np.random.default_rng(4).normal(size=600)
+    gradient, found = Dense(torch.from_numpy(g).view(1, 20, 30)), []
+    for seed, name in ((0, "a"), (1, "a"), (0, "b"), (0, "a")):
+        projection = make_projection(kind, 64, seed)
+        sums = projection.blank(1, dtype=torch.float64, device=torch.device("cpu"))
+        projection.add(name, gradient, sums)
+        found.append(projection.finished(sums)[0].numpy())
+    assert np.array_equal(found[0], found[3])
+    assert abs(np.corrcoef(found[0], found[1])[0, 1]) < 0.5
+    assert abs(np.corrcoef(found[0], found[2])[0, 1]) < 0.5
+
+
+REFUSED = {
+    "unknown kind": (("gaussian", 64, 0), "kind: unknown kind of projection 'gaussian'; valid: rademacher, sparse"),
+    "too few": (("sparse", 63, 0), "dim: wanted a whole number from 64 to 8192, got 63"),
+    "too many": (("sparse", 8193, 0), "dim: wanted a whole number from 64 to 8192, got 8193"),
+    "no whole number": (("sparse", 64.0, 0), "dim: wanted a whole number from 64 to 8192, got 64.0"),
+    "seed": (("sparse", 64, "a"), "seed: wanted a whole number, got 'a'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        make_projection(*arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_largest_dimension(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 9), nn.ReLU(), nn.Linear(9, 3)).double()
+    outputs = model(torch.randn(4, 8, dtype=torch.float64))
+    upstream = F.one_hot(torch.arange(4) % 3, 3).double()
+    case = dict(model.named_parameters()), outputs, upstream
+    truth = by_matrix(kind, 8192, *case)
+    np.testing.assert_allclose(projected(make_projection(kind, 8192, 3), *case), truth, rtol=0, atol=1e-12)

@@ -1,0 +1,336 @@
+"""`gradscore.project`, its folder, and exact products with stored gradients."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from both_ways import exactly
+from projection_matrices import MATRICES
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gradscore
+from gradscore.errors import (
+    ConfigError,
+    CoupledSamplesError,
+    DataError,
+    EngineError,
+    EvaluationError,
+    ModelError,
+    StoreError,
+)
+from gradscore.projections import KINDS, folder, shards, stored
+
+N = 23
+
+
+def net(dtype=torch.float64):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(1, 12, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(108, 70), nn.ReLU(),
+            nn.Linear(70, 4),
+        )  # fmt: skip
+    return model.eval().to(dtype)
+
+
+def samples(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(N, 1, 8, 8, generator=generator, dtype=dtype), torch.arange(N) % 4
+
+
+def cross_entropy(logits, labels):
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def whole_gradients(model, losses):
+    """Gradients of the twin, written out one after the other, by name."""
+    return exactly(dict(model.named_parameters()), losses, torch.ones_like(losses))
+
+
+def truth(kind, dim, seed=0):
+    model, (images, labels) = net(), samples()
+    gradients = whole_gradients(model, cross_entropy(model(images), labels))
+    return sum(
+        each.flatten(1).numpy() @ MATRICES[kind](name, each.shape[1:], dim, seed).T for name, each in gradients.items()
+    )
+
+
+def values_of(found):
+    return found.values * found.scale[:, None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_projections_are_those_of_whole_gradients(kind):
+    found = gradscore.project(net(), samples(), loss=cross_entropy, kind=kind, dim=100)
+    expected = truth(kind, 100)
+    np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+    np.testing.assert_allclose(found.dot(), expected @ expected.T, rtol=0, atol=1e-10 * np.abs(expected).max() ** 2)
+    np.testing.assert_allclose(found.norms, np.linalg.norm(expected, axis=1), rtol=1e-10)
+    assert found.labels.tolist() == samples()[1].tolist()
+    assert found.predictions.tolist() == net()(samples()[0]).argmax(1).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_and_threads_change_rounding_alone(kind):
+    images, labels = samples(torch.float32)
+    one = gradscore.project(net(torch.float32), (images, labels), kind=kind, dim=256, batch_size=5)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        loader = DataLoader(TensorDataset(images, labels), batch_size=7)
+        other = gradscore.project(net(torch.float32), loader, kind=kind, dim=256, batch_size=64)
+    finally:
+        torch.set_num_threads(before)
+    largest = np.linalg.norm(values_of(one), axis=1).max()
+    np.testing.assert_allclose(values_of(one), values_of(other), rtol=0, atol=2e-6 * largest)
+    again = gradscore.project(net(torch.float32), (images, labels), kind=kind, dim=256, batch_size=5)
+    assert np.array_equal(one.values, again.values)
+    assert one.values.dtype == np.float32
+
+
+def test_losses_by_name_keep_what_float32_cannot_hold():
+    model = nn.Linear(3, 2).eval()
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[100.0, 0, 0], [-100.0, 0, 0]]))
+        model.bias.zero_()
+    found = gradscore.project(model, torch.ones(2, 3), kind="rademacher", dim=64)
+    # The gradient of the loss at the logits is e^-200 (-1, 1) here, and four times its square that of the product.
+    expected = np.exp(-400.0) * 2 * (3 + 1)
+    assert found.dot()[0, 1] == pytest.approx(found.dot()[0, 0])
+    assert expected / 3 < found.dot()[0, 0] < expected * 3
+    assert found.cosines()[0, 1] == pytest.approx(1)
+
+
+def test_some_parameters():
+    found = gradscore.project(net(), samples(), loss=cross_entropy, kind="rademacher", dim=64, parameters="@last")
+    model, (images, labels) = net(), samples()
+    gradients = whole_gradients(model, cross_entropy(model(images), labels))
+    expected = sum(
+        gradients[name].flatten(1).numpy() @ MATRICES["rademacher"](name, gradients[name].shape[1:], 64, 0).T
+        for name in ("6.weight", "6.bias")
+    )
+    np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-11)
+    assert found.about.parameters == {"6.weight": [4, 70], "6.bias": [4]}
+
+
+def test_nearest_against_sorting():
+    found = gradscore.project(net(), samples(), loss=cross_entropy, dim=128)
+    values = values_of(found)
+    products = values @ values.T
+    cosines = products / np.linalg.norm(values, axis=1)[:, None] / np.linalg.norm(values, axis=1)
+    np.fill_diagonal(cosines, -2)
+    nearest = found.nearest(count=3)
+    assert np.array_equal(nearest.places, np.argsort(-cosines, axis=1)[:, :3])
+    np.testing.assert_allclose(nearest.similarities, -np.sort(-cosines, axis=1)[:, :3], rtol=1e-9)
+    others = gradscore.project(net(), tuple(each[:4] for each in samples()), loss=cross_entropy, dim=128)
+    by_product = found.nearest(others, count=50, similarity="dot")
+    assert np.array_equal(by_product.places, np.argsort(-products[:4], axis=1))
+    assert found.nearest(others, count=1).places[:, 0].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(others.dot(found), products[:4], rtol=1e-9, atol=1e-12)
+
+
+def test_a_gradient_of_zero_is_like_no_other():
+    found = gradscore.project(
+        net(), samples(), loss=lambda logits, labels: cross_entropy(logits, labels) * (labels > 0), dim=64
+    )
+    assert not found.cosines()[0].any()
+    assert found.norms[0] == 0
+
+
+def test_products_are_compared_with_the_same_projection_only():
+    one = gradscore.project(net(), samples(), dim=64)
+    for settings, what in (({"seed": 1}, "seed"), ({"dim": 65}, "dim"), ({"kind": "factored"}, "kind")):
+        other = gradscore.project(net(), samples(), **{"dim": 64, **settings})
+        with pytest.raises(EvaluationError, match=f"these projections differ in {what}"):
+            one.dot(other)
+    with pytest.raises(EvaluationError, match="differ in parameters, so"):
+        one.nearest(gradscore.project(net(), samples(), dim=64, parameters=["@last"]))
+    with pytest.raises(EvaluationError, match="count: wanted 1 neighbour or more, got 0"):
+        one.nearest(count=0)
+    with pytest.raises(EvaluationError, match="similarity: wanted 'cosine' or 'dot', got 'l2'"):
+        one.nearest(similarity="l2")
+
+
+def test_exact_products_with_stored_gradients():
+    model, (images, labels) = net(), samples()
+    few = gradscore.store_gradients(model, (images[:6], labels[:6]), loss=cross_entropy, batch_size=4)
+    found = gradscore.dot_products(model, (images, labels), few, loss=cross_entropy, batch_size=10)
+    gradients = whole_gradients(model, cross_entropy(model(images), labels))
+    expected = sum(each.flatten(1) @ each.flatten(1).t() for each in gradients.values()).numpy()
+    np.testing.assert_allclose(found, expected[:, :6], rtol=0, atol=1e-11 * np.abs(expected).max())
+    np.testing.assert_allclose(few.dot(), expected[:6, :6], rtol=0, atol=1e-11 * np.abs(expected).max())
+    assert len(few) == 6
+
+
+def test_stored_gradients_are_limited_by_memory(monkeypatch):
+    monkeypatch.setattr(stored, "MEMORY_LIMIT", 8 * 8034 * 10)
+    images, labels = samples()
+    assert len(gradscore.store_gradients(net(), (images[:10], labels[:10]))) == 10
+    with pytest.raises(ConfigError, match="data: 11 gradients of 8034 entries take"):
+        gradscore.store_gradients(net(), (images[:11], labels[:11]))
+
+
+def test_stored_gradients_of_another_model():
+    few = gradscore.store_gradients(net(), samples())
+    other = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval().double()
+    with pytest.raises(ConfigError, match=r"stored: 0\.weight has 108 entries, and the model has no such parameter"):
+        gradscore.dot_products(other, samples(), few)
+    with pytest.raises(EvaluationError, match="of other parameters"):
+        few.dot(gradscore.store_gradients(other, samples()))
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 5)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The sizes of the batches that were projected."""
+    sizes, ordinary = [], shards.projected
+
+    def watched(gradients, projection, batch):
+        sizes.append(len(batch.sample_ids))
+        return ordinary(gradients, projection, batch)
+
+    monkeypatch.setattr(shards, "projected", watched)
+    return sizes
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_folder_holds_the_same(tmp_path, dtype):
+    there = gradscore.project(net(dtype), samples(dtype), dim=64, out=tmp_path / "p")
+    here = gradscore.project(net(dtype), samples(dtype), dim=64)
+    read = gradscore.load_projections(tmp_path / "p")
+    for found in (there, read):
+        assert np.array_equal(found.values, here.values)
+        assert found.values.dtype == here.values.dtype
+        assert np.array_equal(found.scale, here.scale)
+        assert list(found.sample_ids) == list(here.sample_ids)
+        assert found.about == here.about
+    assert len(list((tmp_path / "p").glob("part-*.parquet"))) == 5
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_an_interrupted_call_goes_on(tmp_path, computed):
+    gradscore.project(net(), samples(), dim=64, out=tmp_path)
+    files = sorted(tmp_path.glob("part-*.parquet"))
+    whole = [file.read_bytes() for file in files]
+    for file in files[2:]:
+        file.unlink()
+    manifest = json.loads((tmp_path / folder.MANIFEST).read_text())
+    (tmp_path / folder.MANIFEST).write_text(json.dumps({**manifest, "finished": False}))
+    with pytest.raises(StoreError, match="not finished; make the same call again"):
+        gradscore.load_projections(tmp_path)
+    computed.clear()
+    gradscore.project(net(), samples(), dim=64, out=tmp_path)
+    assert computed == [5, 5, 5, 3]  # the first batch once more, to compare
+    assert [file.read_bytes() for file in files] == whole
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    out = tmp_path / "p"
+    gradscore.project(net(), samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    images, labels = samples()
+    other = net()
+    other[0].bias.data += 1
+    with pytest.raises(StoreError, match=r"made with other settings \(seed\)"):
+        gradscore.project(net(), samples(), dim=64, seed=1, out=out, loss=lambda logits, labels: logits[:, 0])
+    with pytest.raises(StoreError, match=r"made with other settings \(weights_sha256\)"):
+        gradscore.project(other, samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
+    with pytest.raises(StoreError, match="came out otherwise than those there; they are of another loss"):
+        gradscore.project(net(), samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 1])
+    with pytest.raises(StoreError, match="projections of other samples or labels"):
+        gradscore.project(net(), (images, labels.flip(0)), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
+    with pytest.raises(StoreError, match="wanted a new or empty folder"):
+        gradscore.project(net(), samples(), dim=64, out=tmp_path)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+DAMAGE = {
+    "no manifest": (lambda path: (path / folder.MANIFEST).unlink(), "cannot be read"),
+    "manifest of something else": (lambda path: (path / folder.MANIFEST).write_text("[]"), "damaged"),
+    "no JSON": (lambda path: (path / folder.MANIFEST).write_text("{"), "damaged"),
+    "shard missing": (lambda path: (path / "part-00001.parquet").unlink(), "missing"),
+    "shard cut": (lambda path: (path / "part-00001.parquet").write_bytes(b"PAR1"), "damaged"),
+}
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+def test_damaged_folders_are_refused(tmp_path, damage, message):
+    gradscore.project(net(), samples(), dim=64, out=tmp_path)
+    damage(tmp_path)
+    with pytest.raises(StoreError, match=message):
+        gradscore.load_projections(tmp_path)
+
+
+LOSSES = {
+    "unknown": ("nll", ConfigError, "loss: no loss 'nll'"),
+    "several gradients": ("expected", ConfigError, "loss: 'expected' has several gradients; choose one of pseudo"),
+    "no function": (3, ConfigError, "loss: wanted a name .* or a function of logits and labels, got int"),
+    "reduced": (lambda z, y: F.cross_entropy(z, y), EngineError, r"got shape \(\); of a loss of PyTorch, use reduc"),
+    "no gradient": (lambda z, y: y.double(), EngineError, "wanted one differentiable loss"),
+    "coupled": (lambda z, y: z[:, 0] - z[:, 0].mean(), CoupledSamplesError, "changes with the others of its batch"),
+    "raises": (lambda z, y: F.nll_loss(z, y[:1], reduction="none"), EngineError, "cannot take logits .*ValueError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "kind", "message"), LOSSES.values(), ids=LOSSES)
+def test_losses_refused(loss, kind, message):
+    with pytest.raises(kind, match=message):
+        gradscore.project(net(), samples(), loss=loss, dim=64)
+
+
+def test_labels_that_a_loss_lacks():
+    with pytest.raises(EngineError, match=r"3 of 3 samples have no label, which is -1\)"):
+        gradscore.project(net(), samples()[0], loss=cross_entropy, dim=64)
+
+
+OTHERWISE = {
+    "training": ((net().train(), samples(), {}), ModelError, "training mode"),
+    "labels": ((net(), (samples()[0], torch.full((N,), 4)), {}), DataError, "label 4 is none of the model's classes"),
+    "batch size": ((net(), samples(), {"batch_size": 0}), ConfigError, "batch_size: wanted 1 sample or more, got 0"),
+    "batch size in words": ((net(), samples(), {"batch_size": "a"}), ConfigError, "wanted 1 sample or more, got 'a'"),
+    "function": ((lambda x: x, samples(), {}), ModelError, r"wanted a classifier as a torch\.nn\.Module, got function"),
+    "parameters": ((net(), samples(), {"parameters": ["conv*"]}), ConfigError, "matches no parameter"),
+}
+
+
+@pytest.mark.parametrize(("given", "kind", "message"), OTHERWISE.values(), ids=OTHERWISE)
+def test_refused(given, kind, message):
+    model, data, settings = given
+    with pytest.raises(kind, match=message):
+        gradscore.project(model, data, dim=64, **settings)
+
+
+def test_progress_and_notices():
+    told = []
+    model = net().requires_grad_(True)
+    model[0].bias.requires_grad_(False)
+    found = gradscore.project(model, samples(), dim=64, batch_size=10, progress=lambda *each: told.append(each))
+    assert told == [("data", 10, 23), ("data", 20, 23), ("data", 23, 23)]
+    assert found.notices == ["0.bias: frozen (requires_grad is False), so its gradient is zero"]
+
+
+def test_projections_that_are_not_finite_are_said():
+    images, labels = samples()
+    images[3] = torch.inf
+    found = gradscore.project(net(), (images, labels), dim=64)
+    assert found.notices == ["1 of 23 projections are not finite, the first of sample 3: the network overflows there"]
+    assert np.isfinite(found.values[np.arange(N) != 3]).all()
+
+
+def test_nothing_of_the_model_changes():
+    model = net()
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    gradscore.project(model, samples(), dim=64)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not model._forward_hooks
