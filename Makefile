@@ -3,13 +3,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTHON ?= python3
 
-.PHONY: install demo docs docs-tables gate test browser-test check clean
+.PHONY: install demo docs docs-tables gate test browser-test ray-test check clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,fast,lightning,ray,report,tensorboard]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,fast,lightning,report,tensorboard]'
 	touch $(STAMP)
 
 demo: install
@@ -38,6 +38,11 @@ test: install
 # Needs Chromium.
 browser-test: install
 	$(BIN)/python -m pytest -q tests/reporting/evaluation/browser.py
+
+# Takes the extra `ray` into the environment, and starts clusters on this machine.
+ray-test: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	$(BIN)/python -m pytest -q tests/distributed/ray_engine.py
 
 check: install
 	$(BIN)/ruff format --check .

@@ -1,4 +1,7 @@
-"""A run by Ray actors against the same run in one process: values and manifest, lost workers, nodes and drivers."""
+"""A run by Ray actors against the same run in one process: values and manifest, lost workers, nodes and drivers.
+
+Not collected by default, since it needs the extra `ray` (227 MB) and starts clusters: `make ray-test`.
+"""
 
 import os
 import subprocess
@@ -14,7 +17,7 @@ from distributed_runs import content, settings
 from gradscore.config import Config
 from gradscore.config.schema import dump_config
 from gradscore.distributed import RayOptions, extract_with_ray
-from gradscore.errors import DataError, MissingExtraError
+from gradscore.errors import DataError
 from gradscore.features import extract
 from gradscore.store import RunFolder
 
@@ -124,9 +127,3 @@ def test_what_goes_wrong_at_a_worker_comes_back_as_it_is(cluster: Any, tmp_path:
     broken = Config.model_validate(given | {"data": given["data"] | {"ood": [source]}})
     with pytest.raises(DataError, match=r"split ood.broken, sample .*a\.png"):
         extract_with_ray(broken, RayOptions(address=cluster.address, workers=1), trust_code=True)
-
-
-def test_ray_is_not_installed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"--engine ray: the package ray is not installed"):
-        extract_with_ray(config, RayOptions(), trust_code=True)
