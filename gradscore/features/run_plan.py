@@ -73,9 +73,9 @@ class RunPlan:
             trust_code=trust_code,
         )
         datasets = open_datasets(config, trust_code=trust_code)
-        for name, dataset in datasets.items():
-            if name != BANK:
-                check_labelled(with_labels(config.features.losses), dataset.labels, dataset.ids, where=name)
+        if losses := with_labels(config.features.losses):
+            for name in (each for each in datasets if each != BANK):
+                check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)
         inputs = live.inputs(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
         return cls(config, datasets, live, inputs, notices)
 
