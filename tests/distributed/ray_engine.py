@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from columns_reference import COLUMNS
 from distributed_runs import content, settings
 
@@ -36,6 +37,15 @@ def end_midway(split, done, total):
 extract_with_ray(load_config(Path(sys.argv[1])), RayOptions(address=sys.argv[2], workers=1), trust_code=True,
                  progress=end_midway)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As many threads as Ray gives a worker with one processor: sums are the same only then."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
