@@ -14,6 +14,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table, say_code
+from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.config import Config
@@ -41,6 +42,7 @@ def audit(
     out: OutOption = None,
     shown: ShownOption = 100,
     trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -83,7 +83,9 @@ def features_of_losses(
         raise DataError(
             "data: wanted batches, got none (an iterator can be read only once: give a list or a DataLoader)"
         )
-    return pd.concat(frames, ignore_index=True)
+    table = pd.concat(frames, ignore_index=True)
+    table["sample_id"] = table["sample_id"].astype(str)  # as in all other tables
+    return table
 
 
 class _BatchLosses:

@@ -108,9 +108,9 @@ def check_labelled(
     missing = np.arange(len(sample_ids)) if labels is None else np.flatnonzero(labels < 0)
     if len(missing):
         raise DataError(
-            f"features.losses: '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split "
-            f"{where} has none; leave samples without labels, or this split, out of the data, or '{losses[0]}' out of "
-            "features.losses"
+            f"the loss '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split {where} "
+            "has none; leave samples without labels, or this split, out of the data, or the loss out of "
+            "features.losses where it is named there"
         )
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from torch import Tensor, nn
+from torch import nn
 
 from ..config import ExtractConfig, section
-from ..data import GivenSamples, Preprocessing, PreprocessingConfig
+from ..data import GivenSamples, Preprocessing, PreprocessingConfig, are_images
 from ..features import Progress, features_of, input_dtype
-from ..system import Inputs
 from .ranking import Audit, ranked
 
 VIEWS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
@@ -92,11 +91,7 @@ def audited_features(
         losses=["label"],
         statistics=["l2"],
         granularity="model",
-        views=list(VIEWS) if _are_images(first.images) else [],
+        views=list(VIEWS) if are_images(first.images) and min(first.tensor.shape[2:]) >= SMALLEST else [],
         preprocessing=preprocessing,
         **options,
     )
-
-
-def _are_images(inputs: Inputs) -> bool:
-    return isinstance(inputs, Tensor) and inputs.dim() == 4 and min(inputs.shape[2:]) >= SMALLEST

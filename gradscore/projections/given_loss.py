@@ -51,7 +51,7 @@ def gradient_at(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> Log
         EngineError: the function cannot take them, or returns something else than one loss for each sample.
     """
     if isinstance(loss, str):
-        return LOSSES[loss](logits)
+        return LOSSES[loss](logits, labels)
     inputs = logits.detach().double().requires_grad_()
     with torch.enable_grad():
         values = _values(loss, inputs, labels)

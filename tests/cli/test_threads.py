@@ -11,7 +11,19 @@ from typer.testing import CliRunner
 from gradscore_cli.main import app
 from gradscore_cli.threads import NUMBERS, WAITING, use_threads
 
-COMPUTING = ["bundle", "check", "compare", "doctor", "evaluate", "extract", "fit-meta", "inspect", "run", "score"]
+COMPUTING = [
+    "audit",
+    "bundle",
+    "check",
+    "compare",
+    "doctor",
+    "evaluate",
+    "extract",
+    "fit-meta",
+    "inspect",
+    "run",
+    "score",
+]
 
 SHOWS = """
 import os, sys

@@ -104,6 +104,13 @@ def test_losses_by_name_keep_what_float32_cannot_hold():
     assert found.cosines()[0, 1] == pytest.approx(1)
 
 
+def test_the_loss_of_the_label_by_name_is_that_of_the_function():
+    inputs, labels = samples()
+    found = gradscore.project(net(), (inputs, labels), loss="label", dim=64)
+    wanted = gradscore.project(net(), (inputs, labels), loss=cross_entropy, dim=64)
+    np.testing.assert_allclose(found.values * found.scale[:, None], wanted.values * wanted.scale[:, None], rtol=1e-6)
+
+
 def test_some_parameters():
     found = gradscore.project(net(), samples(), loss=cross_entropy, kind="rademacher", dim=64, parameters="@last")
     model, (images, labels) = net(), samples()
