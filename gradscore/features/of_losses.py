@@ -99,7 +99,7 @@ class _BatchLosses:
         self._model, self._loss, self._statistics = model, loss, features.statistics
         self._device = next(iter(parameters.values())).device
         self._each_token = each_token
-        self._seen: set[tuple[torch.Size, ...]] = set()
+        self._seen: set[tuple[int, tuple[torch.Size, ...]]] = set()
 
     def frame(self, batch: Any, *, first: int) -> pd.DataFrame:
         """The rows of a batch whose first sample has number `first`."""
@@ -143,12 +143,14 @@ class _BatchLosses:
 
     def _learned(self, batch: Any, samples: int, shapes: tuple[torch.Size, ...]) -> Tensor | None:
         """Has the engine learn from a few samples what it would learn from all; their losses, or None if it knows."""
-        if shapes in self._seen or samples <= LEARNED_FROM:
+        count = min(LEARNED_FROM, samples - 1)
+        if not count or (count, shapes) in self._seen:
             return None
-        self._seen.add(shapes)
-        few = _changed(batch, lambda tensor: tensor[:LEARNED_FROM] if tensor.shape[:1] == (samples,) else tensor)
-        losses = self._losses(few, LEARNED_FROM)
-        self._engine.learn(losses, torch.ones_like(losses))
+        self._seen.add((count, shapes))
+        few = _changed(batch, lambda tensor: tensor[:count] if tensor.shape[:1] == (samples,) else tensor)
+        losses = self._losses(few, count)
+        if count == LEARNED_FROM:  # one sample alone does not say which axis is that of the samples
+            self._engine.learn(losses, torch.ones_like(losses))
         return losses.detach()
 
     def _losses(self, batch: Any, samples: int) -> Tensor:

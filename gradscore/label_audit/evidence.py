@@ -77,12 +77,12 @@ class Votes:
     Attributes:
         of_label: (N,) how many of them have the sample's own label.
         of_other: (N,) how many of them have the class that is suggested.
-        counted: how many were looked at.
+        counted: (N,) how many there are: 30, or all others but copies if these are fewer.
     """
 
     of_label: IntArray
     of_other: IntArray
-    counted: int
+    counted: IntArray
 
 
 def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) -> Votes:
@@ -94,12 +94,18 @@ def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) 
         labels: (N,) the given classes.
         others: (N,) the classes that are suggested.
     """
-    places = bank.neighbours(features, labels, bank.content).places[:, :NEIGHBOURS]
+    content = bank.content
+    places = bank.neighbours(features, labels, content).places[:, :NEIGHBOURS]
+    # Where there are fewer, the last one stands in the places that are left.
+    there = np.ones(places.shape, dtype=bool)
+    there[:, 1:] = places[:, 1:] != places[:, :-1]
+    if content is not None:
+        there &= content[places] != content[:, None]
     near = labels[places]
     return Votes(
-        of_label=(near == labels[:, None]).sum(axis=1),
-        of_other=(near == others[:, None]).sum(axis=1),
-        counted=places.shape[1],
+        of_label=(there & (near == labels[:, None])).sum(axis=1),
+        of_other=(there & (near == others[:, None])).sum(axis=1),
+        counted=there.sum(axis=1),
     )
 
 

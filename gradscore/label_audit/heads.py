@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -43,7 +44,14 @@ def check_classes(labels: IntArray) -> None:
         )
 
 
-def cross_fitted(features: FloatArray, labels: IntArray, num_classes: int, *, seed: int) -> FloatArray:
+def cross_fitted(
+    features: FloatArray,
+    labels: IntArray,
+    num_classes: int,
+    *,
+    seed: int,
+    content: NDArray[np.str_] | None = None,
+) -> FloatArray:
     """What the other samples say of each: log probabilities of the classes.
 
     A logistic regression is fitted to four fifths of the samples and judges the last one, five times over. The tenth of
@@ -54,6 +62,7 @@ def cross_fitted(features: FloatArray, labels: IntArray, num_classes: int, *, se
         labels: (N,) the given classes.
         num_classes: K.
         seed: of the folds.
+        content: (N,) hashes; copies of a sample are in its fold, so that none is judged by a fit that saw it.
 
     Returns:
         (N, K) float64; a class that no sample has keeps the smallest probability.
@@ -65,7 +74,8 @@ def cross_fitted(features: FloatArray, labels: IntArray, num_classes: int, *, se
         (labels are judged by out-of-sample probabilities).
     """
     check_classes(labels)
-    first = _round(features, labels, num_classes, np.ones(len(labels), dtype=bool), seed=seed)
+    folds = _folds(labels, content, seed=seed)
+    first = _round(features, labels, num_classes, np.ones(len(labels), dtype=bool), folds)
     losses = -first[np.arange(len(labels)), labels]
     kept = losses < np.quantile(losses, 1 - DOUBTED)
     # Doubting must not empty a class: one whose labels are mostly doubted is judged with all of them.
@@ -73,14 +83,29 @@ def cross_fitted(features: FloatArray, labels: IntArray, num_classes: int, *, se
         members = labels == label
         if kept[members].sum() < members.sum() / 2:
             kept |= members
-    return _round(features, labels, num_classes, kept, seed=seed)
+    return _round(features, labels, num_classes, kept, folds)
 
 
-def _round(features: FloatArray, labels: IntArray, num_classes: int, kept: BoolArray, *, seed: int) -> FloatArray:
+def _folds(labels: IntArray, content: NDArray[np.str_] | None, *, seed: int) -> IntArray:
+    """The fold (N,) of every sample: classes alike in all of them, and copies in one."""
+    found = np.empty(len(labels), dtype=np.int64)
+    parts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(labels, labels)
+    for number, (_, judged) in enumerate(parts):
+        found[judged] = number
+    if content is None:
+        return found
+    _, first, inverse = np.unique(content, return_index=True, return_inverse=True)
+    return np.asarray(found[first][inverse], dtype=np.int64)
+
+
+def _round(features: FloatArray, labels: IntArray, num_classes: int, kept: BoolArray, folds: IntArray) -> FloatArray:
     found = np.full((len(labels), num_classes), np.log(FLOOR))
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    for others, judged in folds.split(features, labels):
-        fit = others[kept[others]]
+    for number in np.unique(folds):
+        judged, fit = np.flatnonzero(folds == number), np.flatnonzero((folds != number) & kept)
+        if len(np.unique(labels[fit])) < 2:
+            raise DataError(
+                "audit: without the copies of the samples that are judged there is one class left to fit; remove copies"
+            )
         scaler = StandardScaler().fit(features[fit])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of probabilities do not matter

@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from ..columns import logit_columns
 from ..config import ExtractConfig, section
 from ..data import GivenSamples, Preprocessing, PreprocessingConfig, are_images
 from ..features import Progress, features_of, input_dtype
-from .ranking import Audit, ranked
+from .ranking import Audit, check_names, ranked
 
 VIEWS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
 """How images are looked at as well; a view that costs the classifier accuracy is not counted."""
@@ -74,6 +75,7 @@ def audit(
         one_logit=one_logit,
         progress=progress,
     )
+    check_names(class_names, len(logit_columns(table.columns)))
     return ranked(table, class_names=class_names, seed=seed)
 
 

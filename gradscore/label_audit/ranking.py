@@ -56,6 +56,20 @@ class Audit:
         return str(label) if self.class_names is None else self.class_names[label]
 
 
+def check_names(names: Sequence[str] | None, num_classes: int) -> None:
+    """Makes sure that there is a name for every class of the model.
+
+    Raises:
+        DataError: there are others, or a name stands for two.
+    """
+    if names is None:
+        return
+    if isinstance(names, str) or len(names) != num_classes or len(set(names)) != num_classes:
+        raise DataError(
+            f"class_names: wanted a different name for each of the {num_classes} outputs of the model, got {names!r}"
+        )
+
+
 def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, seed: int = 0) -> Audit:
     """Ranks labelled samples by how likely their label is wrong.
 
@@ -69,7 +83,8 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         seed: of the folds.
 
     Raises:
-        DataError: no penultimate features, a sample without a label, or a class with too few samples.
+        DataError: no penultimate features, a sample without a label or with values that are not finite, or a class with
+            too few samples.
     """
     samples = samples_of(table)
     labels = table["label"].to_numpy(dtype=np.int64)
@@ -78,12 +93,20 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     if (labels < 0).any():
         raise DataError(f"audit: {int((labels < 0).sum())} of {len(labels)} samples have no label; leave them out")
     features, left_out = combined_features(samples, labels)
-    log_p = cross_fitted(features, labels, samples.logits.shape[1], seed=seed)
+    lost = np.flatnonzero(~(np.isfinite(features).all(axis=1) & np.isfinite(samples.logits).all(axis=1)))
+    if len(lost):
+        raise DataError(
+            f"audit: {len(lost)} of {len(labels)} samples have values that are not finite, the first of them "
+            f"{table['sample_id'].iloc[lost[0]]}; leave them out, or mend them"
+        )
+    log_p = cross_fitted(features, labels, samples.logits.shape[1], seed=seed, content=samples.content)
     rows = np.arange(len(labels))
     rest = log_p.copy()
     rest[rows, labels] = -np.inf
     others = rest.argmax(axis=1)
-    bank = Bank.of(features, labels, samples.content)
+    # Without hashes of its content a sample is told from the others by its place.
+    content = rows.astype(np.str_) if samples.content is None else samples.content
+    bank = Bank.of(features, labels, content)
     found = pd.DataFrame({"place": rows, "sample_id": table["sample_id"].to_numpy(), "label": labels})
     found["suggested"], found["suspected"] = others, rest[rows, others] > log_p[rows, labels]
     found["score"] = -log_p[rows, labels]
@@ -120,8 +143,8 @@ def _ordered(audit: Audit, bank: Bank) -> Audit:
 
 def _reasons(audit: Audit, counts: Votes, copies: Sequence[Sequence[int]]) -> list[str]:
     return [
-        _reason(audit, row, counts.counted, others)
-        for (_, row), others in zip(audit.table.iterrows(), copies, strict=True)
+        _reason(audit, row, int(counted), others)
+        for (_, row), counted, others in zip(audit.table.iterrows(), counts.counted, copies, strict=True)
     ]
 
 

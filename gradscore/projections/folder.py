@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import StoreError
 from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
-from ..system import is_temporary, parse_json, write_text
+from ..system import is_leftover, parse_json, write_text, writing
 from .table import About, Projections
 
 MANIFEST = "projections.json"
@@ -55,11 +55,23 @@ class ProjectionFolder:
                         "folder, or delete this one"
                     )
             return cls(path, manifest)
-        if path.exists() and (not path.is_dir() or not all(map(is_temporary, path.iterdir()))):
-            raise StoreError(f"{path}: wanted a new or empty folder for projections, got something else")
         found = cls(path, {"format": FORMAT, **wanted, "finished": False, "parts": 0, "notices": []})
         write_text(path / MANIFEST, json.dumps(found._manifest, indent=2) + "\n")
         return found
+
+    @staticmethod
+    def prepare(path: Path) -> None:
+        """Makes a folder for projections, unless there is one.
+
+        Raises:
+            StoreError: something else is there, which is left untouched.
+            OutputError: it cannot be made.
+        """
+        with writing(path):
+            is_new = not path.exists() or (path.is_dir() and all(map(is_leftover, path.iterdir())))
+            if not is_new and not (path / MANIFEST).is_file():
+                raise StoreError(f"{path}: wanted a new or empty folder for projections, got something else")
+            path.mkdir(parents=True, exist_ok=True)
 
     def has(self, number: int) -> bool:
         """Whether a shard is there already."""
@@ -88,7 +100,15 @@ class ProjectionFolder:
         write_shard(shard_path(self.path, number), rows)
 
     def finish(self, parts: int, *, notices: Sequence[str]) -> None:
-        """Marks the folder as complete; `notices` say what was computed the slow way."""
+        """Marks the folder as complete; `notices` say what was computed the slow way.
+
+        Raises:
+            StoreError: there are shards of more samples.
+        """
+        if self.has(parts):
+            raise StoreError(
+                f"{self.path}: there are projections of more samples than these; give another folder, or all samples"
+            )
         self._manifest |= {"finished": True, "parts": parts, "notices": list(notices)}
         write_text(self.path / MANIFEST, json.dumps(self._manifest, indent=2) + "\n")
 

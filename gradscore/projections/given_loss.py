@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -69,20 +69,35 @@ def check_alone(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> Non
     """
     if isinstance(loss, str):
         return
-    together = gradient_at(loss, logits, labels)
-    for place in range(len(logits)):
-        one = slice(place, place + 1)
-        alone = gradient_at(loss, logits[one], labels[one]).value
-        if bool((alone - together.value[one]).abs() > ALONE * alone.abs()):
+    parts = [slice(place, place + 1) for place in range(len(logits))]
+    _compare_parts(loss, logits, labels, gradient_at(loss, logits, labels).value, parts)
+
+
+def check_halves(loss: str | LossFunction, logits: Tensor, labels: Tensor, values: Tensor) -> None:
+    """Makes sure that the losses (N,) of a batch are those of its two halves; raises as `check_alone`."""
+    half = len(logits) // 2
+    if not isinstance(loss, str) and half:
+        _compare_parts(loss, logits, labels, values, [slice(0, half), slice(half, None)])
+
+
+def _compare_parts(
+    loss: LossFunction, logits: Tensor, labels: Tensor, together: Tensor, parts: Sequence[slice]
+) -> None:
+    for part in parts:
+        apart = gradient_at(loss, logits[part], labels[part]).value
+        differ = (apart - together[part]).abs() > ALONE * apart.abs()
+        if bool(differ.any()):
+            place = int(differ.int().argmax())
             raise CoupledSamplesError(
-                f"the loss '{named(loss)}' of a sample changes with the others of its batch (from {float(alone):.6g} "
-                f"to {float(together.value[place]):.6g}); it must return the loss of each sample by itself"
+                f"the loss '{named(loss)}' of a sample changes with the others of its batch (from "
+                f"{float(apart[place]):.6g} to {float(together[part][place]):.6g}); it must return the loss of each "
+                "sample by itself"
             )
 
 
 def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
     try:
-        values = loss(logits, labels)
+        values = loss(logits, labels.clone())  # which the function may write into
     except Exception as error:  # the function is anyone's and may raise anything
         missing = int((labels < 0).sum())
         some = f" ({missing} of {len(labels)} samples have no label, which is -1)" if missing else ""
@@ -90,10 +105,15 @@ def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
             f"loss '{named(loss)}': cannot take logits {tuple(logits.shape)} and labels {tuple(labels.shape)}{some}: "
             f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         ) from error
-    if not isinstance(values, Tensor) or values.shape != (len(logits),) or not values.requires_grad:
+    if isinstance(values, Tensor) and not values.requires_grad:
+        raise EngineError(
+            f"loss '{named(loss)}': it does not depend on the logits in a way that can be differentiated; compute it "
+            "from them with PyTorch, outside no_grad and inference_mode"
+        )
+    if not isinstance(values, Tensor) or values.shape != (len(logits),):
         got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise EngineError(
-            f"loss '{named(loss)}': wanted one differentiable loss for each sample, shape ({len(logits)},), got {got}; "
+            f"loss '{named(loss)}': wanted one loss for each sample, shape ({len(logits)},), got {got}; "
             'of a loss of PyTorch, use reduction="none"'
         )
     return values

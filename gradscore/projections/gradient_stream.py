@@ -12,7 +12,7 @@ from ..errors import ModelError
 from ..features import ForwardPass
 from ..gradients import Engine, Sink, prepare
 from ..system import Inputs, each_input, full_precision
-from .given_loss import LossFunction, check_alone, gradient_at
+from .given_loss import LossFunction, check_alone, check_halves, gradient_at
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,13 @@ class GradientStream:
 
         Raises:
             ModelError: the model cannot take the samples.
-            EngineError: gradients that cannot be computed.
+            EngineError: gradients that cannot be computed; samples are coupled, for one.
         """
         with full_precision():
             outputs = self._pass.outputs(images)
             logits = outputs.detach()
-            gradient = gradient_at(self._loss, logits, labels.to(self.device))
+            labels = labels.to(self.device)
+            gradient = gradient_at(self._loss, logits, labels)
+            check_halves(self._loss, logits, labels, gradient.value)
             self.engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
         return Seen(gradient.scale, logits.double().argmax(1))

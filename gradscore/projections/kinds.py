@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ..errors import ConfigError
 from ..system import closest
 from .factored import TwoSided
@@ -35,8 +37,8 @@ def make_projection(kind: str, dim: int, seed: int) -> Projection:
     """
     if kind not in KINDS:
         raise ConfigError(f"kind: unknown kind of projection '{kind}'; {closest(kind, list(KINDS))}")
-    if isinstance(dim, bool) or not isinstance(dim, int) or not SMALLEST <= dim <= LARGEST:
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or not SMALLEST <= dim <= LARGEST:
         raise ConfigError(f"dim: wanted a whole number from {SMALLEST} to {LARGEST}, got {dim!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ConfigError(f"seed: wanted a whole number, got {seed!r}")
-    return KINDS[kind](dim, seed)
+    return KINDS[kind](int(dim), int(seed))

@@ -82,8 +82,8 @@ def project(
         gradients = samples.gradients(parameters, loss=loss)
         about = About(
             kind=kind,
-            dim=dim,
-            seed=seed,
+            dim=int(dim),
+            seed=int(seed),
             loss=named(loss),
             parameters={name: list(each.shape) for name, each in gradients.engine.parameters.items()},
             weights_sha256=weights_sha256(model),

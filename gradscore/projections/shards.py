@@ -48,7 +48,7 @@ def written(
         StoreError: `out` has something else, or projections made with other settings, weights or samples.
     """
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        ProjectionFolder.prepare(out)
     with nullcontext() if out is None else only_writer(out):
         folder = None if out is None else ProjectionFolder.opened(out, about)
         shards = _Shards(lambda batch: projected(gradients, projection, batch), about, folder, split)
@@ -92,8 +92,8 @@ class _Waiting:
 class _Shards:
     """Takes batches and makes shards of them.
 
-    The first batch of a shard that is there already is projected once more, and must come out the same: so that a
-    folder goes on only with the loss and the model that it was begun with, whatever they are called.
+    The first batch of every shard that is there already is projected once more, and must come out the same: so that a
+    folder goes on only with the loss and the model that it was made with, whatever they are called.
     """
 
     def __init__(
@@ -103,13 +103,11 @@ class _Shards:
         self._waiting: list[_Waiting] = []
         self._shards: list[Projections] = []
         self._done = 0
-        self._compared = False
 
     def take(self, cut: Cut) -> None:
         """Projects a batch unless it is there already."""
         is_there = self._folder is not None and self._folder.has(cut.shard)
-        is_needed = not is_there or not self._compared
-        self._compared |= is_there
+        is_needed = not is_there or not self._waiting
         self._waiting.append(_Waiting(cut.batch, self._project(cut.batch) if is_needed else None))
         if cut.last:
             self.close()
@@ -187,8 +185,8 @@ def _compare(there: Projections, waiting: Sequence[_Waiting], *, where: Path) ->
     now = again.values * again.scale[:, None]
     if (_norms(before - now) > SAME * _norms(before)).any():
         raise StoreError(
-            f"{where}: the projections of the first samples came out otherwise than those there; they are of another "
-            "loss or model: give another folder, or delete this one"
+            f"{where}: projections came out otherwise than those there, the first those of sample "
+            f"{there.sample_ids[0]}; they are of another loss or model: give another folder, or delete this one"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -152,7 +153,10 @@ def dot_products(
     check_loss(loss)
     with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
         _check_shapes(samples, stored)
-        gradients, products = samples.gradients(list(stored.values), loss=loss), _AgainstStored(stored)
+        gradients, products = (
+            samples.gradients([glob.escape(name) for name in stored.values], loss=loss),
+            _AgainstStored(stored),
+        )
         found = [
             projected(gradients, products, cut.batch)
             for cut in samples.cuts(batch_size=batch_size, shard_size=ONE_PIECE, progress=progress)

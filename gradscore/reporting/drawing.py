@@ -65,7 +65,8 @@ def _margins(plot: Plot) -> dict[str, float]:
         case LayerProfile(layers=names):
             return {"left": _left(names), "right": 0.97, "bottom": 0.55 / height, "top": 1 - 0.6 / height}
         case HeatMap():
-            below = 0.55 if is_numbers(plot.columns) else 0.35 + 0.08 * _longest(plot.columns)
+            # Names that are longer reach into the margin below the figure, as on the left.
+            below = 0.55 if is_numbers(plot.columns) else min(0.35 + 0.08 * _longest(plot.columns), 0.6 * height)
             # The bar of colours on the right has figures beside it.
             return {"left": _left(plot.rows), "right": 0.9, "bottom": below / height, "top": 1 - 0.4 / height}
         case _:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .arrays import BoolArray, FloatArray, IntArray
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
-from .files import check_target, is_temporary, only_writer, replacing, write_bytes, write_text, writing
+from .files import check_target, is_leftover, is_temporary, only_writer, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
 from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
@@ -48,6 +48,7 @@ __all__ = [
     "full_precision",
     "import_torchvision",
     "influence_of",
+    "is_leftover",
     "is_temporary",
     "only_writer",
     "parse_json",

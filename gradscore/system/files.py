@@ -113,8 +113,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `path` is what `replacing` leaves when the process is killed while it writes."""
+    """Whether `path` is called as what `replacing` leaves when the process is killed while it writes."""
     return path.name.endswith(_SUFFIX)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether `path` has the name of a process in it, as `replacing` gives, so that it is nobody else's file."""
+    return _OWNER.search(path.name) is not None
 
 
 @contextmanager
@@ -136,9 +141,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreError(
-                f"{folder}: another process is writing to this run folder; wait for it or stop it"
-            ) from None
+            raise StoreError(f"{folder}: another process is writing to this folder; wait for it or stop it") from None
         _remove_temporaries(folder)
         yield
     finally:

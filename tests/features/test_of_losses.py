@@ -206,3 +206,10 @@ def test_a_model_in_training_mode_is_refused(texts):
     training = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TINY)).train()
     with pytest.raises(ModelError, match="training mode"):
         gradscore.features(training, [padded(texts)], losses=each_token)
+
+
+def test_two_samples_that_are_divided_by_their_number_are_refused():
+    model = nn.Linear(4, 3).eval()
+    batches = list(torch.randn(6, 4).split(2))
+    with pytest.raises(CoupledSamplesError, match="changes with the other samples"):
+        gradscore.features(model, batches, losses=lambda m, b: (m(b) ** 2).sum(1) / len(b), statistics=["l2"])

@@ -188,3 +188,45 @@ def test_every_class_keeps_samples_to_be_fitted_to(labels: np.ndarray) -> None:
     found = cross_fitted(features, labels, 5, seed=0)
     assert np.isfinite(found).all()
     assert (found[:, np.unique(labels)] > np.log(1e-12)).all()
+
+
+NAMES = {
+    "too few": ["ant", "bee"],
+    "a text": "abc",
+    "one twice": ["ant", "bee", "ant"],
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_names_of_other_classes_are_refused(net: nn.Module, names) -> None:
+    inputs, given, _ = blobs()
+    with pytest.raises(DataError, match="a different name for each of the 3 outputs"):
+        gradscore.audit(net, (inputs, given), class_names=names)
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+def test_a_sample_that_is_not_finite_is_named(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    inputs[7, 0] = torch.nan
+    with pytest.raises(DataError, match="1 of 90 samples have values that are not finite, the first of them 7"):
+        gradscore.audit(net, (inputs, given))
+
+
+def test_copies_do_not_vouch_for_one_another(net: nn.Module) -> None:
+    """Eight copies with one wrong label are judged by the other samples, and are not neighbours of each other."""
+    inputs, given, _ = blobs()
+    place = next(iter(FLIPS))
+    copies = torch.cat([inputs, inputs[[place] * 8]]), torch.cat([given, given[[place] * 8]])
+    table = gradscore.audit(net, copies).table.set_index("place")
+    assert table.loc[[place, *range(90, 98)], "suspected"].all()
+    assert table.loc[90, "neighbours_label"] <= table.loc[90, "neighbours_suggested"]
+
+
+def test_fewer_samples_than_neighbours_are_counted_as_they_are() -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(24) % 2
+    inputs = torch.randn(24, 4) + 3 * labels[:, None]
+    net = nn.Sequential(nn.Linear(4, 2)).eval()
+    table = gradscore.audit(net, (inputs, labels)).table
+    assert table["reason"].str.contains(" of the 23 nearest samples").all()
+    assert (table["neighbours_label"] <= 11).all()

@@ -111,6 +111,74 @@ def test_the_loss_of_the_label_by_name_is_that_of_the_function():
     np.testing.assert_allclose(found.values * found.scale[:, None], wanted.values * wanted.scale[:, None], rtol=1e-6)
 
 
+def balanced(logits, labels):
+    """Classes count alike, by their frequency in the batch."""
+    return cross_entropy(logits, labels) / torch.bincount(labels, minlength=4)[labels]
+
+
+def test_a_loss_that_mixes_samples_further_on_is_refused():
+    with pytest.raises(CoupledSamplesError, match="balanced"):
+        gradscore.project(net(), samples(), loss=balanced, dim=64)
+
+
+def test_names_with_brackets_are_names_not_patterns():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tables = nn.ParameterDict(
+                {"a[0]": nn.Parameter(torch.randn(6, 3)), "a0": nn.Parameter(torch.ones(6, 3))}
+            )
+
+        def forward(self, x):
+            return x @ self.tables["a[0]"] + x.sin() @ self.tables["a0"]
+
+    given = torch.randn(4, 6), torch.arange(4) % 3
+    model = Net().eval()
+    kept = gradscore.store_gradients(model, given, loss=cross_entropy)
+    found = gradscore.dot_products(model, given, kept, loss=cross_entropy)
+    np.testing.assert_allclose(found, kept.dot(), rtol=1e-5)
+
+
+def test_a_folder_of_others_is_left_as_it_is(tmp_path):
+    (tmp_path / "below").mkdir()
+    theirs = [tmp_path / "below" / "thesis.tmp", tmp_path / "draft.tmp"]
+    for each in theirs:
+        each.write_text("theirs")
+    with pytest.raises(StoreError, match="wanted a new or empty folder"):
+        gradscore.project(net(), samples(), dim=64, out=tmp_path)
+    assert [each.read_text() for each in theirs] == ["theirs", "theirs"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("theirs")
+    with pytest.raises(StoreError, match="wanted a new or empty folder"):
+        gradscore.project(net(), samples(), dim=64, out=tmp_path / "file")
+
+
+def test_fewer_samples_than_are_there_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 10)
+    images, labels = samples()
+    gradscore.project(net(), (images, labels), dim=64, out=tmp_path / "all")
+    with pytest.raises(StoreError, match="projections of more samples"):
+        gradscore.project(net(), (images[:10], labels[:10]), dim=64, out=tmp_path / "all")
+    assert len(gradscore.load_projections(tmp_path / "all")) == N
+
+
+def test_a_loss_of_the_same_name_that_differs_later_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 10)
+    weights = torch.ones(4, dtype=torch.float64)
+
+    def weighted(logits, labels):
+        return cross_entropy(logits, labels) * weights[labels]
+
+    images, _ = samples()
+    labels = torch.arange(N) // 10
+    gradscore.project(net(), (images, labels), loss=weighted, dim=64, out=tmp_path / "all")
+    weights[2] = 5.0
+    with pytest.raises(StoreError, match="came out otherwise than those there, the first those of sample 20"):
+        gradscore.project(net(), (images, labels), loss=weighted, dim=64, out=tmp_path / "all")
+
+
 def test_some_parameters():
     found = gradscore.project(net(), samples(), loss=cross_entropy, kind="rademacher", dim=64, parameters="@last")
     model, (images, labels) = net(), samples()
@@ -235,7 +303,7 @@ def test_an_interrupted_call_goes_on(tmp_path, computed):
         gradscore.load_projections(tmp_path)
     computed.clear()
     gradscore.project(net(), samples(), dim=64, out=tmp_path)
-    assert computed == [5, 5, 5, 3]  # the first batch once more, to compare
+    assert computed == [5, 5, 5, 5, 3]  # the first batch of every shard that is there once more, to compare
     assert [file.read_bytes() for file in files] == whole
 
 
@@ -251,7 +319,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
         gradscore.project(net(), samples(), dim=64, seed=1, out=out, loss=lambda logits, labels: logits[:, 0])
     with pytest.raises(StoreError, match=r"made with other settings \(weights_sha256\)"):
         gradscore.project(other, samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
-    with pytest.raises(StoreError, match="came out otherwise than those there; they are of another loss"):
+    with pytest.raises(StoreError, match="came out otherwise than those there, the first those of sample 0"):
         gradscore.project(net(), samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 1])
     with pytest.raises(StoreError, match="projections of other samples or labels"):
         gradscore.project(net(), (images, labels.flip(0)), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
@@ -283,7 +351,7 @@ LOSSES = {
     "several gradients": ("expected", ConfigError, "loss: 'expected' has several gradients; choose one of pseudo"),
     "no function": (3, ConfigError, "loss: wanted a name .* or a function of logits and labels, got int"),
     "reduced": (lambda z, y: F.cross_entropy(z, y), EngineError, r"got shape \(\); of a loss of PyTorch, use reduc"),
-    "no gradient": (lambda z, y: y.double(), EngineError, "wanted one differentiable loss"),
+    "no gradient": (lambda z, y: y.double(), EngineError, "does not depend on the logits"),
     "coupled": (lambda z, y: z[:, 0] - z[:, 0].mean(), CoupledSamplesError, "changes with the others of its batch"),
     "raises": (lambda z, y: F.nll_loss(z, y[:1], reduction="none"), EngineError, "cannot take logits .*ValueError"),
 }  # fmt: skip

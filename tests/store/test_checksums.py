@@ -202,12 +202,12 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_no_command_writes_while_another_does(run: Path, command) -> None:
     before = {name: (run / name).read_bytes() for name in files(run)}
-    with changing(run, []), pytest.raises(StoreError, match="another process is writing to this run folder"):
+    with changing(run, []), pytest.raises(StoreError, match="another process is writing to this folder"):
         command(run)
     assert {name: (run / name).read_bytes() for name in files(run)} == before
 
 
 def test_no_report_is_written_while_another_process_writes(run: Path) -> None:
     found = evaluate_run(RunFolder(run))
-    with changing(run, []), pytest.raises(StoreError, match="another process is writing to this run folder"):
+    with changing(run, []), pytest.raises(StoreError, match="another process is writing to this folder"):
         write_report(RunFolder(run), found)

@@ -395,7 +395,7 @@ def test_what_a_killed_writer_left_goes_away(tmp_path: Path) -> None:
 def test_two_writers_at_once(tmp_path: Path) -> None:
     with (
         RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS),
-        pytest.raises(StoreError, match="another process is writing to this run folder"),
+        pytest.raises(StoreError, match="another process is writing to this folder"),
     ):
         open_run(tmp_path / "run")
 

@@ -49,7 +49,7 @@ def hold(folder: Path) -> None:
 
 @pytest.mark.usefixtures("holder")
 def test_another_process_cannot_hold_the_same_folder(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="another process is writing to this run folder; wait for it or stop it"):
+    with pytest.raises(StoreError, match="another process is writing to this folder; wait for it or stop it"):
         hold(tmp_path)
 
 
