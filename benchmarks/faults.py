@@ -363,7 +363,7 @@ def at_once(campaign: Campaign, command: str, hits: int) -> Row:
         first = campaign.start(command)
         time.sleep(campaign.random.uniform(0, campaign.seconds[command]))
         for process in (first, campaign.start(command)):
-            judge(row, campaign.ended(process, began), "another process is writing to this run folder")
+            judge(row, campaign.ended(process, began), "another process is writing to this folder")
         campaign.check(row, "")
     return row
 
