@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradscore.errors import ConfigError
-
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table, say_code
+from .sources import opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
-    from gradscore.config import Config
     from gradscore.label_audit import Audit
-    from gradscore.store import RunFolder
 
 PRINTED = 10
 """Samples on the terminal; all of them are in the files."""
@@ -56,7 +53,7 @@ def audit(
     from gradscore.store import changing
 
     output = Output(as_json=as_json, quiet=quiet)
-    config, folder, run = _opened(source, settings or [])
+    config, folder, run = opened(source, settings or [], folder="audit")
     with counting(quiet=quiet) as tell:
         found = audit_config(
             config,
@@ -82,20 +79,6 @@ def audit(
             "page": files.html,
         }
     )
-
-
-def _opened(source: Path, settings: list[str]) -> tuple[Config, Path, RunFolder | None]:
-    """The configuration, where the files go, and the run folder that it is of."""
-    from gradscore.config import load_config
-    from gradscore.store import RunFolder
-
-    if not source.is_dir():
-        config = load_config(source, settings)
-        return config, config.run.parent / "audit", None
-    if settings:
-        raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
-    run = RunFolder(source)
-    return run.config, source / "audit", run
 
 
 def _print(output: Output, found: Audit) -> None:

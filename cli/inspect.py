@@ -15,14 +15,13 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table, say_code
+from .sources import opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gradscore.config import Config
     from gradscore.inspect import Inspection, InspectionFiles
-    from gradscore.models import NamedCode
 
 SHOWN = {
     ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
@@ -126,9 +125,8 @@ def inspect(
         got = ", ".join(map(str, sources)) or "none"
         raise ConfigError(f"wanted one configuration or run folder, got {got}")
     from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
-    from gradscore.store import RunFolder
 
-    config, folder, named = _opened(sources[0], settings or [])
+    config, folder, run = opened(sources[0], settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with counting(quiet=quiet) as tell:
         found = inspect_config(
@@ -139,15 +137,16 @@ def inspect(
             batch_size=batch_size,
             loss=loss,
             trust_code=trust_code,
-            named=named,
-            data_code=RunFolder(sources[0]).named_data_code() if sources[0].is_dir() else None,
-            tell=None if named is None else say_code,
+            named=None
+            if run is None
+            else run.named_code(advice="give the configuration file in place of the run folder"),
+            data_code=None if run is None else run.named_data_code(),
+            tell=None if run is None else say_code,
             progress=tell,
         )
     _print(output, found)
     name = f"{config.run.parent.name}, by {by.value}"
-    in_run = out is None and sources[0].is_dir()
-    with changing(sources[0], [folder.name]) if in_run else nullcontext():
+    with changing(sources[0], [folder.name]) if run is not None and out is None else nullcontext():
         files = write_inspection(found, out or folder, name=name)
     _say_files(output, files)
     result = {"verdict": found.verdict, "scope": found.scope, "findings": found.findings, "samples": found.samples}
@@ -165,24 +164,6 @@ def _refuse_others(context: typer.Context, chosen: str) -> None:
     ]
     if given:
         raise ConfigError(f"{chosen} shows files and looks at nothing else: leave out {', '.join(given)}")
-
-
-def _opened(source: Path, settings: list[str]) -> tuple[Config, Path, NamedCode | None]:
-    """The configuration, where the files go, and what a run folder says of the code of its model."""
-    from gradscore.config import load_config
-    from gradscore.store import RunFolder
-
-    if not source.is_dir():
-        config = load_config(source, settings)
-        return config, config.run.parent / "inspect", None
-    if settings:
-        raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
-    run = RunFolder(source)
-    return (
-        run.config,
-        source / "inspect",
-        run.named_code(advice="give the configuration file in place of the run folder"),
-    )
 
 
 def _inspect_checkpoints(output: Output, source: list[Path], first: Path, out: Path | None) -> None:

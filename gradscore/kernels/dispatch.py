@@ -16,6 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .loading import loops as load_loops
+
+_loops = functools.partial(load_loops, "row_loops")
+
 Doubles = NDArray[np.float64]
 
 
@@ -208,15 +212,6 @@ def _usable(values: Tensor) -> bool:
 
 def _is_float(values: Tensor) -> bool:
     return values.dtype == torch.float32 and values.device.type == "cpu"
-
-
-@functools.cache
-def _loops() -> ModuleType | None:
-    try:
-        from . import row_loops as loops
-    except ImportError:
-        return None
-    return loops
 
 
 def _seen_twice(values: NDArray[Any]) -> tuple[Any, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .loading import loops as load_loops
+
+_loops = functools.partial(load_loops, "histogram_loops")
 
 
 def count_bins(values: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int) -> Tensor | None:
@@ -74,15 +77,6 @@ def add_deviations(values: Tensor, first: Tensor, sums: Tensor, squares: Tensor)
     operands = (each.detach().contiguous().numpy() for each in (values, first))
     loops.add_deviations(*operands, sums.numpy(), squares.numpy())
     return True
-
-
-@functools.cache
-def _loops() -> ModuleType | None:
-    try:
-        from . import histogram_loops as loops
-    except ImportError:
-        return None
-    return loops
 
 
 def _usable(values: Tensor) -> bool:

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compile import compiled, share
-
-RUN = 64
-"""Elements whose signs are the bits of one random word."""
+from .signs import RUN
 
 HALF = 32
 

@@ -7,11 +7,14 @@ The random words are those of SplitMix64: word i of a key is the i-th number tha
 from __future__ import annotations
 
 import functools
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .loading import loops as load_loops
+
+_loops = functools.partial(load_loops, "sign_loops")
 
 RUN = 64
 """Elements that one random word has signs for."""
@@ -63,12 +66,3 @@ def add_runs(values: Tensor, firsts: Tensor, *, key: int, dim: int, found: Tenso
 def _usable(values: Tensor) -> bool:
     floating = values.dtype in (torch.float32, torch.float64)
     return values.device.type == "cpu" and floating and values.is_contiguous()
-
-
-@functools.cache
-def _loops() -> ModuleType | None:
-    try:
-        from . import sign_loops as loops
-    except ImportError:
-        return None
-    return loops

@@ -1,0 +1,36 @@
+"""What commands look at that take a configuration as well as a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradscore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gradscore.config import Config
+    from gradscore.store import RunFolder
+
+
+def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, Path, RunFolder | None]:
+    """The configuration, where the files go, and the run folder that it is of.
+
+    Args:
+        source: a configuration file or a run folder.
+        settings: of `--set`, for a configuration file.
+        folder: what the folder of the files is called, in the run folder or beside it.
+
+    Raises:
+        ConfigError: settings for a run folder, which has its own.
+    """
+    # These import PyTorch, which help need not wait for.
+    from gradscore.config import load_config
+    from gradscore.store import RunFolder
+
+    if not source.is_dir():
+        config = load_config(source, settings)
+        return config, config.run.parent / folder, None
+    if settings:
+        raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
+    run = RunFolder(source)
+    return run.config, source / folder, run
