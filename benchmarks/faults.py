@@ -86,10 +86,17 @@ class Row:
     slowest: float = 0.0
     problems: list[str] = field(default_factory=list)
 
-    def until(self, hits: int) -> Iterator[None]:
-        """Goes on until so many faults hit the command at work, within a bound."""
+    def until(self, hits: int) -> Iterator[float]:
+        """Goes on until so many faults hit the command at work, within a bound.
+
+        Yields the part of a command's time within which to choose the next moment: half as much after each miss in a
+        row, since a command that was slow when it was timed may be done long before.
+        """
+        part = 1.0
         while self.hits < hits and self.times < TRIES * hits:
-            yield
+            before = self.hits
+            yield part
+            part = 1.0 if self.hits > before else part / 2
         if self.hits < hits:
             self.problems.append(f"{self.fault}, {self.command}: only {self.hits} of {self.times} hit it at work")
 
@@ -339,14 +346,14 @@ def folder_size(folder: Path) -> int:
 
 def without_worker(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("a loading worker killed", command)
-    for _ in row.until(hits):
+    for part in row.until(hits):
         campaign.reset(command)
         began = time.monotonic()
         process = campaign.start(command, workers=1)
         children = Path(f"/proc/{process}/task/{process}/children")
         while not (workers := children.read_text().split()) and time.monotonic() - began < 60:
             time.sleep(0.005)
-        time.sleep(campaign.random.uniform(0, 0.2))
+        time.sleep(campaign.random.uniform(0, 0.2) * part)
         for worker in workers:
             with suppress(ProcessLookupError):
                 os.kill(int(worker), signal.SIGKILL)
@@ -357,11 +364,11 @@ def without_worker(campaign: Campaign, command: str, hits: int) -> Row:
 
 def at_once(campaign: Campaign, command: str, hits: int) -> Row:
     row = Row("two at once", command)
-    for _ in row.until(hits):
+    for part in row.until(hits):
         campaign.reset(command)
         began = time.monotonic()
         first = campaign.start(command)
-        time.sleep(campaign.random.uniform(0, campaign.seconds[command]))
+        time.sleep(campaign.random.uniform(0, campaign.seconds[command]) * part)
         for process in (first, campaign.start(command)):
             judge(row, campaign.ended(process, began), "another process is writing to this folder")
         campaign.check(row, "")
