@@ -3,8 +3,8 @@
 In come tensors of per-sample gradients, or the factors of their products; out go sums over their elements as NumPy
 arrays, or None where there is no kernel for them and the caller goes the ordinary way. `dispatch`, `histograms` and
 `signs` choose; `row_loops`, `matrix_loops`, `product_loops`, `histogram_loops` and `sign_loops` compute; `mkl` calls
-PyTorch's own matrix products from inside a loop; `compile` compiles, and shares loops among threads; `loading` finds
-out whether there are any.
+PyTorch's own matrix products from inside a loop; `compile` compiles; `threads` shares loops among PyTorch's threads;
+`loading` finds out whether there are any.
 """
 
 from __future__ import annotations

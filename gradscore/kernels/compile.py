@@ -1,36 +1,16 @@
-"""Compiles loops with the extra `fast` (Numba), and runs them on as many threads as PyTorch uses.
-
-Compiled loops do not hold the interpreter's lock, so that ordinary threads do: they sleep while they wait, and a loop
-is compiled once, where Numba's own threads want it compiled again for them, which takes seconds.
-"""
+"""Compiles loops with the extra `fast` (Numba); `threads` shares them among threads."""
 
 from __future__ import annotations
 
-import functools
-import os
-import threading
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-PARALLEL_ELEMENTS = 1 << 19
-"""Elements to add up from which a second thread is worth waking, which takes some 0.05 ms: as long as one thread takes
-for this many."""
-
 Loop = Callable[..., Any]
-
-Part = Callable[[int, int, int], None]
-"""Does part number p of some work: its items from one number to another."""
-
-_TEAM = threading.Lock()
-_PROCESS = os.getpid()
 
 
 def compiled(loop: Loop, *, fastmath: Collection[str] = ()) -> Loop:
@@ -51,35 +31,6 @@ def compiled(loop: Loop, *, fastmath: Collection[str] = ()) -> Loop:
     return function
 
 
-def share(elements: int, items: int, part: Part) -> None:
-    """Does some work on several threads where that is worth it and safe.
-
-    Args:
-        elements: how much it is; see `threads`.
-        items: what it is made of.
-        part: does a part of them.
-    """
-    with threads(elements) as parts:
-        run_parts(parts, items, part)
-
-
-def run_parts(parts: int, items: int, part: Part) -> None:
-    """Does some work in a number of parts at once; inside `threads`, which says how many."""
-    bounds = [number * items // parts for number in range(parts + 1)]
-    others = [_helpers().submit(part, number, *bounds[number : number + 2]) for number in range(1, parts)]
-    try:
-        part(0, *bounds[:2])
-    finally:
-        wait(others)
-    for other in others:
-        other.result()
-
-
-@functools.cache
-def _helpers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gradscore")
-
-
 def once_for_each_dtype(run: Loop) -> Loop:
     """Runs something once for each dtype of its first argument.
 
@@ -96,23 +47,3 @@ def once_for_each_dtype(run: Loop) -> Loop:
             seen.add(values.dtype)
 
     return first
-
-
-@contextmanager
-def threads(elements: int) -> Iterator[int]:
-    """How many threads to use for some work, as many as PyTorch does.
-
-    One where another thread of this process has the others already, and in a process forked from one that may have had
-    them, where they no longer exist.
-
-    Args:
-        elements: how many elements to add up would take as long.
-    """
-    wanted = torch.get_num_threads()
-    if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS or not _TEAM.acquire(blocking=False):
-        yield 1
-        return
-    try:
-        yield wanted
-    finally:
-        _TEAM.release()

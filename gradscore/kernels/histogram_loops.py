@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled, run_parts, share, threads
+from .compile import compiled
+from .threads import run_parts, share, threads
 
 CHUNK = 1024
 """Elements whose bins are worked out together, in vector registers; a quarter or sixteen times as many took the same

@@ -12,8 +12,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype, share
+from .compile import compiled, once_for_each_dtype
 from .row_loops import take_some_moments
+from .threads import share
 
 Values = NDArray[Any]
 Whole = NDArray[np.int64]

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype, share
+from .compile import compiled, once_for_each_dtype
 from .mkl import SCRATCH, Functions, addresses, call_with_int, multiply
 from .row_loops import ANY_ORDER, sum_some_rows
+from .threads import share
 
 BUFFER = 1 << 17
 """Elements of a gradient that are made at a time: half a mebibyte, half of a usual second cache. On six layer shapes a

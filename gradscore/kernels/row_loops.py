@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled, share
+from .compile import compiled
+from .threads import share
 
 CHUNK = 2048
 """Elements that are added up in float32 before they join a sum in float64, and that the cache keeps.

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled, share
+from .compile import compiled
 from .signs import RUN
+from .threads import share
 
 HALF = 32
 

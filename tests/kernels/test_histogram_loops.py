@@ -6,8 +6,8 @@ import torch
 
 from gradscore.inspect.quantities.histogram import Histogram
 from gradscore.inspect.quantities.mean_gsnr import EntryMoments
-from gradscore.kernels import compile as compiled
 from gradscore.kernels import histograms as kernels
+from gradscore.kernels import threads as team
 
 VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]], dtype=torch.float64)
 
@@ -72,19 +72,19 @@ def test_moments_with_and_without_compiled_loops(monkeypatch):
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize(("spread", "rows"), LARGE.values(), ids=LARGE)
 def test_histograms_on_several_threads_and_on_one(spread, rows, axes, monkeypatch):
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = counts(spread, rows, axes)
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 1 << 60)
     assert counts(spread, rows, axes) == shared
 
 
 def test_moments_on_several_threads_and_on_one(monkeypatch):
     values = torch.randn(7, 50_000, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = EntryMoments.of(values)
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 1 << 60)
     alone = EntryMoments.of(values)
     assert torch.equal(shared.mean, alone.mean)
     assert torch.equal(shared.squares, alone.squares)

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from gradscore import kernels
 from gradscore.gradients.convolved import Convolved
 from gradscore.gradients.factored import Factored
-from gradscore.kernels import compile as compiled
 from gradscore.kernels import dispatch
 from gradscore.kernels import mkl as blas
+from gradscore.kernels import threads as team
 from gradscore.statistics.measure import measure
 from gradscore.statistics.table import evaluate, needs
 
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch 
 
 
 @pytest.fixture(params=[1, 2], ids=lambda threads: f"{threads} threads", autouse=True)
-def team(request, monkeypatch):
+def number_of_threads(request, monkeypatch):
     """Several threads also on a machine with one processor, and for little work."""
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -211,9 +211,9 @@ def test_a_function_that_is_another_one_is_not_used():
 LEAVES_THREADS = """
 import torch
 from gradscore import kernels
-from gradscore.kernels import compile as compiled, dispatch
+from gradscore.kernels import threads, dispatch
 
-compiled.PARALLEL_ELEMENTS = 0
+threads.PARALLEL_ELEMENTS = 0
 torch.set_num_threads(2)
 kernels.product_sums(torch.ones(4, 30, 20), torch.ones(4, 30, 20))
 print(torch.get_num_threads(), "mkl_get_max_threads() : 2" in torch.__config__.parallel_info())

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from gradscore import kernels
 from gradscore.gradients import Engine
 from gradscore.gradients.convolved import Convolved, grouped_blocks, shifted_blocks, suits_groups
-from gradscore.kernels import compile as compiled
 from gradscore.kernels import dispatch
+from gradscore.kernels import threads as team
 from gradscore.statistics.moments import measure_exactly
 from gradscore.statistics.reduce import reduce_gradients
 from gradscore.statistics.table import needs
@@ -155,55 +155,17 @@ KERNELS = {
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_threads_change_nothing(kernel, monkeypatch):
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = kernel()
-    monkeypatch.setattr(compiled, "PARALLEL_ELEMENTS", 1 << 60)
+    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 1 << 60)
     np.testing.assert_array_equal(kernel(), shared)
-
-
-def threads_used(elements):
-    with compiled.threads(elements) as count:
-        return count
-
-
-@pytest.mark.parametrize("number", [1, 2, 5])
-def test_as_many_threads_as_pytorch_uses(number, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: number)
-    assert threads_used(1 << 20) == number
-
-
-def test_what_fails_in_a_part_is_raised():
-    def part(number, start, stop):
-        if number:
-            raise ZeroDivisionError(f"part {number} from {start} to {stop}")
-
-    with pytest.raises(ZeroDivisionError, match="part 1 from 5 to 10"):
-        compiled.run_parts(2, 10, part)
-
-
-KEEPS_THREADS = """
-import torch
-from gradscore import kernels
-from gradscore.kernels import compile
-
-compile.PARALLEL_ELEMENTS = 0
-for threads in (1, 2):
-    torch.set_num_threads(threads)
-    kernels.row_sums(torch.ones(8, 20000))
-    print(torch.get_num_threads())
-"""
-
-
-def test_the_number_of_pytorchs_threads_stays():
-    done = subprocess.run([sys.executable, "-c", KEEPS_THREADS], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
 
 SAME_BITS = """
 import hashlib, sys, torch
 from gradscore import kernels
-from gradscore.kernels import compile
+from gradscore.kernels import threads
 
 def values(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.1
@@ -211,7 +173,7 @@ def values(*shape, seed=0):
 torch.set_num_threads(2)
 found = {}
 for threshold in sys.argv[1:]:
-    compile.PARALLEL_ELEMENTS = int(threshold)
+    threads.PARALLEL_ELEMENTS = int(threshold)
     results = [
         kernels.row_sums(values(9, 20000)),
         kernels.row_moments(values(9, 20000), about_mean=True),
@@ -239,20 +201,6 @@ def test_the_same_bits_whatever_was_compiled_before(tmp_path):
         )[:-1]
     assert len(printed) == 7
     assert len(set(printed)) == 1
-
-
-def test_little_work_is_done_by_one_thread():
-    assert threads_used(1000) == 1
-
-
-def test_one_thread_at_a_time_has_the_team():
-    with compiled.threads(1 << 20):
-        assert threads_used(1 << 20) == 1
-
-
-def test_a_forked_process_has_no_team(monkeypatch):
-    monkeypatch.setattr(compiled.os, "getpid", lambda: -1)
-    assert threads_used(1 << 20) == 1
 
 
 def test_kernels_run_in_many_threads_at_once():
