@@ -10,7 +10,7 @@ put them together, `trial` compares a new plan with `exact`, the slow twin, and 
 from __future__ import annotations
 
 from .collect import Sink, Tap
-from .convolved import Convolved, shifted_blocks, suits_groups
+from .convolved import Convolved, shifted_blocks, suits_groups, suits_windows
 from .engine import Engine, GradientWarning
 from .factored import Block, Dense, Factored, PerSample, TableRows, Total, sample_slices
 from .graph import Gradients, read_graph
@@ -45,5 +45,6 @@ __all__ = [
     "sample_slices",
     "shifted_blocks",
     "suits_groups",
+    "suits_windows",
     "sum_to_shape",
 ]

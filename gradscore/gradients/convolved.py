@@ -92,24 +92,37 @@ class Convolved(PerSample):
 
     def row_sums(self) -> kernels.Doubles | None:
         """As `Factored.row_sums`."""
-        dims = len(self.kernel)
-        if dims > 2 or self.left.shape[1] != 1 or not self.left.numel() or not self.image.numel():
+        if not self.over_one_image_or_line():
             return None
+        if self.kernel == self.stride == (1,) * len(self.kernel) and not any(self.padding):
+            left, image = self.by_groups()
+            return kernels.product_sums(left.flatten(3).flatten(0, 1), image.flatten(3).flatten(0, 1))
+        return kernels.window_sums(*self.by_groups(), **self.sliding())
+
+    def over_one_image_or_line(self) -> bool:
+        """Whether one or two axes are convolved, one image per sample, none of them empty."""
+        return len(self.kernel) <= 2 and self.left.shape[1] == 1 and bool(self.left.numel() and self.image.numel())
+
+    def by_groups(self) -> tuple[Tensor, Tensor]:
+        """Of one image per sample, (N, G, O, h, w) and (N, G, I, H, W); a line has height 1."""
         samples, groups = len(self.left), self.left.shape[2]
         left, image = self.left[:, 0], self.image.reshape(samples, groups, -1, *self.image.shape[3:])
-        if self.kernel == self.stride == (1,) * dims and not any(self.padding):
-            return kernels.product_sums(left.flatten(3).flatten(0, 1), image.flatten(3).flatten(0, 1))
-        return kernels.window_sums(
-            left if dims == 2 else left.unsqueeze(3),
-            image if dims == 2 else image.unsqueeze(3),
-            kernel=_two(self.kernel, 1),
-            stride=_two(self.stride, 1),
-            dilation=_two(self.dilation, 1),
-            padding=_two(self.padding, 0),
-        )
+        return (left, image) if len(self.kernel) == 2 else (left.unsqueeze(3), image.unsqueeze(3))
+
+    def sliding(self) -> kernels.Sliding:
+        """How the windows of `by_groups` slide, as the functions of `kernels` take it."""
+        return {
+            "kernel": _two(self.kernel, 1),
+            "stride": _two(self.stride, 1),
+            "dilation": _two(self.dilation, 1),
+            "padding": _two(self.padding, 0),
+        }
 
     @override
     def blocks(self, budget: int) -> Iterator[Block]:
+        if suits_windows(self):
+            yield from window_blocks(self, budget)
+            return
         if suits_groups(self):
             yield from grouped_blocks(self, min(budget, GROUPED_ELEMENTS))
             return
@@ -134,6 +147,35 @@ class Convolved(PerSample):
 def _two(setting: tuple[int, ...], fill: int) -> tuple[int, int]:
     """A setting of a convolution over one or two axes as one over two."""
     return (fill, *setting)[-2], setting[-1]
+
+
+def suits_windows(gradient: Convolved) -> bool:
+    """Whether compiled loops write the gradients out, which is the fastest way; channels by themselves have no product.
+
+    LeNet with 32 and 64 channels, 64 samples: 21 ms, and 47 ms by a convolution with a group per sample.
+    """
+    several = gradient.left.shape[3] > 1 or gradient.image.shape[2] > gradient.left.shape[2]
+    return several and gradient.over_one_image_or_line() and kernels.has_products(gradient.left, gradient.image)
+
+
+def window_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:
+    """Blocks of a convolution's weight gradient by compiled loops; see `suits_windows`.
+
+    Args:
+        gradient: of a convolution over one or two axes, one image per sample.
+        budget: elements of a block.
+
+    Yields:
+        See `PerSample.blocks`; elements are ordered (groups, *kernel, input channels, output channels).
+    """
+    (left, image), sliding = gradient.by_groups(), gradient.sliding()
+    elements = prod(gradient.shape)
+    step = max(1, min(len(gradient), budget // elements))
+    room = left.new_empty(step, left.shape[1], *sliding["kernel"], image.shape[2], left.shape[2])
+    for rows in sample_slices(len(gradient), elements, budget):
+        target = room[: rows.stop - rows.start]
+        kernels.write_window_products(left[rows], image[rows], target, **sliding)
+        yield rows, target.view(-1, elements)
 
 
 def suits_groups(gradient: Convolved) -> bool:

@@ -2,22 +2,25 @@
 
 In come tensors of per-sample gradients, or the factors of their products; out go sums over their elements as NumPy
 arrays, or None where there is no kernel for them and the caller goes the ordinary way. `dispatch`, `histograms` and
-`signs` choose; `row_loops`, `matrix_loops`, `product_loops`, `histogram_loops` and `sign_loops` compute; `mkl` calls
-PyTorch's own matrix products from inside a loop; `compile` compiles; `threads` shares loops among PyTorch's threads;
-`loading` finds out whether there are any.
+`signs` choose; `row_loops`, `matrix_loops`, `product_loops`, `window_loops`, `histogram_loops` and `sign_loops`
+compute; `mkl` calls PyTorch's own matrix products from inside a loop; `compile` compiles; `threads` shares loops among
+PyTorch's threads; `loading` finds out whether there are any.
 """
 
 from __future__ import annotations
 
 from .dispatch import (
     Doubles,
+    Sliding,
     centred_products,
+    has_products,
     moments_of_all,
     normed_products,
     product_sums,
     row_moments,
     row_sums,
     window_sums,
+    write_window_products,
 )
 from .histograms import add_deviations, count_bins, count_products
 from .signs import RUN, add_runs, sign_rows
@@ -25,11 +28,13 @@ from .signs import RUN, add_runs, sign_rows
 __all__ = [
     "RUN",
     "Doubles",
+    "Sliding",
     "add_deviations",
     "add_runs",
     "centred_products",
     "count_bins",
     "count_products",
+    "has_products",
     "moments_of_all",
     "normed_products",
     "product_sums",
@@ -37,4 +42,5 @@ __all__ = [
     "row_sums",
     "sign_rows",
     "window_sums",
+    "write_window_products",
 ]

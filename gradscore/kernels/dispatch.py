@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -114,13 +114,22 @@ def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
     Returns:
         (n, 5) as `row_sums`; None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
     """
-    loops = _product_loops(left, right)
+    loops = _product_loops("product_loops", left, right)
     if loops is None:
         return None
     sizes = (left.shape[1], right.shape[1], left.shape[2])
     matrices = (_in_memory(loops, each.detach()) for each in (left, right))
     found: Doubles = loops.sum_products(*matrices, len(left), sizes)
     return found
+
+
+class Sliding(TypedDict):
+    """How windows slide: the settings of `window_sums`."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int]
 
 
 def window_sums(
@@ -145,7 +154,7 @@ def window_sums(
     Returns:
         (n * g, 5) as `row_sums`; None as for `product_sums`.
     """
-    loops = _product_loops(left, image)
+    loops = _product_loops("window_loops", left, image)
     if loops is None:
         return None
     operands = (each.detach().contiguous().numpy() for each in (left, image))
@@ -153,12 +162,49 @@ def window_sums(
     return found
 
 
-def _product_loops(*operands: Tensor) -> ModuleType | None:
+def write_window_products(
+    left: Tensor,
+    image: Tensor,
+    into: Tensor,
+    *,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, int],
+) -> bool:
+    """Writes out per-sample weight gradients of a convolution.
+
+    Args:
+        left: see `window_sums`.
+        image: see `window_sums`.
+        into: (n, g, *kernel, i, o), contiguous, where they go.
+        kernel: see `window_sums`.
+        stride: see `window_sums`.
+        dilation: see `window_sums`.
+        padding: see `window_sums`.
+
+    Returns:
+        False, with nothing written, where there is no kernel, as for `product_sums`.
+    """
+    loops = _product_loops("window_loops", left, image)
+    if loops is None:
+        return False
+    operands = (each.detach().contiguous().numpy() for each in (left, image))
+    loops.write_windows(*operands, kernel, stride, dilation, padding, into.numpy())
+    return True
+
+
+def has_products(*operands: Tensor) -> bool:
+    """Whether there are kernels that multiply these: see `product_sums`."""
+    return _product_loops("product_loops", *operands) is not None
+
+
+def _product_loops(name: str, *operands: Tensor) -> ModuleType | None:
     if _loops() is None or not all(map(_is_float, operands)):
         return None
-    from . import mkl, product_loops
+    from . import mkl
 
-    return product_loops if mkl.addresses() else None
+    return load_loops(name) if mkl.addresses() else None
 
 
 def _in_memory(loops: ModuleType, matrices: Tensor) -> Any:

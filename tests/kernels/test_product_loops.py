@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from gradscore import kernels
-from gradscore.gradients.convolved import Convolved
+from gradscore.gradients.convolved import Convolved, suits_windows, window_blocks
 from gradscore.gradients.factored import Factored
 from gradscore.kernels import dispatch
 from gradscore.kernels import mkl as blas
@@ -133,6 +133,22 @@ def test_channels_last():
     assert_sums(gradient.row_sums(), wanted)
 
 
+WRITTEN = {name: each for name, each in CONVOLUTIONS.items() if name != "depthwise"}
+
+
+@pytest.mark.parametrize("budget", [1, 1 << 20], ids=["a sample at a time", "all at once"])
+@pytest.mark.parametrize("convolution", WRITTEN.values(), ids=WRITTEN)
+def test_gradients_written_out(convolution, budget):
+    gradient, wanted = gradient_of(*convolution)
+    assert suits_windows(gradient)
+    kept = [(rows, block.clone()) for rows, block in window_blocks(gradient, budget)]
+    assert [rows.start for rows, _ in kept] == list(range(0, len(gradient), max(1, min(budget, len(gradient)))))
+    lines = wanted if wanted.dim() == 5 else wanted.unsqueeze(3)  # a kernel over one axis has height 1
+    ordered = lines.unflatten(1, (convolution[3], -1)).permute(0, 1, 4, 5, 3, 2).flatten(1)
+    found = torch.cat([block for _, block in kept]).double()
+    torch.testing.assert_close(found, ordered, rtol=1e-5, atol=1e-6 * float(ordered.abs().max()))
+
+
 SIX = needs(("max", "min", "mean", "std", "l1", "l2"))
 
 
@@ -179,7 +195,13 @@ NOT_COVERED = {
 
 @pytest.mark.parametrize("make", NOT_COVERED.values(), ids=NOT_COVERED)
 def test_the_rest_goes_the_ordinary_way(make):
-    assert make().row_sums() is None
+    gradient = make()
+    assert gradient.row_sums() is None
+    assert not (isinstance(gradient, Convolved) and suits_windows(gradient))
+
+
+def test_channels_by_themselves_are_no_product():
+    assert not suits_windows(gradient_of(*CONVOLUTIONS["depthwise"])[0])
 
 
 def test_several_threads_at_once():

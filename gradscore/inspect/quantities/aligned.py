@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...gradients import Convolved, PerSample, sample_slices, shifted_blocks, suits_groups
+from ...gradients import Convolved, PerSample, sample_slices, shifted_blocks, suits_groups, suits_windows
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ def aligned_blocks(gradient: PerSample, budget: int) -> Iterator[Aligned]:
     Yields:
         Blocks, good until the next one is asked for.
     """
-    if isinstance(gradient, Convolved) and suits_groups(gradient):
+    if isinstance(gradient, Convolved) and suits_windows(gradient):
+        entries = _window_entries(gradient)
+        for _, block in gradient.blocks(budget):
+            yield Aligned(block, entries)
+    elif isinstance(gradient, Convolved) and suits_groups(gradient):
         for _, block in gradient.blocks(budget):
             yield Aligned(block)
     elif isinstance(gradient, Convolved) and len(gradient.kernel) <= 2 and gradient.left.shape[1] == 1:
@@ -55,10 +59,19 @@ def aligned_blocks(gradient: PerSample, budget: int) -> Iterator[Aligned]:
             yield Aligned(gradient.dense(rows).reshape(rows.stop - rows.start, -1))
 
 
+def _window_entries(gradient: Convolved) -> Tensor:
+    """The entries of blocks that are ordered as `gradients.window_blocks` says."""
+    return _entries(gradient).permute(0, 3, 4, 2, 1).flatten()
+
+
 def _tap_entries(gradient: Convolved) -> list[Tensor]:
     """For each vertical tap of a kernel the entries of its blocks, which put horizontal taps before channels."""
-    height, width = (1,) * (2 - len(gradient.kernel)) + gradient.kernel
+    entries = _entries(gradient).flatten(0, 1)
+    return [entries[:, :, tap].transpose(1, 2).flatten() for tap in range(entries.shape[2])]
+
+
+def _entries(gradient: Convolved) -> Tensor:
+    """The places of a parameter, by groups, output and input channels, and taps."""
     groups, out = gradient.left.shape[2:4]
-    channels = gradient.image.shape[2] // groups
-    entries = torch.arange(prod(gradient.shape), device=gradient.device).view(groups * out, channels, height, width)
-    return [entries[:, :, tap].transpose(1, 2).flatten() for tap in range(height)]
+    sizes = groups, out, gradient.image.shape[2] // groups, *(1,) * (2 - len(gradient.kernel)), *gradient.kernel
+    return torch.arange(prod(gradient.shape), device=gradient.device).view(sizes)

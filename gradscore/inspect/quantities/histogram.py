@@ -87,7 +87,8 @@ class Histogram:
 
     def add_zeros(self, count: int) -> None:
         """Counts so many zeros, for a histogram over one axis."""
-        self.counts += count * self._counted(torch.zeros(1, dtype=torch.float64))
+        if count:
+            self.counts += count * self._counted(torch.zeros(1, dtype=torch.float64))
 
     def merge(self, other: Histogram) -> None:
         """Adds the counts of another histogram over the same bins.
