@@ -103,6 +103,10 @@ class Convolved(PerSample):
         """Whether one or two axes are convolved, one image per sample, none of them empty."""
         return len(self.kernel) <= 2 and self.left.shape[1] == 1 and bool(self.left.numel() and self.image.numel())
 
+    def has_loops(self) -> bool:
+        """Whether there are compiled loops for it, which do not write it out."""
+        return self.over_one_image_or_line() and kernels.has_products(self.left, self.image)
+
     def by_groups(self) -> tuple[Tensor, Tensor]:
         """Of one image per sample, (N, G, O, h, w) and (N, G, I, H, W); a line has height 1."""
         samples, groups = len(self.left), self.left.shape[2]
@@ -155,7 +159,7 @@ def suits_windows(gradient: Convolved) -> bool:
     LeNet with 32 and 64 channels, 64 samples: 21 ms, and 47 ms by a convolution with a group per sample.
     """
     several = gradient.left.shape[3] > 1 or gradient.image.shape[2] > gradient.left.shape[2]
-    return several and gradient.over_one_image_or_line() and kernels.has_products(gradient.left, gradient.image)
+    return several and gradient.has_loops()
 
 
 def window_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:

