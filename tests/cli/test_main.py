@@ -168,3 +168,23 @@ def test_without_colours(small_run: Path) -> None:
     plain = os.environ | {"NO_COLOR": "1", "FORCE_COLOR": "1"}
     done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
     assert "\x1b[3" not in done.stdout
+
+
+INTERRUPTED_WHILE_LOADING = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Interrupts(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "gradscore_cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+from gradscore_cli.entry import main
+main()
+"""
+
+
+def test_interrupted_while_the_command_line_loads() -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_WHILE_LOADING], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted; run the same command again\n")
