@@ -2,10 +2,10 @@
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
-them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` turns scores into figures;
-`metrics`, `delong`, `areas`, `rates`, `selective` and `calibration` compute; `controls`, `duplicates` and
-`near_duplicates` (whose rule is in `nearness`) look for mistakes,
-`run_comparison` compares runs; `verdict` says what to read first.
+them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` and `groups` turn scores into
+figures, one score at a time, which `spool` keeps; `metrics`, `delong`, `areas`, `rates`, `selective` and `calibration`
+compute; `controls`, `duplicates` and `near_duplicates` (whose rule is in `nearness`) look for mistakes, by what
+`contents` have in common, `run_comparison` compares runs; `verdict` says what to read first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .metrics import auroc
 from .records import CLASSIFIER, FEW, GAIN, Record, is_group
 from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
 from .run_comparison import Compared, Comparison, compare_runs
-from .score_table import positive_of, read_scores
+from .score_table import ScoreFile, positive_of, read_scores
 from .scoring import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
 from .selective import risk_coverage
 from .verdict import HEADLINE_PROTOCOLS, Outcome, Verdict, single_scores, verdicts
@@ -39,6 +39,7 @@ __all__ = [
     "Fitted",
     "Outcome",
     "Record",
+    "ScoreFile",
     "Verdict",
     "auroc",
     "compare_runs",

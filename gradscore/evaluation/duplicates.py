@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
+from .contents import count_common
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +34,9 @@ def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:
     Args:
         content: split -> content hashes of its samples.
     """
-    distinct = {info: set(hashes) for info, hashes in content.items()}
     found = [
-        Overlap(first=first, second=second, images=len(distinct[first] & distinct[second]))
-        for first, second in combinations(distinct, 2)
+        Overlap(first=first, second=second, images=count_common(content[first], content[second]))
+        for first, second in combinations(content, 2)
     ]
     return [overlap for overlap in found if overlap.images]
 

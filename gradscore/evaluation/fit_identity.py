@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import Inputs, MetaModel, balanced_weights
 from ..store import RunFolder, differences, package_versions
-from ..system import Influence, settings_of, sha256
+from ..system import BoolArray, Influence, settings_of, sha256
 from .protocols import MetaModelSpec, MetaModelSpecs
 from .scoring import fits_two_classes
 
@@ -33,6 +33,13 @@ LABEL = "label"
 _SHOWN = 3
 
 
+class _Rows(NamedTuple):
+    """Rows (N,) of a split that fit any model, and these in words."""
+
+    fits: BoolArray
+    rows: list[str]
+
+
 class FitIdentities:
     """The identities of the fits of a run; tables are read and hashed once.
 
@@ -45,7 +52,8 @@ class FitIdentities:
         self._run = run
         self._specs = {spec.label: spec for spec in found.specs}
         self._common = found.common
-        self._rows: dict[str, list[str]] = {}
+        self._all = [*found.specs, *([found.common] if found.common is not None else [])]
+        self._rows: dict[str, _Rows] = {}
         self._tables: dict[str, str] = {}
         self._shared = [info.name for info in run.splits() if info.name in (FIT, BANK)]
 
@@ -122,9 +130,12 @@ class FitIdentities:
 
     def _samples(self, split: str, spec: MetaModelSpec) -> str:
         if split not in self._rows:
-            frame = self._run.read(split, columns=["sample_id", "content_hash"])
-            self._rows[split] = [json.dumps(row) for row in frame.itertuples(index=False, name=None)]
-        chosen = (row for row, fits in zip(self._rows[split], spec.fit[split], strict=True) if fits)
+            fits = np.logical_or.reduce([each.fit[split] for each in self._all if split in each.fit])
+            frame = self._run.read(split, columns=["sample_id", "content_hash"], rows=fits)
+            rows = [json.dumps(row) for row in frame.itertuples(index=False, name=None)]
+            self._rows[split] = _Rows(fits, rows)
+        there = self._rows[split]
+        chosen = (row for row, fits in zip(there.rows, spec.fit[split][there.fits], strict=True) if fits)
         return sha256("\n".join(chosen).encode())
 
     def _table(self, split: str) -> str:

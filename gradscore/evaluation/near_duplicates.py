@@ -32,6 +32,10 @@ from .records import Record
 NAME = "near_duplicates.csv"
 NAME_IN_BANK = "near_duplicates_bank.csv"
 
+MOST_IMAGES = 1_000_000
+"""Images among which near-duplicates are looked for unasked: each takes 768 bytes, and every reported one is compared
+with every one that fits."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NearDuplicate:
@@ -161,7 +165,8 @@ def search(run: RunFolder) -> NearDuplicates:
         run: a run folder whose images are where its configuration says.
 
     Returns:
-        The pairs; none with `ignore`. With `report`, images that cannot be read are said in `notices`.
+        The pairs; none with `ignore`. With `report`, `notices` say when images cannot be read, or are more than
+        `MOST_IMAGES`.
 
     Raises:
         EvaluationError: with `leave_out`, the images cannot be had.
@@ -176,6 +181,10 @@ def search(run: RunFolder) -> NearDuplicates:
     others = [info.name for info in infos if info.name == CALIBRATION]
     bank = [info.name for info in infos if info.name == BANK]
     needed = [FIT, *searched, *bank, *(others if bank else [])]
+    images = sum(run.sizes.get(name, 0) for name in needed)
+    if wanted == "report" and images > MOST_IMAGES:
+        few = f"{images} images are more than {MOST_IMAGES}; evaluate.near_duplicates=leave_out looks among any number"
+        return NearDuplicates(notices=[f"near-duplicates were not looked for: {few}"])
     rows = {name: run.read(name, columns=["sample_id", "content_hash"]) for name in needed}
     try:
         signatures = _signatures(run, rows)

@@ -15,6 +15,7 @@ from ..meta import Inputs, samples_of
 from ..scores import FittedScores, Ordinary
 from ..store import RunFolder, read_head
 from ..system import BoolArray, FloatArray
+from .contents import common
 
 MOST_LOST = 0.02
 """Accuracy that a view may cost the classifier: one that costs more shows it other classes, as mirrored digits do."""
@@ -41,6 +42,10 @@ class Tables:
             self._kept.clear()
             self._kept[split] = self._run.read(split, rows=self._rows.get(split))
         return self._kept[split]
+
+    def contents(self, split: str) -> pd.Series[str]:
+        """The column `content_hash` of what `read` gives."""
+        return self._run.read(split, ["content_hash"], rows=self._rows.get(split))["content_hash"]
 
     def places(self, split: str, mask: BoolArray) -> BoolArray:
         """Where the rows of a mask of the whole split are in what `read` gives; they must be among its rows."""
@@ -94,7 +99,8 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     """
     splits = {info.name: info for info in run.splits()}
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
-    contents = {name: set(run.read(name, ["content_hash"])["content_hash"]) for name in used}
+    ours = pd.concat([tables.contents(name) for name in (FIT, BANK) if name in splits])
+    contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]) for name in used}
     elsewhere = set(left_out).union(*contents.values())
     fit = _without(tables.read(FIT), elsewhere)
     notices: list[str] = []

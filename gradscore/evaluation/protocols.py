@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 
 from ..config import Protocol
 from ..data import CALIBRATION, FIT, TEST, SplitInfo
+from ..system import BoolArray
+from .contents import Numbered
 from .duplicates import Overlap, find_overlaps
 from .thinning import rows_that_fit
 
@@ -132,17 +134,31 @@ class _SpecMaker:
     def __init__(self, splits: Mapping[str, SplitContent], *, seed: int, near: Mapping[str, Collection[str]]) -> None:
         self._splits = splits
         self._seed = seed
-        # A list, since looking up each of its values in a set is many times as fast as `Series.isin` of a large set.
-        self._hashes = {name: split.content_hash.tolist() for name, split in splits.items()}
-        self._near = near
         self._targets = [split for split in splits.values() if split.info.is_reported_ood]
         self._auxiliary = [split for split in splits.values() if split.info.auxiliary]
         self._shifted = {name: split.info for name, split in splits.items() if split.info.kind == "shifted"}
-        self._in_dist = _content(split for split in splits.values() if split.info.kind not in ("ood", "shifted"))
-        self._may_fit = rows_that_fit({name: len(split.content_hash) for name, split in splits.items()})
+        sizes = {name: len(split.content_hash) for name, split in splits.items()}
+        self._may_fit = rows_that_fit(sizes)
+        self._every = {name: np.ones(size, dtype=bool) for name, size in sizes.items()}
+        self._is_ood = {name: np.full(size, splits[name].info.kind == "ood") for name, size in sizes.items()}
+        # No more contents than may fit are told apart, however many are reported.
+        fitting = [split for split in splits.values() if split.info.kind in (FIT, "ood")]
+        known = Numbered(
+            [
+                *(split.content_hash[self._may_fit.get(split.info.name, slice(None))] for split in fitting),
+                pd.Series(list(near), dtype="str"),
+            ]
+        )
+        self._told_apart = known
+        self._numbers = {name: known.of(split.content_hash) for name, split in splits.items()}
+        self._near = [
+            (known.of(pd.Series([shown], dtype="str")), known.of(pd.Series(list(fits), dtype="str")))
+            for shown, fits in near.items()
+        ]
+        self._in_dist = self._content(split for split in splits.values() if split.info.kind not in ("ood", "shifted"))
         # Where no OOD set is reported, `in_dist.test` is not either by OOD models, but may calibrate them.
         never = (CALIBRATION, "shifted") if self._targets else (CALIBRATION, "shifted", TEST)
-        self._never = _content(split for split in splits.values() if split.info.kind in never)
+        self._never = self._content(split for split in splits.values() if split.info.kind in never)
 
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
         common = self._of_auxiliary()
@@ -222,28 +238,23 @@ class _SpecMaker:
         *,
         positive: RowMasks | None = None,
     ) -> MetaModelSpec:
-        contents = {
-            value
-            for rows in reported.values()
-            for split, mask in rows.items()
-            for value in self._splits[split].content_hash[mask]
-        }
-        contents |= self._never
-        contents.update(*(self._near[value] for value in contents & self._near.keys()))
-        kinds = {split: rows.info.kind for split, rows in self._splits.items()}
-        excluded = {split: contents | (self._in_dist if kinds[split] == "ood" else set()) for split in fit}
+        numbers = self._numbers
+        contents = self._never | self._told_apart.mask(
+            numbers[split][mask] for rows in reported.values() for split, mask in rows.items()
+        )
+        contents |= self._told_apart.mask([fits for shown, fits in self._near if contents[shown].any()])
+        of_ood = contents | self._in_dist
         chosen = {split: mask & self._may_fit.get(split, True) for split, mask in fit.items()}
         copies = {
-            split: mask & np.fromiter((value in excluded[split] for value in self._hashes[split]), dtype=bool)
+            split: mask & (of_ood if self._splits[split].info.kind == "ood" else contents)[numbers[split]]
             for split, mask in chosen.items()
         }
-        ood = {split: np.full(len(rows.content_hash), kinds[split] == "ood") for split, rows in self._splits.items()}
         return MetaModelSpec(
             task=task,
             protocol=protocol,
             name=name,
             fit={split: mask & ~copies[split] for split, mask in chosen.items()},
-            positive=ood if positive is None else positive,
+            positive=self._is_ood if positive is None else positive,
             reported=reported,
             duplicates=sum(int(mask.sum()) for mask in copies.values()),
         )
@@ -259,7 +270,7 @@ class _SpecMaker:
         )
 
     def _all(self, split: str) -> NDArray[np.bool_]:
-        return np.ones(len(self._splits[split].content_hash), dtype=bool)
+        return self._every[split]
 
     def _correct(self, split: str) -> NDArray[np.bool_]:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
@@ -267,6 +278,6 @@ class _SpecMaker:
     def _whole(self, target: SplitContent) -> RowMasks:
         return {TEST: self._all(TEST), target.info.name: self._all(target.info.name)}
 
-
-def _content(splits: Iterable[SplitContent]) -> set[str]:
-    return {value for split in splits for value in split.content_hash}
+    def _content(self, splits: Iterable[SplitContent]) -> BoolArray:
+        """Which of the contents that are told apart some splits hold."""
+        return self._told_apart.mask(self._numbers[split.info.name] for split in splits)

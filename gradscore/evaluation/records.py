@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple, Self
 
-import numpy as np
-import pandas as pd
 from scipy.stats import binomtest
 
 from ..scores import SCORES, plain_name
-from ..system import BoolArray
+from ..system import BoolArray, FloatArray, sha256
 from .areas import area_bounds
 from .calibration import brier, brier_interval, expected_calibration_error
 from .delong import (
     DifferenceTest,
     Interval,
     Placements,
-    auroc_interval,
     mean_auroc_interval,
-    paired_delong,
     paired_mean_delong,
     placements,
 )
 from .metrics import METRICS, one_class_reason
 from .rates import Bounds, rate_bounds
-from .score_table import BLOCK, positive_of, scores_of
+from .score_table import Block
 from .scoring import LOGIT_LR, SCORE_LR
 from .selective import augrc, aurc, eaurc
 
@@ -87,7 +83,7 @@ class Record:
         }
 
 
-class _Figure(NamedTuple):
+class Figure(NamedTuple):
     """A figure of merit, before it is said of what."""
 
     metric: str
@@ -97,8 +93,8 @@ class _Figure(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Subject:
-    """What all records of a data set have in common."""
+class Subject:
+    """What all records of a data set have in common; the attributes are those of `Record`."""
 
     task: str
     dataset: str
@@ -106,7 +102,19 @@ class _Subject:
     n: int
     n_positive: int
 
-    def record(self, score: str, figure: _Figure) -> Record:
+    @classmethod
+    def of(cls, block: Block) -> Self:
+        """The data set of a block."""
+        return cls(
+            task=block.task,
+            dataset=block.dataset,
+            protocol=block.protocol,
+            n=len(block.positive),
+            n_positive=int(block.positive.sum()),
+        )
+
+    def record(self, score: str, figure: Figure) -> Record:
+        """A figure of a score, as a record."""
         low, high = figure.bounds or (None, None)
         return Record(
             task=self.task,
@@ -123,7 +131,7 @@ class _Subject:
         )
 
 
-def score_records(table: pd.DataFrame) -> Iterator[Record]:
+def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
     """Records of each data set: figures of merit of each score, and the gains of `meta` over the others.
 
     Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, from influence functions for other areas, from
@@ -132,60 +140,55 @@ def score_records(table: pd.DataFrame) -> Iterator[Record]:
     interval.
 
     Args:
-        table: as `read_scores` gives it.
+        blocks: the data sets; of each, `meta` and one other score are held at a time.
 
     Yields:
         The records, score by score.
     """
-    known: dict[tuple[str, bytes, bytes], list[_Figure]] = {}  # baselines score alike under several protocols
-    for _, block in table.groupby(BLOCK, sort=False):
-        positive = positive_of(block)
-        subject = _subject_of(block)
-        for name in scores_of(block):
-            key = (subject.task, block[name].to_numpy().tobytes(), positive.tobytes())
+    known: dict[tuple[str, str], list[Figure]] = {}  # baselines score alike under several protocols
+    for block in blocks:
+        positive, subject = block.positive, Subject.of(block)
+        meta = placements(block.score("meta"), positive)
+        gains = []
+        for name in block.names:
+            values = block.score(name)
+            placed = meta if name == "meta" else placements(values, positive)
+            key = (block.task, sha256(values.tobytes() + positive.tobytes()))
             if key not in known:
-                known[key] = list(_figures(block, name, positive))
-            for figure in [*known[key], *(_calibration(block, positive) if name == "meta" else ())]:
+                known[key] = list(_figures(values, positive, placed, ood=block.task == "ood"))
+            for figure in [*known[key], *(_calibration(block) if name == "meta" else ())]:
                 yield subject.record(name, figure)
-        if subject.task == "shifted":
+            if is_rival(name):
+                compared = None if meta is None or placed is None else paired_mean_delong([meta], [placed], [1])
+                gains.append(gain(name, compared))
+        if block.task == "shifted":
             yield subject.record(CLASSIFIER, _accuracy(positive))
-        for other in rivals(block):
-            yield subject.record("meta", _gain(other, paired_delong(block["meta"], block[other], positive)))
+        yield from (subject.record("meta", figure) for figure in gains)
 
 
-def group_records(table: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> Iterator[Record]:
-    """Records of groups of OOD sets: the mean over sets (every set the same weight), and pooled (every sample).
-
-    Pooled AUROCs compare each OOD sample with the in-distribution samples as the model of its set scores them. Means of
-    other figures than AUROC come without an interval.
-
-    Args:
-        table: as `read_scores` gives it.
-        groups: name of a group -> names of its data sets; a protocol that lacks one of them is left out.
-
-    Yields:
-        Records as of `score_records`, with the data set `<group> (mean)` or `<group> (pooled)`.
-    """
-    for _, of_protocol in table[table["task"] == "ood"].groupby("protocol", sort=False):
-        blocks = {str(name): block for name, block in of_protocol.groupby("dataset", sort=False)}
-        sets = {name: _placed(block) for name, block in blocks.items()}
-        for group, names in groups.items():
-            if all(sets.get(name) for name in names):
-                yield from _group(group, [blocks[name] for name in names], [sets[name] for name in names])
+def is_rival(name: str) -> bool:
+    """Whether `meta` is compared with a score: what logits and penultimate features give without gradients."""
+    return name in (LOGIT_LR, SCORE_LR) or plain_name(name) in SCORES
 
 
-def rivals(block: pd.DataFrame) -> list[str]:
-    """The scores `meta` is compared with: what logits and penultimate features give without gradients."""
-    return [name for name in scores_of(block) if name in (LOGIT_LR, SCORE_LR) or plain_name(name) in SCORES]
+def gain(other: str, test: DifferenceTest | None) -> Figure:
+    """The AUROC that `meta` gains over another score."""
+    if test is None:
+        return Figure(GAIN + other, None)
+    return Figure(GAIN + other, test.difference, (test.low, test.high), test.p_value)
 
 
-def remarks(table: pd.DataFrame, records: Sequence[Record]) -> list[str]:
+def bounds(interval: Interval) -> Bounds:
+    """The bounds of an interval."""
+    return interval.low, interval.high
+
+
+def remarks(blocks: Iterable[Block], records: Sequence[Record]) -> list[str]:
     """What a reader should know of the data sets: one class only, few samples, scores that point the wrong way."""
     lines = []
-    for _, block in table.groupby(BLOCK, sort=False):
-        task, protocol, dataset = _block_key(block)
+    for block in blocks:
+        task, protocol, dataset, positive = block.task, block.protocol, block.dataset, block.positive
         where = f"{task}, {protocol}, {dataset}"
-        positive = positive_of(block)
         reason = one_class_reason(positive, positive_name=KINDS[task][0], negative_name=KINDS[task][1])
         if reason is not None:
             lines.append(f"{where}: {reason}; the values are null")
@@ -212,69 +215,31 @@ def is_group(dataset: str) -> bool:
     return dataset.endswith((" (mean)", " (pooled)"))
 
 
-def _figures(block: pd.DataFrame, name: str, positive: BoolArray) -> Iterator[_Figure]:
-    values = block[name].to_numpy(dtype=np.float64)
-    ood = block["task"].iloc[0] == "ood"
+def _figures(values: FloatArray, positive: BoolArray, placed: Placements | None, *, ood: bool) -> Iterator[Figure]:
     functions = METRICS if ood else {**METRICS, **AREAS}
     # How many OOD samples there are was chosen; how many predictions are wrong is as uncertain as anything.
     areas = ["aupr_in", "aupr_out", *([] if ood else AREAS)]
-    bounds = rate_bounds(values, positive) | area_bounds(values, positive, names=areas, fixed_sizes=ood)
+    found = rate_bounds(values, positive) | area_bounds(values, positive, names=areas, fixed_sizes=ood)
+    if placed is not None:
+        found["auroc"] = bounds(mean_auroc_interval([placed], [1]))
     for metric, function in functions.items():
-        span = _bounds(auroc_interval(values, positive)) if metric == "auroc" else bounds.get(metric)
-        yield _Figure(metric, function(values, positive), span)
+        yield Figure(metric, function(values, positive), found.get(metric))
 
 
-def _calibration(block: pd.DataFrame, positive: BoolArray) -> Iterator[_Figure]:
+def _calibration(block: Block) -> Iterator[Figure]:
     """Brier score and calibration error, for misclassification: the prevalence of OOD samples here is arbitrary."""
-    if block["task"].iloc[0] == "ood":
+    if block.task == "ood":
         return
-    p = block["probability"].to_numpy(dtype=np.float64)
+    p, positive = block.score("probability"), block.positive
     both = bool(positive.any() and not positive.all())
-    yield _Figure("brier", brier(p, positive) if both else None, brier_interval(p, positive) if both else None)
-    yield _Figure("ece", expected_calibration_error(p, positive) if both else None)
+    yield Figure("brier", brier(p, positive) if both else None, brier_interval(p, positive) if both else None)
+    yield Figure("ece", expected_calibration_error(p, positive) if both else None)
 
 
-def _accuracy(wrong: BoolArray) -> _Figure:
+def _accuracy(wrong: BoolArray) -> Figure:
     """Share of right predictions, with Wilson's interval."""
     interval = binomtest(int((~wrong).sum()), len(wrong)).proportion_ci(method="wilson")
-    return _Figure("accuracy", float((~wrong).mean()), (float(interval.low), float(interval.high)))
-
-
-def _gain(other: str, test: DifferenceTest | None) -> _Figure:
-    if test is None:
-        return _Figure(GAIN + other, None)
-    return _Figure(GAIN + other, test.difference, (test.low, test.high), test.p_value)
-
-
-def _placed(block: pd.DataFrame) -> dict[str, Placements]:
-    """The placements of each score of a data set; none with too few samples of either class."""
-    found = {name: placements(block[name], positive_of(block)) for name in scores_of(block)}
-    return {name: placed for name, placed in found.items() if placed is not None}
-
-
-def _group(group: str, blocks: Sequence[pd.DataFrame], sets: Sequence[Mapping[str, Placements]]) -> Iterator[Record]:
-    truths = [positive_of(block) for block in blocks]
-    sizes = [int(truth.sum()) for truth in truths]
-    names = [name for name in sets[0] if all(name in each for each in sets)]
-    for kind, weights in {"mean": [1] * len(sizes), "pooled": sizes}.items():
-        subject = replace(
-            _subject_of(blocks[0]),
-            dataset=f"{group} ({kind})",
-            n=sum(sizes) + int((~truths[0]).sum()),
-            n_positive=sum(sizes),
-        )
-        for name in names:
-            placed = [each[name] for each in sets]
-            value = float(np.average([each.of_positives.mean() for each in placed], weights=weights))
-            yield subject.record(name, _Figure("auroc", value, _bounds(mean_auroc_interval(placed, weights))))
-            for metric in METRICS if kind == "mean" else ():
-                if metric != "auroc":
-                    figures = [METRICS[metric](block[name], truth) for block, truth in zip(blocks, truths, strict=True)]
-                    yield subject.record(name, _Figure(metric, float(np.mean(np.array(figures, dtype=float)))))
-        for other in rivals(blocks[0]):
-            if other in names:
-                gain = paired_mean_delong([each["meta"] for each in sets], [each[other] for each in sets], weights)
-                yield subject.record("meta", _gain(other, gain))
+    return Figure("accuracy", float((~wrong).mean()), (float(interval.low), float(interval.high)))
 
 
 def _few(positive: BoolArray, kinds: tuple[str, str]) -> list[str]:
@@ -284,18 +249,3 @@ def _few(positive: BoolArray, kinds: tuple[str, str]) -> list[str]:
         for kind, count in found.items()
         if count < FEW
     ]
-
-
-def _subject_of(block: pd.DataFrame) -> _Subject:
-    task, protocol, dataset = _block_key(block)
-    positive = positive_of(block)
-    return _Subject(task=task, dataset=dataset, protocol=protocol, n=len(positive), n_positive=int(positive.sum()))
-
-
-def _block_key(block: pd.DataFrame) -> tuple[str, str, str]:
-    task, protocol, dataset = (str(block[name].iloc[0]) for name in BLOCK)
-    return task, protocol, dataset
-
-
-def _bounds(interval: Interval | None) -> Bounds | None:
-    return None if interval is None else (interval.low, interval.high)

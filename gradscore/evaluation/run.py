@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -18,12 +20,13 @@ from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
 from ..system import write_text
 from . import duplicates, near_duplicates, thinning
 from .fit_identity import FitIdentities
+from .groups import group_records
 from .model_fits import ModelFits
 from .near_duplicates import NearDuplicates
 from .preparation import Prepared, Tables, prepare
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
-from .records import Record, group_records, remarks, score_records
-from .score_table import write_scores
+from .records import Record, remarks, score_records
+from .score_table import ScoreFile, read_scores
 from .scoring import ScoreTables
 from .thinning import rows_that_fit
 from .verdict import NOTHING_TO_TELL, Verdict, verdicts
@@ -68,7 +71,6 @@ class EvaluationReport:
         notices: what a reader should know.
         path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
         models: the meta models that scored, as `<task>/<protocol>/<name>`.
-        scores: the table of `scores.parquet`, see `score_table`.
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
         warnings: what a reader should know first, since all figures may mean nothing.
     """
@@ -77,9 +79,18 @@ class EvaluationReport:
     notices: list[str]
     path: Path
     models: list[str]
-    scores: pd.DataFrame
     near_duplicates: NearDuplicates
     warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The table of `scores.parquet`, see `read_scores`; it is read when it is first asked for."""
+        return read_scores(self.path.parent)
+
+    @property
+    def score_file(self) -> ScoreFile:
+        """The same, of which one data set is read at a time."""
+        return ScoreFile(self.path.parent)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -181,33 +192,34 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
 def _evaluated(run: RunFolder) -> EvaluationReport:
     near = near_duplicates.search(run)
     found = specs_of(run, near=near)
-    scorer = ScoreTables(run, found.specs)
-    identities = FitIdentities(run, found)
-    fitted = [spec for spec in found.specs if scorer.has_model(spec)]
-    for spec in fitted:
-        identities.check(spec.label, scorer.model(spec))
-    wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
-    notices += [
-        f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run since"
-        for spec in found.specs
-        if not scorer.has_model(spec)
-    ]
-    tables = [scorer.table(spec, wrong=wrong) for spec in fitted if spec.reported]
-    if not tables:
-        raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
-    table = pd.concat(tables, ignore_index=True)
-    records = [*score_records(table), *group_records(table, ood_groups(run))]
-    notices += [*_model_notices(scorer), *remarks(table, records)]
-    records += near.records()
+    with closing(ScoreTables(run, found.specs, files=run.path)) as scorer:
+        identities = FitIdentities(run, found)
+        fitted = [spec for spec in found.specs if scorer.has_model(spec)]
+        for spec in fitted:
+            identities.check(spec.label, scorer.model(spec))
+        wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
+        notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
+        notices += [
+            f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "
+            "since"
+            for spec in found.specs
+            if not scorer.has_model(spec)
+        ]
+        blocks = scorer.blocks([spec for spec in fitted if spec.reported], wrong=wrong)
+        if not blocks:
+            raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
+        records = list(score_records(blocks))
+        records += group_records(blocks, ood_groups(run), list(records))
+        notices += [*_model_notices(scorer), *remarks(blocks, records)]
+        records += near.records()
+        scorer.write(run.evaluation_path)
     path = run.evaluation_path / "metrics.json"
-    write_scores(run.evaluation_path, table)
     near_duplicates.write_pairs(run, near)
     entries = [record.entry() for record in records]
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     labels = [spec.label for spec in fitted]
-    return EvaluationReport(records, notices, path, labels, table, near, label_warnings(run))
+    return EvaluationReport(records, notices, path, labels, near, label_warnings(run))
 
 
 def _intact_models(run: RunFolder) -> set[Path]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
-from ..system import BoolArray, replacing
+from ..system import BoolArray, FloatArray, IntArray, replacing
 
 NAME = "scores.parquet"
 
@@ -33,6 +39,40 @@ BLOCK = ["task", "protocol", "dataset"]
 """The columns that tell one reported data set from another."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The scores of one reported data set of N samples, read one at a time.
+
+    Attributes:
+        task: `misclassification`, `ood` or `shifted`.
+        protocol: what its meta model was fitted on.
+        dataset: the data set.
+        positive: (N,) which samples are wrong or OOD.
+        names: the scores that every sample has; one that does not apply is missing throughout.
+        score: from the name of a score, or `probability`, to its values (N,).
+    """
+
+    task: str
+    protocol: str
+    dataset: str
+    positive: BoolArray
+    names: list[str]
+    score: Callable[[str], FloatArray]
+
+
+def blocks_of(table: pd.DataFrame) -> Iterator[Block]:
+    """The data sets of a table as `read_scores` gives it."""
+    for (task, protocol, dataset), rows in table.groupby(BLOCK, sort=False):
+        yield Block(
+            task=str(task),
+            protocol=str(protocol),
+            dataset=str(dataset),
+            positive=positive_of(rows),
+            names=scores_of(rows),
+            score=lambda name, rows=rows: rows[name].to_numpy(dtype=np.float64),  # type: ignore[misc]
+        )
+
+
 def score_columns(table: pd.DataFrame) -> list[str]:
     """The names of the scores, in order: those after `LEADING`."""
     return [name for name in table.columns if name not in LEADING]
@@ -43,12 +83,29 @@ def scores_of(block: pd.DataFrame) -> list[str]:
     return [name for name in score_columns(block) if bool(block[name].notna().all())]
 
 
-def write_scores(folder: Path, table: pd.DataFrame) -> Path:
-    """Writes `scores.parquet` to a folder and returns its path."""
-    path = folder / NAME
-    with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pandas(table, preserve_index=False), temporary, compression="zstd")
-    return path
+@contextmanager
+def writing_scores(folder: Path, columns: Sequence[str]) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """Writes `scores.parquet` to a folder, part by part and in one step: all of it, or nothing.
+
+    Args:
+        folder: of the evaluation.
+        columns: of the scores, after `LEADING`; a score that a part lacks is missing there.
+
+    Yields:
+        What is given parts of the table, each of one data set, those of a data set one after the other.
+    """
+    types = {"label": pa.int64(), "prediction": pa.int64(), "positive": pa.bool_(), "probability": pa.float64()}
+    text = {name: pa.large_string() for name in LEADING}
+    schema = pa.schema({**text, **types, **dict.fromkeys(columns, pa.float64())})
+    with (
+        replacing(folder / NAME) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+
+        def write(part: pd.DataFrame) -> None:
+            writer.write_table(pa.Table.from_pandas(part.reindex(columns=schema.names), schema, preserve_index=False))
+
+        yield write
 
 
 def read_scores(folder: Path) -> pd.DataFrame:
@@ -61,19 +118,61 @@ def read_scores(folder: Path) -> pd.DataFrame:
     Raises:
         StoreError: it is missing or damaged.
     """
+    with _reading(folder) as path:
+        table: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
+    missing = [name for name in LEADING if name not in table.columns]
+    if missing or not score_columns(table):
+        raise StoreError(f"{path}: no column {', '.join(missing) or 'of scores'}; run `gradscore evaluate` again")
+    return table
+
+
+@dataclass(frozen=True)
+class ScoreFile:
+    """The `scores.parquet` of an evaluation folder, of which one data set is read at a time.
+
+    Attributes:
+        folder: of the evaluation.
+    """
+
+    folder: Path
+
+    def columns(self, task: str, protocol: str, dataset: str, names: Sequence[str]) -> pd.DataFrame:
+        """Some columns of one reported data set; those that the file lacks are left out.
+
+        Raises:
+            StoreError: the file is missing or damaged.
+        """
+        with _reading(self.folder) as path:
+            there = [name for name in names if name in pq.read_schema(path).names]
+            found = ds.dataset(path).to_table(columns=there, filter=_is_of(task, protocol, dataset))
+        frame: pd.DataFrame = found.to_pandas(ignore_metadata=True)
+        return frame
+
+    def rows(self, task: str, protocol: str, dataset: str, places: IntArray) -> pd.DataFrame:
+        """Some rows of one reported data set, whole and in the order of their places; see `columns`."""
+        order = np.argsort(places, kind="stable")
+        with _reading(self.folder) as path:
+            scanner = ds.dataset(path).scanner(filter=_is_of(task, protocol, dataset))
+            found = scanner.take(pa.array(np.asarray(places)[order]))
+        frame: pd.DataFrame = found.to_pandas(ignore_metadata=True)
+        return frame.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[Path]:
     path = folder / NAME
     try:
-        table: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
+        yield path
     except FileNotFoundError:
         raise StoreError(
             f"{path}: there are no scores; run `gradscore evaluate {folder.parent}` to write them"
         ) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(f"{path}: damaged ({error}); run `gradscore evaluate {folder.parent}` again") from None
-    missing = [name for name in LEADING if name not in table.columns]
-    if missing or not score_columns(table):
-        raise StoreError(f"{path}: no column {', '.join(missing) or 'of scores'}; run `gradscore evaluate` again")
-    return table
+
+
+def _is_of(task: str, protocol: str, dataset: str) -> pc.Expression:
+    return (pc.field("task") == task) & (pc.field("protocol") == protocol) & (pc.field("dataset") == dataset)
 
 
 def positive_of(block: pd.DataFrame) -> BoolArray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from ..data import FIT
 from ..errors import StoreError
 from ..meta import OF_GRADIENTS, Inputs, MetaModel, probabilities
 from ..store import RunFolder
-from ..system import FloatArray
-from .protocols import MetaModelSpec, Task
-from .score_table import LEADING
+from ..system import FloatArray, IntArray
+from .contents import common
+from .protocols import MetaModelSpec, RowMasks, Task
+from .score_table import Block, writing_scores
+from .spool import Place, Spool
 
 LOGIT_LR = "logit_lr"
 """Score, and folder beside the meta model, of a logistic regression on the scores of logits alone."""
@@ -33,19 +36,43 @@ ROWS_AT_A_TIME = 2**16
 """Rows of a feature table that are scored at a time: what models see of them is held several times."""
 
 
+SAMPLES_KEPT = 2**20
+"""Names and contents of so many samples are kept; they take 110 bytes each."""
+
+ROWS_OF_A_GROUP = 2**18
+"""Rows that are written at a time."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A data set that a spec reports, and where its scores come from by name."""
+
+    spec: MetaModelSpec
+    dataset: str
+    places: Mapping[str, Place]
+
+    @property
+    def rows(self) -> RowMasks:
+        """(N,) masks of the rows reported, by split."""
+        return self.spec.reported[self.dataset]
+
+
 class ScoreTables:
     """The scores of reported samples, split by split: each is read once and scored by every model, part by part.
+
+    They are kept in files without a name (see `Spool`) until `close`.
 
     Args:
         run: a run folder with meta models.
         specs: whose models score, where they are there.
+        files: the folder that the files lie in.
 
     Raises:
         StoreError: what makes the inputs of the models, or a model, is missing or damaged.
     """
 
-    def __init__(self, run: RunFolder, specs: Sequence[MetaModelSpec]) -> None:
-        self._run = run
+    def __init__(self, run: RunFolder, specs: Sequence[MetaModelSpec], *, files: Path) -> None:
+        self._run, self._folder_of_files, self._stack = run, files, ExitStack()
         self.inputs = Inputs.load(run.inputs_path)
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
@@ -54,7 +81,8 @@ class ScoreTables:
         there = {place.name for place in self._models}
         self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
         self._described: dict[str, pd.DataFrame] = {}
-        self._scores: dict[str, Mapping[Path | str, FloatArray]] = {}
+        self._scores: dict[str, Spool] = {}
+        self._plans: list[_Plan] = []
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
@@ -76,71 +104,115 @@ class ScoreTables:
         """The meta model of a spec that has one."""
         return self._models[self._folder(spec)]
 
-    def table(self, spec: MetaModelSpec, *, wrong: MetaModelSpec | None) -> pd.DataFrame:
-        """The rows of `scores.parquet` of one spec.
+    def blocks(self, specs: Sequence[MetaModelSpec], *, wrong: MetaModelSpec | None) -> list[Block]:
+        """The scores of what specs report, one block for each of their data sets, and what `write` writes.
 
         Args:
-            spec: what is reported, and by which model.
+            specs: what is reported, and by which models.
             wrong: the spec of the misclassification model, for the score `meta_wrong`.
-
-        Returns:
-            One row for each reported sample of each data set, as `read_scores` gives them.
 
         Raises:
             EvaluationError: the features differ from those a model was fitted on, or a value is not finite.
             StoreError: a damaged file.
         """
-        shifted = replace(spec, task="shifted", reported=spec.shifted)
-        blocks = [self._block(each, dataset, wrong) for each in (spec, shifted) for dataset in each.reported]
-        return pd.concat(blocks, ignore_index=True)
+        self._plans = [
+            _Plan(each, dataset, self._places(each, dataset, wrong))
+            for spec in specs
+            for each in (spec, replace(spec, task="shifted", reported=spec.shifted))
+            for dataset in each.reported
+        ]
+        return [self._block(plan) for plan in self._plans]
 
-    def _block(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> pd.DataFrame:
+    def write(self, folder: Path) -> None:
+        """Writes `scores.parquet` of the last `blocks` to a folder, see `read_scores`."""
+        names = dict.fromkeys(name for plan in self._plans for name in plan.places)
+        with writing_scores(folder, list(names)) as write:
+            for plan in self._plans:
+                for split, mask in plan.rows.items():
+                    chosen = np.flatnonzero(mask)
+                    for start in range(0, len(chosen), ROWS_OF_A_GROUP):
+                        write(self._part(plan, split, chosen[start : start + ROWS_OF_A_GROUP]))
+
+    def close(self) -> None:
+        """Lets go of the scores: blocks can be read no more."""
+        self._stack.close()
+
+    def _places(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> dict[str, Place]:
+        """Where the scores of a data set come from, by name."""
         folder = self._folder(spec)
-        places: dict[str, Path | str] = {"meta": folder, **{name: folder / name for name in self._regressions}}
+        places: dict[str, Place] = {"meta": folder, **{name: folder / name for name in self._regressions}}
         if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
             if self._seen(spec, dataset, wrong):
                 self.seen_by_meta_wrong.append(dataset)
             else:
                 places[META_WRONG] = self._folder(wrong)
-        places |= {name: name for name in self.inputs.scores.rivals}
-        scores: dict[str, list[FloatArray]] = {name: [] for name in places}
-        frames = []
-        for split, mask in spec.reported[dataset].items():
-            frames.append(self._samples(split)[mask].assign(positive=spec.positive[split][mask]))
-            found = self._scores_of(split)
-            for name, place in places.items():
-                scores[name].append(found[place][mask] if place in found else np.full(int(mask.sum()), np.nan))
-        table = pd.concat(frames, ignore_index=True).assign(task=spec.task, protocol=spec.protocol, dataset=dataset)
-        joined = {name: np.concatenate(parts) for name, parts in scores.items()}
-        table["probability"] = _probability(self._models[folder], joined["meta"], task=spec.task)
-        return pd.concat([table[list(LEADING)], pd.DataFrame(joined)], axis=1)
+        return places | {name: name for name in self.inputs.scores.rivals}
 
-    def _scores_of(self, split: str) -> Mapping[Path | str, FloatArray]:
+    def _block(self, plan: _Plan) -> Block:
+        spools = {split: self._scores_of(split) for split in plan.rows}
+
+        def score(name: str) -> FloatArray:
+            if name == "probability":
+                return _probability(self._models[self._folder(plan.spec)], score("meta"), task=plan.spec.task)
+            place = plan.places[name]
+            return np.concatenate([spools[split].read(place)[mask] for split, mask in plan.rows.items()])
+
+        return Block(
+            task=plan.spec.task,
+            protocol=plan.spec.protocol,
+            dataset=plan.dataset,
+            positive=np.concatenate([plan.spec.positive[split][mask] for split, mask in plan.rows.items()]),
+            names=[
+                name for name, place in plan.places.items() if all(each.is_whole(place) for each in spools.values())
+            ],
+            score=score,
+        )
+
+    def _part(self, plan: _Plan, split: str, rows: IntArray) -> pd.DataFrame:
+        """Some rows of a split, of the table of a data set."""
+        spool, spec = self._scores_of(split), plan.spec
+        part = self._samples(split).iloc[rows].reset_index(drop=True)
+        scores = {name: spool.read(place)[rows] for name, place in plan.places.items() if place in spool}
+        return part.assign(
+            task=spec.task,
+            protocol=spec.protocol,
+            dataset=plan.dataset,
+            positive=spec.positive[split][rows],
+            probability=_probability(self._models[self._folder(spec)], scores["meta"], task=spec.task),
+            **scores,
+        )
+
+    def _scores_of(self, split: str) -> Spool:
         """The scores of a split, by the folder of a model or by name."""
         if split not in self._scores:
-            parts: dict[Path | str, list[FloatArray]] = {}
+            spool = self._stack.enter_context(Spool(self._folder_of_files, rows=self._run.sizes[split]))
+            start = 0
             for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
                 table = self.inputs.score_table(rows)
                 scaled = self.inputs.scaled(rows, table)
-                for folder, model in self._models.items():
-                    parts.setdefault(folder, []).append(model.of_scaled(scaled))
-                for name in self.inputs.scores.rivals:
-                    parts.setdefault(name, []).append(table[name].to_numpy())
-            self._scores[split] = {place: np.concatenate(values) for place, values in parts.items()}
+                found: dict[Place, FloatArray] = {
+                    folder: model.of_scaled(scaled) for folder, model in self._models.items()
+                }
+                found |= {name: table[name].to_numpy() for name in self.inputs.scores.rivals}
+                spool.write(start, found)
+                start += len(rows)
+            self._scores[split] = spool
         return self._scores[split]
 
     def _samples(self, split: str) -> pd.DataFrame:
-        """What a split says of its samples beside features."""
+        """What a split says of its samples beside features; of many samples those of the last splits are kept."""
         if split not in self._described:
             columns = ["split", "sample_id", "content_hash", "label", "prediction"]
-            self._described[split] = self._run.read(split, columns)
+            frame = self._run.read(split, columns)
+            while self._described and len(frame) + sum(map(len, self._described.values())) > SAMPLES_KEPT:
+                self._described.pop(next(iter(self._described)))
+            self._described[split] = frame
         return self._described[split]
 
     def _seen(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec) -> bool:
-        fitted = set(self._samples(FIT)["content_hash"][wrong.fit[FIT]])
+        fitted = self._run.read(FIT, ["content_hash"], rows=wrong.fit[FIT])["content_hash"]
         return any(
-            not fitted.isdisjoint(self._samples(split)["content_hash"][mask])
-            for split, mask in spec.reported[dataset].items()
+            common(fitted, self._samples(split)["content_hash"][mask]) for split, mask in spec.reported[dataset].items()
         )
 
     def _folder(self, spec: MetaModelSpec) -> Path:

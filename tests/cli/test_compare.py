@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from run_inputs import write_manifest
+from score_files import write_scores
 from typer.testing import CliRunner
 
-from gradscore.evaluation.score_table import LEADING, write_scores
+from gradscore.evaluation.score_table import LEADING
 from gradscore_cli.main import app
 
 N = 40

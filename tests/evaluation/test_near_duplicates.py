@@ -12,7 +12,7 @@ from run_inputs import INPUTS
 from gradscore.config.schema import Config
 from gradscore.data import FIT, TEST, open_splits
 from gradscore.errors import EvaluationError
-from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation import evaluate_run, fit_run, near_duplicates
 from gradscore.evaluation.near_duplicates import search
 from gradscore.reporting import write_report
 from gradscore.scores import Ordinary
@@ -169,6 +169,15 @@ def test_images_that_are_gone_are_said(tmp_path):
     (tmp_path / "test.npz").unlink()
     (line,) = search(run).in_words()
     assert line.startswith("near-duplicates were not looked for: ")
+
+
+def test_too_many_images_are_looked_through_on_request_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "MOST_IMAGES", FITTED + 2 * TESTED - 1)
+    run = write_run(tmp_path, planted=PLANTED)
+    expected = f"near-duplicates were not looked for: {FITTED + 2 * TESTED} images are more than"
+    assert [notice.startswith(expected) for notice in search(run).in_words()] == [True]
+    asked = run.with_settings(["evaluate.near_duplicates=leave_out"], sections=["evaluate"])
+    assert len(search(asked).pairs) == PLANTED
 
 
 def test_images_that_are_gone_cannot_be_left_out(tmp_path):

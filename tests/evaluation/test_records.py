@@ -5,9 +5,11 @@ from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_s
 
 from gradscore import scores
 from gradscore.errors import ConfigError
+from gradscore.evaluation import records
 from gradscore.evaluation.delong import auroc_interval, paired_delong
-from gradscore.evaluation.records import CLASSIFIER, group_records, remarks, score_records
-from gradscore.evaluation.score_table import LEADING
+from gradscore.evaluation.groups import group_records
+from gradscore.evaluation.records import CLASSIFIER
+from gradscore.evaluation.score_table import LEADING, blocks_of
 from gradscore.evaluation.scoring import LOGIT_LR, META_WRONG
 
 SCORES = ["meta", "logit_lr", "msp"]
@@ -27,14 +29,23 @@ def wrong(**changes):
     return block(task="misclassification", protocol="in_dist_only", dataset="in_dist.test", **changes)
 
 
-def by_key(records):
-    return {(each.dataset, each.score, each.metric): each for each in records}
+def score_records(table):
+    return list(records.score_records(blocks_of(table)))
+
+
+def remarks(table, found):
+    return records.remarks(blocks_of(table), found)
+
+
+def by_key(found):
+    return {(each.dataset, each.score, each.metric): each for each in found}
 
 
 WRONG = wrong()
 OF_WRONG = by_key(score_records(WRONG))
 OOD = pd.concat([block(seed=1), block(dataset="b", positives=20, seed=2)], ignore_index=True)
-OF_GROUPS = by_key(group_records(OOD, {"near": ["a", "b"], "other": ["a", "missing"]}))
+GROUPS = {"near": ["a", "b"], "other": ["a", "missing"]}
+OF_GROUPS = by_key(group_records(list(blocks_of(OOD)), GROUPS, score_records(OOD)))
 
 
 def test_figures_equal_scikit_learn():
@@ -101,9 +112,9 @@ def test_the_same_table_gives_the_same_records():
 
 
 def test_one_class_gives_values_of_none():
-    records = list(score_records(wrong(positives=0)))
-    assert {record.value for record in records} == {None}
-    assert {record.low for record in records} == {None}
+    found = score_records(wrong(positives=0))
+    assert {record.value for record in found} == {None}
+    assert {record.low for record in found} == {None}
 
 
 def test_a_score_that_a_data_set_lacks_has_no_record():
@@ -147,7 +158,7 @@ REMARKS = {
 
 @pytest.mark.parametrize(("table", "message"), REMARKS.values(), ids=REMARKS.keys())
 def test_remarks(table, message):
-    assert message in "\n".join(remarks(table, list(score_records(table))))
+    assert message in "\n".join(remarks(table, score_records(table)))
 
 
 def test_nothing_to_remark():

@@ -5,12 +5,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from run_inputs import write_manifest
+from score_files import write_scores
 
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.delong import paired_delong
 from gradscore.evaluation.metrics import auroc
 from gradscore.evaluation.run_comparison import compare_runs
-from gradscore.evaluation.score_table import LEADING, write_scores
+from gradscore.evaluation.score_table import LEADING
 from gradscore.store.run_folder import RunFolder
 
 N = 60

@@ -14,6 +14,7 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import save_file
+from score_files import write_scores
 from torch import nn
 
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
@@ -25,7 +26,7 @@ from gradscore.deployment.conformal import threshold
 from gradscore.deployment.guard.baseline import Baseline, Policy, Probe, Samples
 from gradscore.errors import DataError
 from gradscore.evaluation import read_scores
-from gradscore.evaluation.score_table import LEADING, write_scores
+from gradscore.evaluation.score_table import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.models import Head, load_checkpoint
 from gradscore.scores import FittedScores, Ordinary

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ...evaluation import LOGIT_LR, positive_of, reliability, risk_coverage
+from ...evaluation import LOGIT_LR, ScoreFile, positive_of, reliability, risk_coverage
 from ...meta import MetaModel, group_of
 from ...system import BoolArray, FloatArray
 from ..palette import GREY, PALETTE, colour
@@ -17,19 +17,14 @@ from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 META, RIVAL, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
 
 
-def block_of(table: pd.DataFrame, task: str, protocol: str, dataset: str) -> pd.DataFrame:
-    """The rows of one reported data set."""
-    chosen = (table["task"] == task) & (table["protocol"] == protocol) & (table["dataset"] == dataset)
-    return table[chosen]
-
-
-def misclassification_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
+def misclassification_plots(scores: ScoreFile, figures: Figures) -> Iterator[Plot]:
     """ROC, risk-coverage, distributions and reliability for wrong predictions; none with one class only."""
     for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
-        block = block_of(table, MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         best = figures.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         if best is None:
             continue
+        names = ["positive", "probability", "meta", best, LOGIT_LR]
+        block = scores.columns(MISCLASSIFICATION, IN_DIST_ONLY, dataset, list(dict.fromkeys(names)))
         colours = {"meta": META, best: RIVAL} | (
             {LOGIT_LR: LOGITS} if LOGIT_LR in block and block[LOGIT_LR].notna().all() else {}
         )
@@ -100,10 +95,11 @@ def _reliability(block: pd.DataFrame, *, brier: Figure | None, ece: Figure | Non
     )
 
 
-def ood_plots(table: pd.DataFrame, figures: Figures) -> Iterator[Plot]:
+def ood_plots(scores: ScoreFile, figures: Figures) -> Iterator[Plot]:
     """ROC of every OOD set, and the distributions of each, for the headline protocol."""
     for protocol in figures.protocols("ood")[:1]:
-        blocks = {name: block_of(table, "ood", protocol, name) for name in figures.datasets("ood", protocol)}
+        sets = figures.datasets("ood", protocol)
+        blocks = {name: scores.columns("ood", protocol, name, ["positive", "meta"]) for name in sets}
         curves = [
             _roc(block["meta"], positive_of(block), name, colour(place))
             for place, (name, block) in enumerate(blocks.items())

@@ -11,11 +11,10 @@ import pandas as pd
 from ...config import Config
 from ...data import ImageSource, Pixels, Raw, content_hash, is_image, open_splits
 from ...errors import GradscoreError
-from ...evaluation import positive_of
+from ...evaluation import ScoreFile, positive_of
 from ...models import NamedCode
 from ...system import FloatArray
 from ..thumbnails import data_uri
-from .contents import block_of
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
 from .nearest import NearestOfBank, Neighbour
 
@@ -66,7 +65,7 @@ ThumbnailOf = Callable[[str, str], Pixels | None]
 
 
 def make_galleries(
-    table: pd.DataFrame,
+    scores: ScoreFile,
     figures: Figures,
     config: Config,
     *,
@@ -78,7 +77,7 @@ def make_galleries(
     """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
 
     Args:
-        table: as `read_scores` gives it.
+        scores: of the samples.
         figures: the records.
         config: of the run, which says where the images are.
         nearest: finds the samples of the bank to show below each.
@@ -90,31 +89,33 @@ def make_galleries(
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
-        block = block_of(table, MISCLASSIFICATION, IN_DIST_ONLY, dataset).sort_values("meta", kind="stable")
-        wrong = block[positive_of(block)]
+        key = (MISCLASSIFICATION, IN_DIST_ONLY, dataset)
+        block = scores.columns(*key, ["positive", "meta"]).sort_values("meta", kind="stable")
+        places = block.index.to_numpy()
+        wrong = places[positive_of(block)]
         galleries += [
             Gallery(
                 title="Most suspicious test samples",
                 caption="The highest scores for being wrong." + below,
-                thumbnails=images.thumbnails(block.iloc[::-1].head(PER_GALLERY)),
+                thumbnails=images.thumbnails(scores.rows(*key, places[::-1][:PER_GALLERY])),
             ),
             Gallery(
                 title="Confident mistakes",
                 caption="Wrong predictions with the lowest scores: what the meta model does not see." + below,
-                thumbnails=images.thumbnails(wrong.head(PER_GALLERY)),
+                thumbnails=images.thumbnails(scores.rows(*key, wrong[:PER_GALLERY])),
             ),
         ]
     for protocol in figures.protocols("ood")[:1]:
         for dataset in figures.datasets("ood", protocol):
-            block = block_of(table, "ood", protocol, dataset)
-            ood = block[positive_of(block)].sort_values("meta", kind="stable")
+            block = scores.columns("ood", protocol, dataset, ["positive", "meta"])
+            ood = block[positive_of(block)].sort_values("meta", kind="stable").index.to_numpy()
             ordinary = block.loc[~positive_of(block), "meta"].to_numpy(dtype=np.float64)
             galleries.append(
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
                     caption=f"The OOD samples with the lowest scores ({protocol}), and the share of in-distribution "
                     "samples that look more suspicious." + below,
-                    thumbnails=images.thumbnails(ood.head(PER_OOD_SET), ordinary),
+                    thumbnails=images.thumbnails(scores.rows("ood", protocol, dataset, ood[:PER_OOD_SET]), ordinary),
                 )
             )
     return Galleries(galleries=[each for each in galleries if each.thumbnails], missing=list(images.missing.values()))

@@ -94,7 +94,9 @@ class NearestOfBank:
     @cached_property
     def _samples(self) -> dict[str, tuple[str, int]]:
         """Name and label of the samples of the bank by content."""
-        frame = self._run.read(self._split, ["content_hash", "sample_id", "label"])
+        known = [] if self._bank is None or self._bank.content is None else self._bank.content.tolist()
+        held = self._run.read(self._split, ["content_hash"])["content_hash"].isin(known).to_numpy(dtype=bool)
+        frame = self._run.read(self._split, ["content_hash", "sample_id", "label"], rows=held)
         return {
             content: (sample_id, int(label)) for content, sample_id, label in frame.itertuples(index=False, name=None)
         }

@@ -65,7 +65,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: Thumbna
     html, markdown = folder / HTML, folder / MARKDOWN
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
     content["galleries"] = make_galleries(
-        evaluation.scores,
+        evaluation.score_file,
         figures,
         run.config,
         nearest=NearestOfBank(run, inputs),
@@ -94,8 +94,8 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, figures: Figures, input
             parts = ", ".join(f"{100 * share:.0f} % on {group}" for group, share in shares.items())
             remarks.append(f"For {what}, the total weight lies {parts}.")
     found = [
-        Part(title="Wrong predictions", plots=list(misclassification_plots(evaluation.scores, figures))),
-        Part(title="Out of distribution", plots=list(ood_plots(evaluation.scores, figures))),
+        Part(title="Wrong predictions", plots=list(misclassification_plots(evaluation.score_file, figures))),
+        Part(title="Out of distribution", plots=list(ood_plots(evaluation.score_file, figures))),
         Part(title="What the meta model uses", remark=" ".join(remarks), plots=heat_maps),
     ]
     return [part for part in found if part.plots]

@@ -139,7 +139,7 @@ def galleries_without(report_run, report_evaluation, *, source):
     """The galleries when the configuration says another place for the images."""
     images = report_run.config.data.ood[1].source.removeprefix("folder:")
     config = parse_config(dump_config(report_run.config).replace(f"folder:{images}", source), where="test")
-    return make_galleries(report_evaluation.scores, Figures(report_evaluation.records), config)
+    return make_galleries(report_evaluation.score_file, Figures(report_evaluation.records), config)
 
 
 def test_missing_images_are_said(report_run, report_evaluation, tmp_path):
@@ -158,7 +158,7 @@ def test_other_images_in_their_place_are_not_shown(report_run, report_evaluation
 def test_the_gallery_calls_classes_by_their_names(report_run, report_evaluation):
     names = [f"digit {place}" for place in range(10)]
     figures = Figures(report_evaluation.records)
-    found = make_galleries(report_evaluation.scores, figures, report_run.config, class_names=names)
+    found = make_galleries(report_evaluation.score_file, figures, report_run.config, class_names=names)
     notes = [note for each in found.galleries for thumbnail in each.thumbnails for note in thumbnail.notes[:1]]
     assert notes
     assert all(note.startswith("predicted digit ") for note in notes)

@@ -1,0 +1,104 @@
+"""Reports do not depend on how much of a run is held at a time, and nothing is left of what they are made of."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from gradscore.evaluation import ScoreFile, evaluate_run, read_scores, scoring
+from gradscore.evaluation.score_table import LEADING, blocks_of, writing_scores
+from gradscore.evaluation.spool import Spool
+from gradscore.store import RunFolder
+
+
+@pytest.fixture
+def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
+    shutil.copytree(report_run.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def test_small_parts_give_the_figures_and_scores_of_whole_tables(
+    copy: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate_run(copy)
+    table = whole.scores
+    for name in ("ROWS_AT_A_TIME", "ROWS_OF_A_GROUP", "SAMPLES_KEPT"):
+        monkeypatch.setattr(scoring, name, 7)
+    parts = evaluate_run(copy)
+    assert parts.records == whole.records
+    assert parts.notices == whole.notices
+    pd.testing.assert_frame_equal(parts.scores, table, check_exact=True)
+
+
+def test_nothing_is_left_beside_the_report(copy: RunFolder) -> None:
+    evaluate_run(copy)
+    before = sorted(copy.path.rglob("*"))
+    evaluate_run(copy)
+    assert sorted(copy.path.rglob("*")) == before
+
+
+def test_a_column_is_what_was_written_in_parts(tmp_path: Path) -> None:
+    first, second = np.random.default_rng(0).normal(size=(2, 10))
+    with Spool(tmp_path, rows=10) as spool:
+        for rows in (slice(0, 4), slice(4, 10)):
+            spool.write(rows.start, {"first": first[rows], tmp_path: second[rows]})
+        np.testing.assert_array_equal(spool.read("first"), first)
+        np.testing.assert_array_equal(spool.read(tmp_path), second)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_column_with_a_missing_value_is_not_whole(tmp_path: Path) -> None:
+    with Spool(tmp_path, rows=2) as spool:
+        spool.write(0, {"whole": np.zeros(2), "part": np.array([0.0, np.nan])})
+        assert [spool.is_whole(name) for name in ("whole", "part", "none")] == [True, False, False]
+
+
+def part(dataset: str, start: int, count: int) -> pd.DataFrame:
+    places = np.arange(start, start + count)
+    leading = {name: ["ood"] * count for name in LEADING}
+    numbers = {"label": places, "prediction": places, "positive": places % 2 == 0, "probability": places / 100}
+    return pd.DataFrame({**leading, "dataset": dataset, **numbers, "meta": np.sin(places)})
+
+
+PARTS = [part("a", 0, 5), part("a", 5, 6), part("b", 20, 4).assign(knn=1.0)]
+
+
+def write(folder: Path, parts: list[pd.DataFrame]) -> None:
+    with writing_scores(folder, ["meta", "knn"]) as add:
+        for each in parts:
+            add(each)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    write(tmp_path, PARTS)
+    return tmp_path
+
+
+def test_the_table_is_its_parts_one_after_the_other(written: Path) -> None:
+    expected = pd.concat(PARTS, ignore_index=True)
+    pd.testing.assert_frame_equal(read_scores(written), expected, check_dtype=False)
+    assert [(block.dataset, block.names) for block in blocks_of(read_scores(written))] == [
+        ("a", ["meta"]),
+        ("b", ["meta", "knn"]),
+    ]
+
+
+def test_some_columns_of_one_data_set(written: Path) -> None:
+    found = ScoreFile(written).columns("ood", "ood", "a", ["positive", "meta", "unknown"])
+    pd.testing.assert_frame_equal(found, pd.concat(PARTS[:2], ignore_index=True)[["positive", "meta"]])
+
+
+@pytest.mark.parametrize("places", [[10, 0, 7], [3, 3], []], ids=["in their order", "twice", "none"])
+def test_some_rows_of_one_data_set(written: Path, places: list[int]) -> None:
+    found = ScoreFile(written).rows("ood", "ood", "a", np.array(places, dtype=np.int64))
+    np.testing.assert_array_equal(found["label"], places)
+
+
+def test_a_table_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(pa.ArrowException):
+        write(tmp_path, [PARTS[0], PARTS[1].assign(meta="no number")])
+    assert not list(tmp_path.iterdir())
