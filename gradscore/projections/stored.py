@@ -195,10 +195,14 @@ def _keeping(room: Mapping[str, Tensor]) -> Sink:
 
 
 class _AgainstStored(DenseProjection):
-    """Products with stored gradients: their matrix, in place of a random one."""
+    """Products with stored gradients: their matrix, in place of a random one, and added up in float64."""
 
     def __init__(self, stored: StoredGradients) -> None:
         self.dim, self._stored = len(stored), stored
+
+    @override
+    def blank(self, samples: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return super().blank(samples, dtype=torch.float64, device=device)
 
     @override
     def columns(self, name: str, elements: slice, *, like: Tensor) -> Tensor:

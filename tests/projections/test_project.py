@@ -240,6 +240,17 @@ def test_exact_products_with_stored_gradients():
     assert len(few) == 6
 
 
+def test_products_that_float32_cannot_hold():
+    model = nn.Linear(3, 2, bias=False).eval()
+    nn.init.zeros_(model.weight)
+    given = torch.full((2, 3), 2.0**80), torch.zeros(2, dtype=torch.int64)
+    kept = gradscore.store_gradients(model, given, loss="label")
+    # Both classes have probability 1/2, so the gradient is 2^79 and -2^79, three times each.
+    np.testing.assert_array_equal(
+        gradscore.dot_products(model, given, kept, loss="label"), np.full((2, 2), 6 * 2.0**158)
+    )
+
+
 def test_stored_gradients_are_limited_by_memory(monkeypatch):
     monkeypatch.setattr(stored, "MEMORY_LIMIT", 8 * 8034 * 10)
     images, labels = samples()
