@@ -57,8 +57,8 @@ def features_of(
         losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function from the model and
             a batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
             only `statistics`, `parameters` and `granularity` are set. `data` is then an iterable of batches (tensors,
-            or mappings, lists and tuples of such) whose first tensor has N rows, and the table `sample_id`, `loss`, and
-            features `loss/<parameter>/<statistic>`.
+            or mappings, lists, tuples and dataclasses of such) whose first tensor has N rows, and the table
+            `sample_id`, `loss`, and features `loss/<parameter>/<statistic>`.
         statistics: names of statistics, or one; by default those of a run.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
             samples are as the model takes them, and refused with such settings.
