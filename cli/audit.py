@@ -27,7 +27,9 @@ SourceArgument = Annotated[
 SplitOption = Annotated[str, typer.Option("--split", help="Whose labels: in_dist.fit, in_dist.test, in_dist.bank, ...")]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Where the files go; RUN/audit, or audit beside the run folder."),
+    typer.Option(
+        "--out", metavar="DIR", help="Where the folder SPLIT goes; RUN/audit, or audit beside the run folder."
+    ),
 ]
 ShownOption = Annotated[int, typer.Option("--shown", min=1, help="Samples on the page, the most suspicious ones.")]
 
@@ -64,9 +66,10 @@ def audit(
             tell=None if run is None else say_code,
             progress=tell,
         )
+    target = (out or folder) / split
     name = f"{config.run.parent.name}: labels of {split}"
-    with changing(source, [folder.name]) if run is not None and out is None else nullcontext():
-        files = write_audit(found.audit, out or folder, name=name, images=found.images, shown=shown)
+    with changing(source, [f"{folder.name}/{split}"]) if run is not None and out is None else nullcontext():
+        files = write_audit(found.audit, target, name=name, images=found.images, shown=shown)
     _print(output, found.audit)
     output.say(*(f"samples: {table}" for table in files.tables))
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")

@@ -26,6 +26,7 @@ from .init import init
 from .inspect import inspect
 from .merge import merge
 from .options import INTERRUPTED, TrustsOneFile
+from .project import project
 from .run import run
 from .runs import app as runs_app
 from .score import score
@@ -138,6 +139,7 @@ app.command("score", cls=TrustsOneFile)(score)
 app.command("check", cls=WritesJson)(check)
 app.command("inspect")(inspect)
 app.command("audit")(audit)
+app.command("project")(project)
 app.add_typer(config_app, name="config")
 app.add_typer(runs_app, name="runs")
 

@@ -111,7 +111,7 @@ def test_step_to_wrong_labels(own_model, monkeypatch):
     commands, results = run_lines(blocks("sh")[5])
     assert commands == ["audit"]
     assert "labels fit worse than another class" in results[0].output
-    assert (own_model / "my_model" / "run" / "audit" / "audit.html").is_file()
+    assert (own_model / "my_model" / "run" / "audit" / "in_dist.fit" / "audit.html").is_file()
 
 
 def notebook_cells():

@@ -12,6 +12,7 @@ from .batches import PlannedBatch, count_shards, load_batches, naming_lost_worke
 from .class_names import NAME_CLASSES
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
+from .peeked import Peeked, SampleStream
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, are_images, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
@@ -57,6 +58,7 @@ __all__ = [
     "DatasetConfig",
     "GivenSamples",
     "ImageSource",
+    "Peeked",
     "Pixels",
     "PlannedBatch",
     "Preprocessing",
@@ -66,6 +68,7 @@ __all__ = [
     "Request",
     "Sample",
     "SampleDataset",
+    "SampleStream",
     "SelectConfig",
     "Selected",
     "SourceKind",

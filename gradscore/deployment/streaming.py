@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..data import RawImage, form, stacked
 from ..errors import DataError, ModelError
-from ..system import replacing
+from ..system import replacing, without_formulas
 from .scorer import Scorer, with_errors
 
 FORMATS = (".parquet", ".csv", ".jsonl")
@@ -130,7 +130,7 @@ def _csv_writer(path: Path) -> Iterator[Writer]:
     with path.open("w", encoding="utf-8", newline="") as file:
 
         def write(table: pd.DataFrame) -> None:
-            table.to_csv(file, index=False, header=file.tell() == 0, float_format="%.17g")
+            without_formulas(table).to_csv(file, index=False, header=file.tell() == 0, float_format="%.17g")
 
         yield write
 

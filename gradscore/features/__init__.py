@@ -3,7 +3,8 @@
 In come a configuration, its model and its data, or a model and samples that a program has; out comes a finished run
 folder, or a data frame. `live_model` is a model with what computes its features. `extraction` runs all splits of
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
-makes a data frame of them, and `of_losses` one of losses that a program gives, those of language models for example.
+makes a data frame of them, or of those of a split (`split_samples`), and `of_losses` one of losses that a program
+gives, those of language models for example.
 `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no gradients (logits,
 penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has
 the mean gradients of predicted classes, which are computed beforehand. `run_plan` cuts a run into shards and computes
@@ -28,10 +29,11 @@ from .extractor import Extractor
 from .forward import FAILURES, ForwardPass, refusal
 from .live_model import WARM_UP, LiveModel, check_mode, count_classes, input_dtype
 from .makers import Maker
-from .of_samples import features_of
+from .of_samples import feature_table, features_of, given_samples, warn_of_overflow
 from .progress import Counter, Progress
 from .run_plan import RunPlan, Told, check_names
 from .split_rows import check_labelled, check_samples
+from .split_samples import SplitSamples
 from .streams import Stream, extract_streams
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "MeanGradients",
     "Progress",
     "RunPlan",
+    "SplitSamples",
     "SplitSummary",
     "Stream",
     "Told",
@@ -60,12 +63,15 @@ __all__ = [
     "count_classes",
     "extract",
     "extract_streams",
+    "feature_table",
     "features_of",
+    "given_samples",
     "input_dtype",
     "open_datasets",
     "read_means",
     "refusal",
     "run_means",
+    "warn_of_overflow",
     "write_means",
 ]
 

@@ -16,6 +16,7 @@ from ..gradients import Engine
 from ..models import group_parameters
 from ..statistics import reduce_gradients
 from ..system import full_precision
+from .held_tensors import tensors_in, with_tensors
 from .live_model import check_mode
 from .progress import Progress
 from .run_plan import check_names
@@ -49,9 +50,10 @@ def features_of_losses(
 
     Args:
         model: in eval mode, on the device that computes.
-        batches: each a tensor, or a mapping, list or tuple that holds some, samples along the first axis of each.
-        loss: called with the model and a batch whose tensors are on the model's device; its mappings are dictionaries
-            then, and its tuples lists.
+        batches: each a tensor, or a mapping, list, tuple or dataclass that holds some, samples along the first axis of
+            each.
+        loss: called with the model and a batch whose tensors are on the model's device, in containers of the same
+            types.
         features: statistics, parameters and granularity.
         tokens: what becomes of losses (N, T). For "each", a backward pass through the whole batch for every token: a
             token's loss depends on those before it as well, so that no single pass has the gradients of all.
@@ -103,14 +105,14 @@ class _BatchLosses:
 
     def frame(self, batch: Any, *, first: int) -> pd.DataFrame:
         """The rows of a batch whose first sample has number `first`."""
-        tensors = list(_tensors(batch))
+        tensors = list(tensors_in(batch))
         samples = len(tensors[0]) if tensors and tensors[0].dim() else 0
         if not samples:
             raise DataError(
                 "data: wanted batches that are or hold tensors (N, ...) of one sample or more, got "
                 f"{f'shape {tuple(tensors[0].shape)}' if tensors else type(batch).__name__}"
             )
-        batch = _changed(batch, lambda tensor: tensor.to(self._device))
+        batch = with_tensors(batch, lambda tensor: tensor.to(self._device))
         few = self._learned(batch, samples, tuple(tensor.shape[1:] for tensor in tensors if tensor.dim()))
         losses = self._losses(batch, samples)
         if few is not None:
@@ -147,7 +149,7 @@ class _BatchLosses:
         if not count or (count, shapes) in self._seen:
             return None
         self._seen.add((count, shapes))
-        few = _changed(batch, lambda tensor: tensor[:count] if tensor.shape[:1] == (samples,) else tensor)
+        few = with_tensors(batch, lambda tensor: tensor[:count] if tensor.shape[:1] == (samples,) else tensor)
         losses = self._losses(few, count)
         if count == LEARNED_FROM:  # one sample alone does not say which axis is that of the samples
             self._engine.learn(losses, torch.ones_like(losses))
@@ -196,23 +198,3 @@ def _each(batches: Iterable[Any]) -> Iterator[Any]:
             f"{type(batches).__name__}; give [batch] for a single one"
         )
     yield from batches
-
-
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    """The tensors of a batch in order."""
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping | list | tuple):
-        for each in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(each)
-
-
-def _changed(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same batch with every tensor changed: mappings become dictionaries, tuples become lists."""
-    if isinstance(batch, Tensor):
-        return change(batch)
-    if isinstance(batch, Mapping):
-        return {name: _changed(each, change) for name, each in batch.items()}
-    if isinstance(batch, list | tuple):
-        return [_changed(each, change) for each in batch]
-    return batch

@@ -11,7 +11,7 @@ import pandas as pd
 from torch import nn
 
 from ..config import ExtractConfig, FeaturesConfig, section
-from ..data import GivenSamples, Preprocessing, PreprocessingConfig, check_classes
+from ..data import GivenSamples, Peeked, Preprocessing, PreprocessingConfig, check_classes
 from ..errors import ConfigError
 from ..gradients import GradientWarning
 from ..models import Interface
@@ -57,8 +57,8 @@ def features_of(
         losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function from the model and
             a batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
             only `statistics`, `parameters` and `granularity` are set. `data` is then an iterable of batches (tensors,
-            or mappings, lists and tuples of such) whose first tensor has N rows, and the table `sample_id`, `loss`, and
-            features `loss/<parameter>/<statistic>`.
+            or mappings, lists, tuples and dataclasses of such) whose first tensor has N rows, and the table
+            `sample_id`, `loss`, and features `loss/<parameter>/<statistic>`.
         statistics: names of statistics, or one; by default those of a run.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
             samples are as the model takes them, and refused with such settings.
@@ -102,7 +102,7 @@ def features_of(
         }
         features = _features_of_function(statistics, {**others, **settings})
         table = features_of_losses(model, data, losses, features, tokens=tokens, progress=progress)
-        _warn_of_overflow(table)
+        warn_of_overflow(table)
         return table
     if tokens != "sum":
         raise ConfigError("tokens: losses by name have one value for each sample; give a function that returns (N, T)")
@@ -110,13 +110,55 @@ def features_of(
     given = {name: _names(value) for name, value in chosen.items() if value is not None}
     features = section(FeaturesConfig, {**given, **settings}, where="features")
     options = section(ExtractConfig, {} if batch_size is None else {"batch_size": batch_size}, where="extract")
+    samples = Peeked.of(given_samples(model, data, preprocessing=preprocessing))
+    interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+    table = feature_table(model, samples, features, options, interface=interface, progress=progress)
+    warn_of_overflow(table)
+    return table
+
+
+def given_samples(model: nn.Module, data: Any, *, preprocessing: Mapping[str, Any] | None = None) -> GivenSamples:
+    """The samples that a program gives for a model.
+
+    Args:
+        model: the classifier, in eval mode.
+        data: see `GivenSamples`.
+        preprocessing: settings of the section `preprocessing`, for raw pixels.
+
+    Raises:
+        ConfigError: an unknown setting.
+        ModelError: the model is in training mode.
+    """
+    check_mode(model)
     pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
     prepared = None if pixels is None else Preprocessing(pixels)
-    samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
-    with Interface(num_classes=0, output=output, one_logit=one_logit).attached(model):
-        table = pd.concat(_tables(model, samples, features, options, progress), ignore_index=True)
-    _warn_of_overflow(table)
-    return table
+    return GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
+
+
+def feature_table(
+    model: nn.Module,
+    samples: Peeked,
+    features: FeaturesConfig,
+    options: ExtractConfig,
+    *,
+    interface: Interface,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """The table that `features_of` returns.
+
+    Args:
+        model: as for `features_of`.
+        samples: what it is of.
+        features: what is computed.
+        options: batch size and part size.
+        interface: how the model returns logits.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: as `features_of`; so do DataError, ModelError and EngineError.
+    """
+    with interface.attached(model):
+        return pd.concat(_tables(model, samples, features, options, progress), ignore_index=True)
 
 
 def _names(value: Any) -> Any:
@@ -126,7 +168,7 @@ def _names(value: Any) -> Any:
     return list(value) if isinstance(value, Iterable) else value
 
 
-def _warn_of_overflow(table: pd.DataFrame) -> None:
+def warn_of_overflow(table: pd.DataFrame) -> None:
     """Warns of samples with values that are not finite, which stay as they are, as those of a run do."""
     values = table[[name for name in table.columns if table[name].dtype.kind == "f"]]
     lost = ~np.isfinite(values.to_numpy()).all(axis=1)
@@ -161,13 +203,12 @@ def _features_of_function(statistics: str | Sequence[str] | None, settings: Mapp
 
 def _tables(
     model: nn.Module,
-    samples: GivenSamples,
+    samples: Peeked,
     features: FeaturesConfig,
     options: ExtractConfig,
     progress: Progress | None,
 ) -> list[pd.DataFrame]:
-    first, samples = samples.peeked()
-    classes = count_classes(model, first)
+    classes = count_classes(model, samples.first)
     check_names(features)
     live = LiveModel.of(model, features=features, num_classes=classes, trust_code=True)
     rows = SplitRows(live.extractor, split=SPLIT, num_classes=classes)
@@ -176,8 +217,8 @@ def _tables(
     counter = Counter(samples.samples or 0, progress)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)
-        live.warm_up(first.images)
-        for cut in cutter.cuts(samples.batches()):
+        live.warm_up(samples.first.images)
+        for cut in cutter.cuts(samples.batches):
             check_classes(cut.batch, classes, name=samples.name)
             rows.compute(cut.batch)
             counter.add("features", len(cut.batch.sample_ids))

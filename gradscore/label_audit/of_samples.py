@@ -9,9 +9,10 @@ import pandas as pd
 from torch import nn
 
 from ..columns import logit_columns
-from ..config import ExtractConfig, section
-from ..data import GivenSamples, Preprocessing, PreprocessingConfig, are_images
-from ..features import Progress, features_of, input_dtype
+from ..config import ExtractConfig, FeaturesConfig, section
+from ..data import Peeked, SampleStream, are_images
+from ..features import Progress, feature_table, given_samples, warn_of_overflow
+from ..models import Interface
 from .ranking import Audit, check_names, ranked
 
 VIEWS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
@@ -21,6 +22,13 @@ SMALLEST = 8
 """Pixels that an image has in height and width at least."""
 
 
+PLAIN = ExtractConfig()
+"""How samples are computed where nothing else is said."""
+
+AS_IT_IS = Interface(num_classes=0)
+"""The model returns logits in a way that is obvious."""
+
+
 def audit(
     model: nn.Module,
     data: Any,
@@ -28,7 +36,7 @@ def audit(
     class_names: Sequence[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     penultimate: bool | str = True,
-    batch_size: int = ExtractConfig().batch_size,
+    batch_size: int = PLAIN.batch_size,
     output: str | int | None = None,
     one_logit: bool = False,
     seed: int = 0,
@@ -67,12 +75,10 @@ def audit(
     """
     table = audited_features(
         model,
-        data,
-        preprocessing=preprocessing,
+        given_samples(model, data, preprocessing=preprocessing),
         penultimate=penultimate,
-        batch_size=batch_size,
-        output=output,
-        one_logit=one_logit,
+        options=section(ExtractConfig, {"batch_size": batch_size}, where="extract"),
+        interface=Interface(num_classes=0, output=output, one_logit=one_logit),
         progress=progress,
     )
     check_names(class_names, len(logit_columns(table.columns)))
@@ -80,20 +86,38 @@ def audit(
 
 
 def audited_features(
-    model: nn.Module, data: Any, *, preprocessing: Mapping[str, Any] | None = None, **options: Any
+    model: nn.Module,
+    samples: SampleStream,
+    *,
+    penultimate: bool | str = True,
+    options: ExtractConfig = PLAIN,
+    interface: Interface = AS_IT_IS,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """The features that an audit looks at, as `gradscore.features` gives them."""
-    pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
-    prepared = None if pixels is None else Preprocessing(pixels)
-    samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
-    first, samples = samples.peeked()
-    return features_of(
-        model,
-        samples.data,
-        losses=["label"],
-        statistics=["l2"],
-        granularity="model",
-        views=list(VIEWS) if are_images(first.images) and min(first.tensor.shape[2:]) >= SMALLEST else [],
-        preprocessing=preprocessing,
-        **options,
-    )
+    """The features that an audit looks at.
+
+    Args:
+        model: as for `audit`.
+        samples: what is audited.
+        penultimate: as for `audit`.
+        options: batch size and part size.
+        interface: how the model returns logits.
+        progress: told how far it is.
+
+    Raises:
+        DataError: as `audit`; so do ConfigError, ModelError and EngineError.
+    """
+    peeked = Peeked.of(samples)
+    images = peeked.first.images
+    look_again = are_images(images) and min(peeked.first.tensor.shape[2:]) >= SMALLEST
+    settings = {
+        "losses": ["label"],
+        "statistics": ["l2"],
+        "granularity": "model",
+        "penultimate": penultimate,
+        "views": list(VIEWS) if look_again else [],
+    }
+    features = section(FeaturesConfig, settings, where="features")
+    table = feature_table(model, peeked, features, options, interface=interface, progress=progress)
+    warn_of_overflow(table)
+    return table

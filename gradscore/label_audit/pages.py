@@ -15,7 +15,7 @@ from ..data import Pixels
 from ..errors import MissingExtraError
 from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import replacing
+from ..system import replacing, without_formulas
 from .ranking import Audit
 
 SHOWN = 100
@@ -58,6 +58,8 @@ def write_audit(
 ) -> AuditFiles:
     """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html` and its plots.
 
+    Texts of the CSV file that a spreadsheet would run as formulas begin with `'`.
+
     Args:
         audit: what was found.
         folder: where the files go.
@@ -73,7 +75,7 @@ def write_audit(
     named = _named(audit)
     tables = [folder / "audit.csv", folder / "audit.parquet"]
     with replacing(tables[0]) as temporary:
-        named.to_csv(temporary, index=False, float_format="%.9g")
+        without_formulas(named).to_csv(temporary, index=False, float_format="%.9g")
     with replacing(tables[1]) as temporary:
         named.to_parquet(temporary, index=False)
     try:

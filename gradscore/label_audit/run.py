@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from ..config import Config
-from ..data import FIT, Batch, Pixels, SampleDataset, is_image, load_batches, plan_batches, planned_splits
-from ..errors import ConfigError, DataError, GradscoreError
-from ..features import Progress, check_labelled, check_samples, open_datasets
+from ..data import FIT, Pixels, SampleDataset, is_image, planned_splits
+from ..errors import ConfigError, GradscoreError
+from ..features import Progress, SplitSamples, check_labelled, input_dtype, open_datasets
 from ..models import NamedCode, TellCode, build_model
-from ..system import Inputs, closest, resolve_device
+from ..system import closest, resolve_device
 from .of_samples import audited_features
 from .ranking import Audit, ranked
 
@@ -93,19 +91,19 @@ def audit_config(
     model = build_model(
         config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=notices
     )
-    stream = _Stream(config, dataset, split)
+    model = model.to(device)
+    samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
     table = audited_features(
-        model.to(device),
-        stream.pairs(),
+        model,
+        samples,
         penultimate=config.features.penultimate or True,
-        batch_size=config.extract.batch_size,
-        progress=None if progress is None else _Told(progress, split, len(dataset)),
+        options=config.extract,
+        progress=None if progress is None else lambda _, done, total: progress(split, done, total),
     )
-    table = table.assign(sample_id=stream.sample_ids, content_hash=stream.content_hashes)
     found = ranked(table, class_names=dataset.class_names, seed=seed)
     places = {name: place for place, name in enumerate(dataset.ids)}
-    images = Images(dataset, [places[name] for name in stream.sample_ids])
-    notices += [f"{skipped} was skipped" for skipped in stream.skipped]
+    images = Images(dataset, [places[name] for name in table["sample_id"]])
+    notices += [f"{skipped} was skipped" for skipped in samples.skipped]
     audit = Audit(
         table=found.table,
         nearest=found.nearest,
@@ -115,20 +113,6 @@ def audit_config(
     return AuditedSplit(audit, split, images)
 
 
-@dataclass(frozen=True)
-class _Told:
-    """Tells how far an audit is: of how many samples is not known to what reads their stream."""
-
-    progress: Progress
-    split: str
-    samples: int
-
-    def __call__(self, split: str, done: int, total: int) -> None:
-        """See `Progress`."""
-        del split, total
-        self.progress(self.split, done, self.samples)
-
-
 def _opened(
     config: Config, split: str, *, trust_code: bool, data_code: Mapping[str, NamedCode] | None
 ) -> SampleDataset:
@@ -136,30 +120,3 @@ def _opened(
     if split not in planned:
         raise ConfigError(f"audit: no split '{split}'; {closest(split, planned)}")
     return open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]
-
-
-class _Stream:
-    """The samples of a split as pairs of inputs and labels, which notes what they are called on their way."""
-
-    def __init__(self, config: Config, dataset: SampleDataset, split: str) -> None:
-        self._config, self._dataset, self._split = config, dataset, split
-        self.sample_ids: list[str] = []
-        self.content_hashes: list[str] = []
-        self.skipped: list[str] = []
-
-    def pairs(self) -> Iterator[tuple[Inputs, Tensor]]:
-        """Batches, in the order of the data."""
-        options, count = self._config.extract, len(self._dataset)
-        planned = plan_batches(count, shards=[0], shard_size=count, batch_size=options.batch_size)
-        for batch in load_batches(self._dataset, planned, workers=options.workers):
-            check_samples(batch, split=self._split, on_error=options.on_error)
-            self._note(batch)
-            if batch.sample_ids:
-                yield batch.images, batch.labels
-        if not self.sample_ids:
-            raise DataError(f"split {self._split}: no sample of it can be used")
-
-    def _note(self, batch: Batch) -> None:
-        self.sample_ids += batch.sample_ids
-        self.content_hashes += batch.content_hashes
-        self.skipped += [bad.sample_id for bad in batch.bad]

@@ -1,17 +1,21 @@
 """Random projections of the gradients of samples, and products with them.
 
 In come a model and samples; out come, for each sample, a few thousand numbers whose products are about those of whole
-gradients. `of_samples` does it for a program; `kinds` has the projections by name (`rademacher`, `sparse`, `factored`),
-each a linear map that takes the gradients of one parameter at a time, with `randomness` that a seed determines.
+gradients. `of_samples` does it for a program, `of_split` for a configuration; `kinds` has the projections by name
+(`rademacher`, `sparse`, `factored`), each a linear map that takes the gradients of one parameter at a time, with
+`randomness` that a seed determines.
 `gradient_stream` computes gradients of a loss (`given_loss`) for the samples of `looked_at`; `shards` keeps what was
-found in memory or in a `folder`, `table` compares it, and `stored` has exact products with a few whole gradients.
+found in memory or in a `folder`, `table` and `neighbours` compare it, and `stored` has exact products with a few whole
+gradients.
 """
 
 from __future__ import annotations
 
 from .folder import load_projections
 from .kinds import KINDS, LARGEST, SMALLEST, make_projection
+from .neighbours import nearest_table, write_nearest
 from .of_samples import project
+from .of_split import project_config
 from .projection import Projection
 from .stored import StoredGradients, dot_products, store_gradients
 from .table import About, Nearest, Projections
@@ -28,6 +32,9 @@ __all__ = [
     "dot_products",
     "load_projections",
     "make_projection",
+    "nearest_table",
     "project",
+    "project_config",
     "store_gradients",
+    "write_nearest",
 ]

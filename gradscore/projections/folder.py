@@ -6,13 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
 from ..system import is_leftover, parse_json, write_text, writing
+from .kinds import make_projection
 from .table import About, Projections
 
 MANIFEST = "projections.json"
@@ -23,6 +25,28 @@ SHARD_SIZE = 1000
 """Samples in a shard."""
 
 SCALE = "scale"
+
+_MOST_PARTS = 10**6
+
+
+class _Manifest(BaseModel):
+    """What a manifest has."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
+    settings: About
+    versions: dict[str, str]
+    finished: bool
+    parts: Annotated[int, Field(ge=0, le=_MOST_PARTS)]
+    notices: list[str]
+
+    @model_validator(mode="after")
+    def _whole(self) -> _Manifest:
+        if self.finished and not self.parts:
+            raise ValueError("finished projections must have parts")
+        make_projection(self.settings.kind, self.settings.dim, self.settings.seed)
+        return self
 
 
 class ProjectionFolder:
@@ -137,17 +161,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """
     file = path / MANIFEST
     try:
-        manifest = parse_json(file.read_bytes())
-        About(**manifest["settings"])
-        known = manifest["format"] == FORMAT and {"finished", "parts", "versions", "notices"} <= manifest.keys()
+        manifest = _Manifest.model_validate_json(json.dumps(parse_json(file.read_bytes())))
     except OSError as error:
         raise StoreError(f"{file}: cannot be read ({error.strerror}); give a folder that project() wrote") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        known = False
-    if not known:
-        raise StoreError(f"{file}: damaged, or of another version; delete the folder and project again")
-    found: dict[str, Any] = manifest
-    return found
+    except (ValueError, ConfigError) as error:
+        raise StoreError(
+            f"{file}: damaged, or of another version ({_what(error)}); delete the folder and project again"
+        ) from None
+    return manifest.model_dump()
+
+
+def _what(error: ValueError | ConfigError) -> str:
+    """What is wrong with a manifest, in a line."""
+    if not isinstance(error, ValidationError):
+        return str(error).splitlines()[0]
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def _read(folder: Path, manifest: dict[str, Any], numbers: Sequence[int]) -> Projections:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
-from ..config import section
-from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, check_classes
+from ..data import Peeked, SampleStream, check_classes
 from ..errors import ConfigError
-from ..features import WARM_UP, Counter, Cut, Cutter, Progress, check_mode, count_classes, input_dtype
+from ..features import WARM_UP, Counter, Cut, Cutter, Progress, count_classes
 from ..gradients import GradientWarning
 from ..models import Interface, group_parameters
 from ..system import rows_of
@@ -28,13 +26,11 @@ class LookedAt:
     Attributes:
         model: in evaluation mode; it takes batches and returns logits.
         samples: all of them.
-        first: the first batch.
         num_classes: K.
     """
 
     model: nn.Module
-    samples: GivenSamples
-    first: Batch
+    samples: Peeked
     num_classes: int
 
     @property
@@ -59,9 +55,10 @@ class LookedAt:
         by_name = dict(self.model.named_parameters())
         wanted = {name: by_name[name] for name in names}
         found = GradientStream(self.model, parameters=wanted, num_classes=self.num_classes, loss=loss)
-        check_classes(self.first, self.num_classes, name=self.name)
+        check_classes(self.samples.first, self.num_classes, name=self.name)
         few = slice(WARM_UP)
-        found.prepare(rows_of(self.first.images, few), self.first.labels[few])
+        first = self.samples.first
+        found.prepare(rows_of(first.images, few), first.labels[few])
         return found
 
     def cuts(self, *, batch_size: int, shard_size: int, progress: Progress | None) -> Iterator[Cut]:
@@ -79,7 +76,7 @@ class LookedAt:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch_size: wanted 1 sample or more, got {batch_size!r}")
         counter = Counter(self.samples.samples or 0, progress)
-        for cut in Cutter(batch_size=batch_size, shard_size=shard_size).cuts(self.samples.batches()):
+        for cut in Cutter(batch_size=batch_size, shard_size=shard_size).cuts(self.samples.batches):
             check_classes(cut.batch, self.num_classes, name=self.name)
             yield cut
             counter.add(self.name, len(cut.batch.sample_ids))
@@ -88,34 +85,27 @@ class LookedAt:
 @contextmanager
 def looking_at(
     model: nn.Module,
-    data: Any,
+    samples: SampleStream,
     *,
-    preprocessing: Mapping[str, Any] | None,
-    output: str | int | None,
-    one_logit: bool,
+    output: str | int | None = None,
+    one_logit: bool = False,
 ) -> Iterator[LookedAt]:
     """Has a model return logits for a while, and looks at the first of the samples.
 
     Args:
         model: in evaluation mode.
-        data: see `GivenSamples`.
-        preprocessing: settings of the section `preprocessing`, for raw pixels.
+        samples: to show it.
         output: name or position of the logits among what the model returns.
         one_logit: the model returns one logit for two classes.
 
     Raises:
-        ConfigError: an unknown setting.
         DataError: samples that cannot be used, or none.
-        ModelError: the model is in training mode, or cannot take the samples.
+        ModelError: the model cannot take the samples.
     """
-    check_mode(model)
-    pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
-    prepared = None if pixels is None else Preprocessing(pixels)
-    samples = GivenSamples(data=data, name="data", dtype=input_dtype(model), preprocess=prepared)
     with (
         Interface(num_classes=0, output=output, one_logit=one_logit).attached(model),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", GradientWarning)  # the notices say it
-        first, samples = samples.peeked()
-        yield LookedAt(model=model, samples=samples, first=first, num_classes=count_classes(model, first))
+        peeked = Peeked.of(samples)
+        yield LookedAt(model=model, samples=peeked, num_classes=count_classes(model, peeked.first))

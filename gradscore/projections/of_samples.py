@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..features import Progress
+from ..data import SampleStream
+from ..features import Progress, given_samples
 from ..models import weights_sha256
 from .folder import SHARD_SIZE
 from .given_loss import LossFunction, check_loss, named
 from .kinds import make_projection
 from .looked_at import looking_at
+from .projection import Projection
 from .shards import written
 from .table import About, Projections
 
@@ -78,16 +80,71 @@ def project(
     """
     check_loss(loss)
     projection = make_projection(kind, dim, seed)
-    with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
+    return projections_of(
+        model,
+        given_samples(model, data, preprocessing=preprocessing),
+        projection,
+        kind=kind,
+        seed=seed,
+        loss=loss,
+        parameters=parameters,
+        batch_size=batch_size,
+        output=output,
+        one_logit=one_logit,
+        out=out,
+        progress=progress,
+    )
+
+
+def projections_of(
+    model: nn.Module,
+    given: SampleStream,
+    projection: Projection,
+    *,
+    kind: str,
+    seed: int,
+    loss: str | LossFunction,
+    parameters: str | Sequence[str],
+    batch_size: int,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    out: str | Path | None = None,
+    like: About | None = None,
+    progress: Progress | None = None,
+) -> Projections:
+    """The projections that `project` returns.
+
+    Args:
+        model: as for `project`.
+        given: the samples.
+        projection: of `kind` with `seed`.
+        kind: as for `project`.
+        seed: as for `project`.
+        loss: as for `project`.
+        parameters: as for `project`.
+        batch_size: as for `project`.
+        output: as for `project`.
+        one_logit: as for `project`.
+        out: as for `project`.
+        like: what the projections are to be compared with.
+        progress: told how far it is.
+
+    Raises:
+        EvaluationError: they could not be compared with `like`.
+        ConfigError: as `project`; so do DataError, ModelError, EngineError and StoreError.
+    """
+    with looking_at(model, given, output=output, one_logit=one_logit) as samples:
         gradients = samples.gradients(parameters, loss=loss)
         about = About(
             kind=kind,
-            dim=int(dim),
+            dim=projection.dim,
             seed=int(seed),
             loss=named(loss),
             parameters={name: list(each.shape) for name, each in gradients.engine.parameters.items()},
             weights_sha256=weights_sha256(model),
             precision="float64" if gradients.dtype == torch.float64 else "float32",
         )
+        if like is not None:
+            about.check_comparable(like)
         cuts = samples.cuts(batch_size=batch_size, shard_size=SHARD_SIZE, progress=progress)
         return written(gradients, projection, about, cuts, out=None if out is None else Path(out), split=samples.name)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from ..errors import ConfigError, EvaluationError
-from ..features import Progress
+from ..features import Progress, given_samples
 from ..gradients import PerSample, Sink
 from ..system import FloatArray
 from .given_loss import LossFunction, check_loss
@@ -98,7 +98,8 @@ def store_gradients(
         EngineError: as `project`.
     """
     check_loss(loss)
-    with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
+    given = given_samples(model, data, preprocessing=preprocessing)
+    with looking_at(model, given, output=output, one_logit=one_logit) as samples:
         gradients = samples.gradients(parameters, loss=loss)
         found: list[StoredGradients] = []
         for cut in samples.cuts(batch_size=batch_size, shard_size=ONE_PIECE, progress=None):
@@ -151,7 +152,8 @@ def dot_products(
         EngineError: as `project`.
     """
     check_loss(loss)
-    with looking_at(model, data, preprocessing=preprocessing, output=output, one_logit=one_logit) as samples:
+    given = given_samples(model, data, preprocessing=preprocessing)
+    with looking_at(model, given, output=output, one_logit=one_logit) as samples:
         _check_shapes(samples, stored)
         gradients, products = (
             samples.gradients([glob.escape(name) for name in stored.values], loss=loss),
@@ -195,10 +197,14 @@ def _keeping(room: Mapping[str, Tensor]) -> Sink:
 
 
 class _AgainstStored(DenseProjection):
-    """Products with stored gradients: their matrix, in place of a random one."""
+    """Products with stored gradients: their matrix, in place of a random one, and added up in float64."""
 
     def __init__(self, stored: StoredGradients) -> None:
         self.dim, self._stored = len(stored), stored
+
+    @override
+    def blank(self, samples: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return super().blank(samples, dtype=torch.float64, device=device)
 
     @override
     def columns(self, name: str, elements: slice, *, like: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from .json_text import are_texts, parse_json
 from .names import closest, some
 from .numerics import SQUARABLE, full_precision, repeatable_kernels
 from .registry import Registry, first_line
+from .spreadsheets import without_formulas
 from .torchvision_compat import import_torchvision
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "settings_of",
     "sha256",
     "some",
+    "without_formulas",
     "without_repeats",
     "write_bytes",
     "write_text",

@@ -21,6 +21,7 @@ COMPUTING = [
     "extract",
     "fit-meta",
     "inspect",
+    "project",
     "run",
     "score",
 ]

@@ -1,10 +1,15 @@
 """Features of losses that a program gives: one for each sample, or for each token of it."""
 
+from dataclasses import dataclass
+from types import MappingProxyType, SimpleNamespace
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 
 import gradscore
 from gradscore.errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
@@ -134,6 +139,67 @@ def test_batches_of_pairs_and_of_tensors():
     np.testing.assert_allclose(columns(fixed), truth, rtol=1e-10)
 
 
+class Pair(NamedTuple):
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Example:
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    name: str = "a"
+
+
+@dataclass
+class Output(transformers.utils.ModelOutput):
+    inputs: torch.Tensor | None = None
+    targets: torch.Tensor | None = None
+
+
+CONTAINERS = {
+    "named tuple": Pair,
+    "dataclass": Example,
+    "named tuple in a list": lambda inputs, targets: [Pair(inputs, targets), "text", torch.Size([2])],
+    "output of transformers": lambda inputs, targets: Output(inputs=inputs, targets=targets),
+    "batch of a tokenizer": lambda inputs, targets: transformers.BatchEncoding({"inputs": inputs, "targets": targets}),
+    "mapping that cannot change": lambda inputs, targets: [
+        SimpleNamespace(targets=None), MappingProxyType({"pair": Pair(inputs, targets)})
+    ],
+}  # fmt: skip
+
+
+def squared_error(model, batch):
+    """Of what has `inputs` and `targets`, wherever in the batch that is."""
+    pair = batch[1]["pair"] if isinstance(batch, list) and isinstance(batch[1], dict) else batch
+    pair = pair[0] if isinstance(pair, list) else pair
+    return (model(pair.inputs) - pair.targets).square().sum(1)
+
+
+@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
+def test_containers_reach_the_loss_as_they_are(container):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double().eval()
+    pair = torch.randn(6, 4).double(), torch.randn(6, 2).double()
+    found = gradscore.features(model, [container(*pair)], losses=squared_error, statistics=["l2"])
+    plain = gradscore.features(
+        model, [pair], losses=lambda model, batch: (model(batch[0]) - batch[1]).square().sum(1), statistics=["l2"]
+    )
+    np.testing.assert_array_equal(columns(found), columns(plain))
+
+
+def test_a_tensor_in_two_places_stays_one():
+    model, inputs = nn.Linear(4, 3).eval(), torch.randn(6, 4)
+    shared = []
+
+    def reconstruction(model, batch):
+        shared.append(batch["inputs"] is batch["targets"][0])
+        return model(batch["inputs"]).sum(1) + batch["targets"][0].sum(1)
+
+    gradscore.features(model, [{"inputs": inputs, "targets": (inputs,)}], losses=reconstruction, statistics=["l2"])
+    assert shared == [True, True]
+
+
 def test_the_engine_learns_from_two_samples_of_every_size(model, texts, monkeypatch):
     seen = []
     learn = gradscore.Engine.learn
@@ -187,12 +253,22 @@ def test_refused(model, texts, losses, options, error, message):
         gradscore.features(model, [padded(texts)], losses=losses, **options)
 
 
+class Kept(dict):
+    def __setitem__(self, name, value):
+        raise TypeError("kept")
+
+
 DATA = {
     "one batch": (lambda batch: batch, "wanted batches for the loss"),
     "a tensor": (lambda batch: batch["input_ids"], "give \\[batch\\]"),
     "none": (lambda batch: [], "wanted batches, got none"),
     "no tensors": (lambda batch: [{"text": ["a", "b"]}], "hold tensors"),
     "no samples": (lambda batch: [batch["input_ids"][:0]], "one sample or more"),
+    "packed": (lambda batch: [pack_sequence([torch.ones(2), torch.ones(1)])], "got a PackedSequence; give padded"),
+    "a class that keeps its entries": (
+        lambda batch: [Kept(batch)],
+        r"a Kept cannot be given other tensors \(TypeError",
+    ),
 }
 
 

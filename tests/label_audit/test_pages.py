@@ -28,6 +28,8 @@ def found() -> gradscore.Audit:
 def test_tables_have_all_samples_with_names_of_classes(found: gradscore.Audit, tmp_path: Path) -> None:
     files = write_audit(found, tmp_path)
     table = pd.read_parquet(tmp_path / "audit.parquet")
+    spreadsheet = pd.read_csv(tmp_path / "audit.csv")
+    assert set(spreadsheet["label_name"]) == {NAME, "'=1+1"}
     assert files.tables == [tmp_path / "audit.csv", tmp_path / "audit.parquet"]
     assert table["label_name"].tolist() == [found.name(label) for label in found.table["label"]]
     pd.testing.assert_frame_equal(table[list(found.table)], found.table)

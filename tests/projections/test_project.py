@@ -1,6 +1,8 @@
 """`gradscore.project`, its folder, and exact products with stored gradients."""
 
+import functools
 import json
+import operator
 
 import numpy as np
 import pytest
@@ -240,6 +242,17 @@ def test_exact_products_with_stored_gradients():
     assert len(few) == 6
 
 
+def test_products_that_float32_cannot_hold():
+    model = nn.Linear(3, 2, bias=False).eval()
+    nn.init.zeros_(model.weight)
+    given = torch.full((2, 3), 2.0**80), torch.zeros(2, dtype=torch.int64)
+    kept = gradscore.store_gradients(model, given, loss="label")
+    # Both classes have probability 1/2, so the gradient is 2^79 and -2^79, three times each.
+    np.testing.assert_array_equal(
+        gradscore.dot_products(model, given, kept, loss="label"), np.full((2, 2), 6 * 2.0**158)
+    )
+
+
 def test_stored_gradients_are_limited_by_memory(monkeypatch):
     monkeypatch.setattr(stored, "MEMORY_LIMIT", 8 * 8034 * 10)
     images, labels = samples()
@@ -344,6 +357,36 @@ def test_damaged_folders_are_refused(tmp_path, damage, message):
     damage(tmp_path)
     with pytest.raises(StoreError, match=message):
         gradscore.load_projections(tmp_path)
+
+
+EDITED = {
+    "dim as text": (("settings", "dim"), "64", r"dim: Input should be a valid integer"),
+    "dim beyond all": (("settings", "dim"), 10**12, r"dim: wanted a whole number from 64 to 8192"),
+    "seed as a truth value": (("settings", "seed"), True, r"seed: Input should be a valid integer"),
+    "another kind": (("settings", "kind"), "fourier", r"unknown kind of projection 'fourier'"),
+    "another precision": (("settings", "precision"), "float16", r"precision: Input should be 'float32' or 'float64'"),
+    "shapes as text": (("settings", "parameters"), {"weight": "2x3"}, r"parameters\.weight: Input should be a valid"),
+    "settings of others": (("settings", "colour"), "red", r"colour: Unexpected keyword argument"),
+    "parts as text": (("parts",), "5", r"parts: Input should be a valid integer"),
+    "no parts": (("parts",), 0, "finished projections must have parts"),
+    "parts beyond all": (("parts",), 10**15, "parts: Input should be less than or equal to 1000000"),
+    "finished as text": (("finished",), "no", "finished: Input should be a valid boolean"),
+    "notices in one": (("notices",), "none", "notices: Input should be a valid array"),
+    "versions as a list": (("versions",), [], "versions: Input should be an object"),
+    "another format": (("format",), 2, "format: Input should be less than or equal to 1"),
+}
+
+
+@pytest.mark.parametrize(("place", "value", "message"), EDITED.values(), ids=EDITED)
+def test_edited_manifests_are_refused(tmp_path, place, value, message):
+    gradscore.project(net(), samples(), dim=64, out=tmp_path)
+    manifest = json.loads((tmp_path / folder.MANIFEST).read_text())
+    functools.reduce(operator.getitem, place[:-1], manifest)[place[-1]] = value
+    (tmp_path / folder.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=f"damaged, or of another version .*{message}"):
+        gradscore.load_projections(tmp_path)
+    with pytest.raises(StoreError, match=f"damaged, or of another version .*{message}"):
+        gradscore.project(net(), samples(), dim=64, out=tmp_path)
 
 
 LOSSES = {

@@ -1,0 +1,115 @@
+"""`gradscore project`: random projections of the gradients of a split."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import JsonOption, QuietOption, SetOption, TrustOption
+from .output import Output
+from .progress import counting
+from .rendering import figures_table, say_code
+from .sources import opened
+from .threads import ThreadsOption
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PRINTED = 10
+"""Rows on the terminal; all of them are in the file."""
+
+
+class By(StrEnum):
+    """What makes samples near."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+
+
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="CONFIG|RUN", help="A YAML configuration file or a run folder.", show_default=False)
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="A folder for the projections; the same command goes on there.")
+]
+SplitOption = Annotated[str, typer.Option("--split", help="Whose gradients: in_dist.fit, in_dist.test, ...")]
+LossOption = Annotated[str, typer.Option("--loss", help="Of which loss: pseudo_label, label, uniform, ...")]
+DimensionOption = Annotated[int, typer.Option("--dimension", metavar="K", help="Numbers for each sample, 64 to 8192.")]
+KindOption = Annotated[str, typer.Option("--kind", help="sparse, factored or rademacher.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of what is random.")]
+NearestOption = Annotated[
+    Path | None,
+    typer.Option("--nearest", metavar="DIR", help="Find the nearest samples in a folder of other projections, too."),
+]
+CountOption = Annotated[int, typer.Option("--count", min=1, help="How many nearest samples of each.")]
+ByOption = Annotated[By, typer.Option("--by", help="What is near: the cosine, or the product, which large ones win.")]
+
+
+def project(
+    source: SourceArgument,
+    out: OutOption,
+    split: SplitOption = "in_dist.fit",
+    loss: LossOption = "pseudo_label",
+    dimension: DimensionOption = 4096,
+    kind: KindOption = "sparse",
+    seed: SeedOption = 0,
+    nearest: NearestOption = None,
+    count: CountOption = 10,
+    by: ByOption = By.COSINE,
+    settings: SetOption = None,
+    trust_code: TrustOption = False,
+    _threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Project the gradient of every sample of a split to a few thousand numbers, whose products are about the same.
+
+    With --nearest, also the samples with the most similar gradients, in nearest.parquet.
+
+    Example: gradscore project configs/digits.yaml --split in_dist.fit --loss label --out projected --trust-code
+    """
+    # These import PyTorch, which help need not wait for.
+    from gradscore.projections import load_projections, nearest_table, project_config, write_nearest
+    from gradscore.store import refuse_run_files
+
+    refuse_run_files(out, option="--out")
+    output = Output(as_json=as_json, quiet=quiet)
+    config, _, run = opened(source, settings or [], folder="projections")
+    bank = None if nearest is None else load_projections(nearest)
+    with counting(quiet=quiet) as tell:
+        found = project_config(
+            config,
+            split=split,
+            loss=loss,
+            dim=dimension,
+            kind=kind,
+            seed=seed,
+            out=out,
+            like=None if bank is None else bank.about,
+            trust_code=trust_code,
+            named=None if run is None else run.named_code(advice="give the configuration file in its place"),
+            data_code=None if run is None else run.named_data_code(),
+            tell=None if run is None else say_code,
+            progress=tell,
+        )
+    table = None if bank is None else nearest_table(bank, found, count=count, similarity=by.value)
+    file = None if table is None else write_nearest(table, out)
+    if table is not None:
+        _print(output, table)
+    output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
+    if file is not None:
+        output.say(f"nearest samples: {file}")
+    output.note(found.notices, rest=f"{out / 'projections.json'}")
+    output.document({"samples": len(found), "folder": out, "nearest": file, "notices": list(found.notices)})
+
+
+def _print(output: Output, found: pd.DataFrame) -> None:
+    shown = figures_table(["sample", "nearest"], ["rank", "similarity"])
+    for row in found.head(PRINTED).to_dict("records"):
+        shown.add_row(
+            str(row["sample_id"]), str(row["nearest_sample_id"]), str(row["rank"]), f"{row['similarity']:.4g}"
+        )
+    output.show(shown)

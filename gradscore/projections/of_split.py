@@ -1,0 +1,94 @@
+"""The projected gradients of a split of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import Config
+from ..data import FIT, planned_splits
+from ..errors import ConfigError
+from ..features import Progress, SplitSamples, check_labelled, input_dtype, open_datasets
+from ..models import NamedCode, TellCode, build_model
+from ..system import closest, resolve_device
+from .given_loss import check_loss
+from .kinds import make_projection
+from .of_samples import projections_of
+from .table import About, Projections
+
+
+def project_config(
+    config: Config,
+    *,
+    split: str = FIT,
+    loss: str = "pseudo_label",
+    dim: int = 4096,
+    kind: str = "sparse",
+    seed: int = 0,
+    out: str | Path | None = None,
+    like: About | None = None,
+    trust_code: bool = False,
+    named: NamedCode | None = None,
+    data_code: Mapping[str, NamedCode] | None = None,
+    tell: TellCode | None = None,
+    progress: Progress | None = None,
+) -> Projections:
+    """A random projection of the gradient of every sample of a split; see `project`.
+
+    Of the section `features`, only `parameters` counts.
+
+    Args:
+        config: the settings.
+        split: which samples.
+        loss: a name in `gradscore.losses.LOSSES`.
+        dim: as for `project`.
+        kind: as for `project`.
+        seed: as for `project`.
+        out: as for `project`.
+        like: what the projections are to be compared with.
+        trust_code: allow a `python:` model or data, whose code is run.
+        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
+        data_code: the same of `python:` data, by the names of the splits.
+        tell: called before that code runs.
+        progress: told after every batch.
+
+    Returns:
+        The projections, in the order of the samples.
+
+    Raises:
+        ConfigError: no such split, loss, kind or device, or another setting out of range.
+        EvaluationError: they could not be compared with `like`.
+        ModelError: a model that cannot be built.
+        DataError: samples that cannot be used, or have no label where the loss looks at it.
+        EngineError: gradients that cannot be computed.
+        StoreError: as `project`.
+    """
+    check_loss(loss)
+    projection = make_projection(kind, dim, seed)
+    planned = planned_splits(config.data)
+    if split not in planned:
+        raise ConfigError(f"project: no split '{split}'; {closest(split, planned)}")
+    device = resolve_device(config.extract.device)
+    dataset = open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]
+    check_labelled([loss], dataset.labels, dataset.ids, where=split)
+    notices: list[str] = []
+    model = build_model(
+        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=notices
+    ).to(device)
+    samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
+    found = projections_of(
+        model,
+        samples,
+        projection,
+        kind=kind,
+        seed=seed,
+        loss=loss,
+        parameters=config.features.parameters,
+        batch_size=config.extract.batch_size,
+        out=out,
+        like=like,
+        progress=progress,
+    )
+    notices += [f"{skipped} was skipped" for skipped in samples.skipped]
+    return replace(found, notices=[*notices, *found.notices])

@@ -1,0 +1,132 @@
+"""`gradscore project`: a configuration or run folder to projections, neighbours in them, and what it refuses."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+import gradscore
+from gradscore.config import dump_config
+from gradscore.data import collate
+from gradscore.features import open_datasets
+from gradscore.models import build_model
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+OPTIONS = ("--dimension", "64", "--trust-code", "--loss", "label")
+
+
+def project(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["project", *map(str, arguments)])
+
+
+def words(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+def whole(found: gradscore.Projections) -> np.ndarray:
+    return found.values * found.scale[:, None]
+
+
+@pytest.fixture(scope="module")
+def bank(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Projections of the samples that the meta models are fitted to."""
+    folder = tmp_path_factory.mktemp("projected") / "bank"
+    found = project(small_run, *OPTIONS, "--out", folder)
+    assert found.exit_code == 0, found.output
+    return folder
+
+
+def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Path) -> None:
+    config = RunFolder(small_run).config
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    found = project(tmp_path / "config.yaml", *OPTIONS, "--kind", "factored", "--out", tmp_path / "p", "--json", "-q")
+    assert found.exit_code == 0, found.output
+    dataset = open_datasets(config)["in_dist.fit"]
+    batch = collate(list(dataset))
+    direct = gradscore.project(
+        build_model(config.model, trust_code=True),
+        (batch.images, batch.labels),
+        loss="label",
+        dim=64,
+        kind="factored",
+        parameters=config.features.parameters,
+        batch_size=config.extract.batch_size,
+    )
+    there = gradscore.load_projections(tmp_path / "p")
+    assert json.loads(found.stdout)["samples"] == len(dataset)
+    assert list(there.sample_ids) == list(dataset.ids)
+    assert list(there.content_hashes) == list(batch.content_hashes)
+    assert there.labels.tolist() == list(dataset.labels)
+    np.testing.assert_array_equal(there.values, direct.values)
+    np.testing.assert_array_equal(there.scale, direct.scale)
+
+
+def test_the_same_command_goes_on(small_run: Path, bank: Path) -> None:
+    before = {file.name: file.read_bytes() for file in bank.iterdir()}
+    again = project(small_run, *OPTIONS, "--out", bank)
+    assert again.exit_code == 0, again.output
+    assert {file.name: file.read_bytes() for file in bank.iterdir()} == before
+
+
+def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Path, tmp_path: Path) -> None:
+    out = tmp_path / "test"
+    found = project(
+        small_run, *OPTIONS, "--split", "in_dist.test", "--nearest", bank, "--count", "3", "--by", "dot", "--out", out
+    )
+    assert found.exit_code == 0, found.output
+    table = pq.read_table(out / "nearest.parquet").to_pandas()
+    known, asked = gradscore.load_projections(bank), gradscore.load_projections(out)
+    products = whole(asked) @ whole(known).T
+    order = np.argsort(-products, axis=1, kind="stable")[:, :3]
+    assert table["sample_id"].tolist() == np.repeat(asked.sample_ids, 3).tolist()
+    assert table["rank"].tolist() == [1, 2, 3] * len(asked)
+    np.testing.assert_allclose(table["similarity"], np.take_along_axis(products, order, axis=1).ravel(), rtol=1e-6)
+    places = {name: place for place, name in enumerate(known.sample_ids)}
+    assert table["nearest_label"].tolist() == [known.labels[places[name]] for name in table["nearest_sample_id"]]
+
+
+REFUSALS = {
+    "no such split": (["--split", "in_dist.nowhere"], "no split 'in_dist.nowhere'"),
+    "no such kind": (["--kind", "fourier"], "unknown kind of projection 'fourier'"),
+    "too small": (["--dimension", "63"], "wanted a whole number from 64 to 8192, got 63"),
+    "no such loss": (["--loss", "nll"], "no loss 'nll'"),
+    "a set without labels": (["--split", "OOD"], "'label' looks at the label of every sample"),
+    "settings of a run": (["--set", "extract.seed=3"], "--set changes a configuration"),
+    "nothing to be near": (["--nearest", "nowhere"], "give a folder that project() wrote"),
+    "near to another kind": (["--kind", "factored", "--nearest", "BANK"], "differ in kind ('factored' and 'sparse')"),
+    "near to another seed": (["--seed", "1", "--nearest", "BANK"], "differ in seed (1 and 0)"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSALS.values(), ids=REFUSALS)
+def test_refused_before_anything_is_written(
+    small_run: Path, bank: Path, tmp_path: Path, options: Sequence[str], message: str
+) -> None:
+    ood = next(info.name for info in RunFolder(small_run).splits() if info.kind == "ood")
+    given = [{"OOD": ood, "BANK": str(bank)}.get(option, option) for option in options]
+    found = project(small_run, *OPTIONS, *given, "--out", tmp_path / "out")
+    assert found.exit_code == 2
+    assert message in words(found)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_other_projections_is_refused(small_run: Path, bank: Path) -> None:
+    found = project(small_run, *OPTIONS, "--seed", "3", "--out", bank)
+    assert found.exit_code == 2
+    assert "made with other settings (seed)" in words(found)
+
+
+def test_a_run_is_no_folder_for_projections(small_run: Path) -> None:
+    found = project(small_run, *OPTIONS, "--out", small_run)
+    assert found.exit_code == 2
+    assert not (small_run / "projections.json").exists()
+
+
+def test_without_a_folder_it_is_wrong_usage(small_run: Path) -> None:
+    assert project(small_run, "--trust-code").exit_code == 2
