@@ -42,7 +42,7 @@ browser-test: install
 # Takes the extra `ray` into the environment, and starts clusters on this machine.
 ray-test: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	$(BIN)/python -m pytest -q tests/distributed/ray_engine.py
+	$(BIN)/python -m pytest -q tests/distributed/ray_engine.py tests/distributed/ray_data.py
 
 check: install
 	$(BIN)/ruff format --check .

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,24 +17,32 @@ from gradscore.errors import DataError
 
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
-from .progress import counting
+from .progress import Tell, counting
 from .rendering import Terminal, say, say_code
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gradscore.data import UserImages
-    from gradscore.deployment import Scorer
+    from gradscore.data import UserFile
+    from gradscore.deployment import ResultFolder, Scorer
 
 EXPLAINED = 5
 NAMES = {"wrong": "wrong", "ood": "OOD"}
 
 BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.")]
 SamplesArgument = Annotated[
-    list[str], typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz or Parquet files.")
+    list[str],
+    typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv, .tar or Parquet files."),
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="PATH",
+        help="Write a .parquet, .csv or .jsonl file; or a folder, with a Parquet file for each file of samples.",
+    ),
+]
 ExplainOption = Annotated[
     bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
 ]
@@ -93,17 +102,25 @@ def score(
 
     Example: gradscore score scorer.gradscore photos/ --out scores.parquet --explain --trust-code
     """
-    from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
+    # These import PyTorch, which help need not wait for.
+    from gradscore.data import check_options, name_user_files
     from gradscore.deployment import Scorer
     from gradscore.store import refuse_run_files
 
     if out is not None:
         refuse_run_files(out, option="--out")
-    sources = open_user_images(samples, column=column, root=root)
+    files = name_user_files(samples)
+    check_options(files, {"column": column, "root": root})
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
-    output = Output(as_json=as_json, quiet=quiet)
-    counts = _scored(output, scorer, sources, out=out, batch_size=batch_size, explain=EXPLAINED if explain else 0)
+    scoring = _Scoring(
+        output=Output(as_json=as_json, quiet=quiet),
+        scorer=scorer,
+        files=files,
+        opening={"column": column, "root": root},
+        settings={"batch_size": batch_size, "explain": EXPLAINED if explain else 0},
+    )
+    counts = scoring.run(out, bundle=bundle, searched=[Path(name) for name in samples if Path(name).is_dir()])
     if not sum(counts.values()):
         raise DataError(f"{', '.join(map(str, samples))}: there is no sample in it")
     if counts["error"] == sum(counts.values()):
@@ -112,37 +129,102 @@ def score(
         raise typer.Exit(1)
 
 
-def _scored(
-    output: Output, scorer: Scorer, sources: Sequence[UserImages], *, out: Path | None, batch_size: int, explain: int
-) -> Counter[str]:
-    """Scores all images, shows or writes the results, and counts the decisions."""
-    from gradscore.deployment import score_stream, table_writer
+@dataclass
+class _Scoring:
+    """Scores all files, shows or writes the results, and counts the decisions."""
 
-    counts, total = Counter[str](), sum(map(len, sources))
-    rows: list[dict[Hashable, Any]] = []
-    first_error = ""
-    # Lines about samples show how far it is; others among them would be in the way.
-    silent = output.quiet or (out is None and not output.as_json)
-    with ExitStack() as stack:
-        write = None if out is None else stack.enter_context(table_writer(out, scorer.columns(explain=explain)))
-        tell = stack.enter_context(counting(quiet=silent))
-        raw = (image for source in sources for image in source)
-        for table in score_stream(scorer, raw, batch_size=batch_size, explain=explain):
-            counts.update(table["decision"])
-            tell("scoring", sum(counts.values()), total)
-            first_error = first_error or next((error for error in table["error"] if error), "")
-            if write is not None:
-                write(table)
-            elif output.as_json:
-                rows += table.to_dict("records")
-            elif total == 1:
-                _print_card(output, table.iloc[0], scorer)
+    output: Output
+    scorer: Scorer
+    files: Sequence[UserFile]
+    opening: dict[str, Any]
+    settings: dict[str, int]
+    rows: list[dict[Hashable, Any]] = field(default_factory=list)
+    samples: int = 0
+    first_error: str = ""
+
+    def run(self, out: Path | None, *, bundle: Path, searched: Sequence[Path]) -> Counter[str]:
+        """Scores, says what was found, and gives how often each decision was made."""
+        # Lines about samples show how far it is; others among them would be in the way.
+        silent = self.output.quiet or (out is None and not self.output.as_json)
+        with counting(quiet=silent) as tell:
+            is_folder = out is not None and (out.is_dir() or not out.suffix)
+            if out is not None and is_folder:
+                results = self._results(out, bundle, searched)
+                counts, kept = self._into_folder(results, tell)
             else:
-                _print_rows(output, table, scorer)
-    _print_summary(output, counts, first_error=first_error, out=out)
-    decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
-    output.document({**decisions, "samples": rows, "results": out})
-    return counts
+                counts, kept = self._into_one(out, tell), 0
+        if kept:
+            self.output.say(f"{kept} of {len(self.files)} files had their results in {out} already")
+        _print_summary(self.output, counts, first_error=self.first_error, out=out)
+        decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
+        self.output.document({**decisions, "samples": self.rows, "results": out})
+        return counts
+
+    def _results(self, out: Path, bundle: Path, searched: Sequence[Path]) -> ResultFolder:
+        from gradscore.deployment import ResultFolder
+        from gradscore.system import file_sha256
+
+        made_by = {"bundle_sha256": file_sha256(bundle), "alpha": self.scorer.bundle.alpha}
+        opening = {name: None if value is None else str(value) for name, value in self.opening.items()}
+        return ResultFolder(
+            out, self.files, columns=self._columns(), settings={**made_by, **opening}, searched=searched
+        )
+
+    def _into_folder(self, results: ResultFolder, tell: Tell) -> tuple[Counter[str], int]:
+        """One table for each file; also says how many were there already."""
+        counts, kept = Counter[str](), 0
+        for file in self.files:
+            known = results.kept(file)
+            kept += known is not None
+            if known is None:
+                known = Counter[str]()
+                with results.writer(file) as write:
+                    for table in self._tables(file, tell):
+                        known.update(table["decision"])
+                        write(table)
+            counts.update(known)
+        return counts, kept
+
+    def _into_one(self, out: Path | None, tell: Tell) -> Counter[str]:
+        """One table, or lines, of all files."""
+        from gradscore.deployment import table_writer
+
+        counts = Counter[str]()
+        with ExitStack() as stack:
+            write = None if out is None else stack.enter_context(table_writer(out, self._columns()))
+            for file in self.files:
+                for table in self._tables(file, tell):
+                    counts.update(table["decision"])
+                    self._take(table, write)
+        return counts
+
+    def _tables(self, file: UserFile, tell: Tell) -> Iterator[pd.DataFrame]:
+        from gradscore.data import open_user_file
+        from gradscore.deployment import score_file
+
+        images = open_user_file(file, **self.opening)
+        done, total = 0, len(images)
+        self.samples += total
+        for table in score_file(self.scorer, images, file=file.file, **self.settings):
+            done += len(table)
+            tell("scoring" if len(self.files) == 1 else f"scoring {file.name}", done, total)
+            self.first_error = self.first_error or next((error for error in table["error"] if error), "")
+            yield table
+
+    def _take(self, table: pd.DataFrame, write: Callable[[pd.DataFrame], None] | None) -> None:
+        if write is not None:
+            write(table)
+        elif self.output.as_json:
+            self.rows += table.to_dict("records")
+        elif len(self.files) == self.samples == 1:
+            _print_card(self.output, table.iloc[0], self.scorer)
+        else:
+            _print_rows(self.output, table, self.scorer)
+
+    def _columns(self) -> list[str]:
+        from gradscore.deployment import result_columns
+
+        return result_columns(self.scorer, explain=self.settings["explain"])
 
 
 def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
@@ -194,6 +276,7 @@ def _print_summary(output: Output, counts: Counter[str], *, first_error: str, ou
     if sum(counts.values()) > 1 or out is not None:
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if counts["error"]:
-        say(Terminal(stderr=True), f"not scored: {counts['error']}; the first: {first_error}")
+        first = f"; the first: {first_error}" if first_error else ""
+        say(Terminal(stderr=True), f"not scored: {counts['error']}{first}")
     if out is not None:
         output.say(f"results: {out}")

@@ -2,8 +2,8 @@
 
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of others, `given`
-reads what a program has, `class_names` decides which class a label is, `user_images` reads what is named on a command
-line, `views` look at a batch in other ways.
+reads what a program has, `class_names` decides which class a label is, `user_files` finds and `user_images` reads what
+is named on a command line, `views` look at a batch in other ways.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from .sources import (
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
-from .user_images import FILE_KINDS, RawImage, UserImages, open_user_images
+from .user_files import FILE_KINDS, UserFile, check_options, name_user_files
+from .user_images import RawImage, UserImages, open_user_file, open_user_images
 from .views import VIEWS, View, ViewKind, check_views, open_views, view_name
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "SplitInfo",
     "SyntheticSource",
     "UnreadableImageError",
+    "UserFile",
     "UserImages",
     "View",
     "ViewKind",
@@ -82,6 +84,7 @@ __all__ = [
     "as_pixels",
     "base_split",
     "check_classes",
+    "check_options",
     "check_views",
     "collate",
     "content_hash",
@@ -93,10 +96,12 @@ __all__ = [
     "is_image",
     "is_pixels",
     "load_batches",
+    "name_user_files",
     "naming_lost_workers",
     "open_images",
     "open_split",
     "open_splits",
+    "open_user_file",
     "open_user_images",
     "open_views",
     "plan_batches",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from ..errors import DataError
 from ..system import closest
 from .sources import (
-    IMAGE_SUFFIXES,
     SOURCES,
     ImageSource,
     Raw,
@@ -24,15 +23,10 @@ from .sources import (
     open_source,
     path_below,
 )
+from .user_files import UserFile, check_options, name_user_files
 
 PARQUET_ROWS = 64
 """Rows of a Parquet file in memory at a time."""
-
-FILE_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
-"""Kinds of sources by the endings of their files."""
-
-_OPTIONS = {"column": "inputs", "root": "root"}
-"""What the options are called among the arguments of a source."""
 
 _COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename")
 
@@ -71,14 +65,32 @@ def open_user_images(
         root: paths in tables may lead anywhere below this folder; the folder of each file if None.
 
     Returns:
-        The images of each, in the order given; those of folders and patterns by name.
+        The images, in the order given, those of folders and patterns by name; image files that follow each other come
+        together.
 
     Raises:
         DataError: something is not there, holds no image, or cannot be read at all; `column` or `root` is given and
             none of the samples has a use for it.
     """
-    _check_options(samples, {"column": column, "root": root})
-    return [_opened(name, column, root) for name in samples]
+    files = name_user_files(samples)
+    check_options(files, {"column": column, "root": root})
+    return [open_user_file(file, column=column, root=root) for file in files]
+
+
+def open_user_file(file: UserFile, *, column: str | None = None, root: Path | None = None) -> UserImages:
+    """Opens one of several; see `open_user_images`.
+
+    Raises:
+        DataError: it holds no image, or cannot be read at all.
+    """
+    if file.kind is None:
+        return Files(file.paths)
+    path = file.file
+    if path is None:
+        return _samples(file.name, file.name, file.kind, column, root)
+    if file.kind == "parquet" and _holds_images(path, column):
+        return _parquet(path, column, (root or path.parent).resolve())
+    return _samples(f"{file.kind}:{path}", file.name, file.kind, column, root)
 
 
 @dataclass(frozen=True)
@@ -161,52 +173,10 @@ class Samples:
                 yield RawImage(name, None, str(error))
 
 
-def _check_options(samples: Sequence[str], given: Mapping[str, object]) -> None:
-    """Refuses an option that none of the samples has a use for."""
-    for option, argument in _OPTIONS.items():
-        takers = [kind for kind, found in SOURCES.items() if found.is_path and argument in (found.arguments or ())]
-        if given[option] is not None and not {_kind(name) for name in samples} & set(takers):
-            raise DataError(
-                f"--{option} {given[option]} says nothing of {', '.join(samples)}: it is for sources of the kinds "
-                f"{', '.join(takers)}; leave it out"
-            )
-
-
-def _kind(name: str) -> str | None:
-    """The kind of data source that a file is, or that a name begins with; None of images, folders and patterns."""
-    path = Path(name)
-    kind, _, rest = name.partition(":")
-    if rest and not path.exists() and kind in SOURCES and SOURCES[kind].is_path:
-        return kind
-    return None if path.is_dir() else FILE_KINDS.get(path.suffix)
-
-
-def _opened(name: str, column: str | None, root: Path | None) -> UserImages:
-    path, kind = Path(name), _kind(name)
-    if kind is not None and name.startswith(f"{kind}:") and not path.exists():
-        return _samples(name, name, kind, column, root)
-    if path.is_dir():
-        return Files(_some(name, [found for found in path.rglob("*") if found.suffix.lower() in IMAGE_SUFFIXES]))
-    if not path.exists() and set(name) & set("*?["):
-        matches = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-        return Files(_some(name, [found for found in matches if found.is_file()]))
-    if not path.exists():
-        raise DataError(f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'")
-    if kind == "parquet" and _holds_images(path, column):
-        return _parquet(path, column, (root or path.parent).resolve())
-    return Files([path]) if kind is None else _samples(f"{kind}:{name}", name, kind, column, root)
-
-
 def _samples(source: str, name: str, kind: str, column: str | None, root: Path | None) -> Samples:
     chosen = {"inputs": column, "root": None if root is None else str(root)}
     taken = SOURCES[kind].arguments or ()
     return Samples(open_source(source, {key: each for key, each in chosen.items() if each and key in taken}), name)
-
-
-def _some(name: str, paths: list[Path]) -> list[Path]:
-    if not paths:
-        raise DataError(f"{name}: no image in it; wanted files that end in {', '.join(IMAGE_SUFFIXES)}")
-    return sorted(paths)
 
 
 def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:

@@ -1,12 +1,14 @@
 """Decisions on new samples, and a gate for saved models.
 
 In comes an evaluated run; out comes a bundle (`bundling`, `bundle`, in an `archive`, with a `self_test`), thresholds
-with a promise (`calibration`, by `conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`).
+with a promise (`calibration`, by `conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`,
+`result_folder` for many files, `batch_scorer` for frameworks that hand batches over).
 `guard` compares a run with a baseline.
 """
 
 from __future__ import annotations
 
+from .batch_scorer import BatchScorer
 from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
 from .bundling import make_bundle
 from .guard import (
@@ -23,15 +25,18 @@ from .guard import (
     to_markdown,
     write_baseline,
 )
+from .result_folder import ResultFolder
 from .scorer import Scorer
 from .self_test import self_test_of
-from .streaming import score_stream, table_writer
+from .streaming import result_columns, score_file, score_stream, table_writer
 
 __all__ = [
     "Baseline",
+    "BatchScorer",
     "Bundle",
     "CheckReport",
     "Policy",
+    "ResultFolder",
     "Scorer",
     "check_bundle_target",
     "check_run",
@@ -40,6 +45,8 @@ __all__ = [
     "make_bundle",
     "read_baseline",
     "read_bundle",
+    "result_columns",
+    "score_file",
     "score_stream",
     "self_test_of",
     "table_writer",

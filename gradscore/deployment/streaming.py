@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from ..data import RawImage, form, stacked
+from ..data import RawImage, UserImages, form, stacked
 from ..errors import DataError, ModelError
 from ..system import replacing, without_formulas
 from .scorer import Scorer, with_errors
 
 FORMATS = (".parquet", ".csv", ".jsonl")
+
+NOTE = b"gradscore.score"
+"""What the note of a table of results is called in its Parquet file."""
 
 
 class Writer(Protocol):
@@ -54,13 +57,35 @@ def score_stream(
         yield _scored(scorer, chunk, explain=explain)
 
 
+def score_file(
+    scorer: Scorer, images: UserImages, *, file: Path | None, batch_size: int = 64, explain: int = 0
+) -> Iterator[pd.DataFrame]:
+    """Scores what a user named, as `score_stream` does, and says in a column `file` where each sample comes from.
+
+    Args:
+        scorer: decides.
+        images: of one file, or image files.
+        file: the file; None of image files, which are files of their own.
+        batch_size: images in a batch.
+        explain: how many drivers of each score to name.
+    """
+    for table in score_stream(scorer, images, batch_size=batch_size, explain=explain):
+        yield table.assign(file=table["sample_id"] if file is None else str(file))
+
+
+def result_columns(scorer: Scorer, *, explain: int = 0) -> list[str]:
+    """The names of the columns of `score_file`, in order."""
+    return [*scorer.columns(explain=explain), "file"]
+
+
 @contextmanager
-def table_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
+def table_writer(path: Path, columns: Sequence[str], *, note: str | None = None) -> Iterator[Writer]:
     """Writes tables to a `.parquet`, `.csv` or `.jsonl` file, which is there when the block ends well.
 
     Args:
         path: the file; its suffix says the format.
-        columns: names of the columns, as `Scorer.columns` gives them.
+        columns: names of the columns, as `Scorer.columns` or `result_columns` gives them.
+        note: what a Parquet file says of itself.
 
     Yields:
         What takes the tables.
@@ -72,7 +97,9 @@ def table_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
         raise DataError(f"{path}: wanted a file that ends in {', '.join(FORMATS)}, got {path.suffix or 'no ending'}")
     with replacing(path) as temporary:
         opened = (
-            _parquet_writer(temporary, columns) if path.suffix == ".parquet" else _text_writer(temporary, path.suffix)
+            _parquet_writer(temporary, columns, note)
+            if path.suffix == ".parquet"
+            else _text_writer(temporary, path.suffix)
         )
         with opened as write:
             yield write
@@ -111,8 +138,8 @@ def _scored(scorer: Scorer, chunk: Sequence[RawImage], *, explain: int) -> pd.Da
 
 
 @contextmanager
-def _parquet_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
-    schema = pa.schema([(name, _kind(name)) for name in columns])
+def _parquet_writer(path: Path, columns: Sequence[str], note: str | None) -> Iterator[Writer]:
+    schema = pa.schema([(name, _kind(name)) for name in columns], None if note is None else {NOTE: note.encode()})
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
 
         def write(table: pd.DataFrame) -> None:
@@ -153,4 +180,9 @@ def _write_lines(table: pd.DataFrame, file: IO[str]) -> None:
 def _kind(name: str) -> pa.DataType:
     if name == "prediction":
         return pa.int64()
-    return pa.float64() if name.startswith(("probability_", "score_", "p_value_")) else pa.string()
+    return pa.float64() if is_number(name) else pa.string()
+
+
+def is_number(name: str) -> bool:
+    """Whether a column of results holds figures."""
+    return name.startswith(("probability_", "score_", "p_value_"))

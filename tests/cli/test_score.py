@@ -1,5 +1,6 @@
 """`gradscore bundle` and `gradscore score` against the library twin."""
 
+import io
 import json
 import re
 import shutil
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -60,10 +63,11 @@ def test_the_command_gives_what_the_library_gives(small_bundle, samples, tmp_pat
     wanted = Scorer.load(small_bundle, trust_code=True)(torch.from_numpy(DIGITS[:, None]), explain=5)
     found = READERS[suffix](out)
     assert result.exit_code == 0
-    assert list(found.columns) == list(wanted.columns)
+    assert list(found.columns) == [*wanted.columns, "file"]
     assert {name: found[name].tolist() for name in wanted.columns[1:]} == {
         name: wanted[name].tolist() for name in wanted.columns[1:]
     }
+    assert set(found["file"]) == {str(samples / "digits.npz")}
 
 
 def test_samples_that_cannot_be_scored_keep_their_place(small_bundle, samples, tmp_path: Path) -> None:
@@ -140,6 +144,147 @@ def test_rows_are_streamed(small_bundle, samples) -> None:
     stream = score_stream(scorer, (taken.append(image.sample_id) or image for image in source), batch_size=16)
     assert len(next(stream)) == 16
     assert len(taken) == 16
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A folder `data` with the digits in two archives and a Parquet file, and nothing else."""
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    np.savez(tmp_path / "data" / "a.npz", images=DIGITS[:30])
+    np.savez(tmp_path / "data" / "b.npz", images=DIGITS[30:50])
+    encoded = []
+    for pixels in DIGITS[50:]:
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, "png")
+        encoded.append(stream.getvalue())
+    pq.write_table(pa.table({"image": encoded}), tmp_path / "data" / "deep" / "c.parquet")
+    return tmp_path
+
+
+PARTS = {"a": slice(0, 30), "b": slice(30, 50), "deep/c": slice(50, 80)}
+MANY = {
+    "a folder": ["data"],
+    "patterns": ["data/*.npz", "data/**/*.parquet"],
+    "files": ["data/a.npz", "data/b.npz", "data/deep/c.parquet"],
+}
+
+
+@pytest.fixture(scope="module")
+def apart(small_bundle) -> pd.DataFrame:
+    """The results of the library, for the samples of each file by itself."""
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    tables = [scorer(torch.from_numpy(DIGITS[part, None])) for part in PARTS.values()]
+    return pd.concat(tables, ignore_index=True).drop(columns="sample_id")
+
+
+@pytest.mark.parametrize("names", MANY.values(), ids=MANY)
+def test_many_files_into_one_table(small_bundle, many, apart, monkeypatch, names: list[str]) -> None:
+    monkeypatch.chdir(many)
+    result = score(small_bundle, *names, "--out", "x.parquet")
+    found = pd.read_parquet(many / "x.parquet")
+    assert result.exit_code == 0
+    assert [*found["file"]] == ["data/a.npz"] * 30 + ["data/b.npz"] * 20 + ["data/deep/c.parquet"] * 30
+    assert found["sample_id"][31] == "data/b.npz[1]"
+    pd.testing.assert_frame_equal(found[apart.columns], apart, check_dtype=False)
+
+
+def test_a_folder_gets_a_table_for_each_file(small_bundle, many, apart, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    assert score(small_bundle, "data", "--out", "results").exit_code == 0
+    tables = [pd.read_parquet(many / "results" / f"{name}.parquet") for name in PARTS]
+    assert sorted(path.name for path in (many / "results").rglob("*") if path.is_file()) == [
+        "a.parquet",
+        "b.parquet",
+        "c.parquet",
+    ]
+    joined = pd.concat(tables, ignore_index=True)
+    pd.testing.assert_frame_equal(joined[apart.columns], apart, check_dtype=False)
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:400])
+
+
+def test_a_bad_file_is_named_and_the_rest_is_not_scored_again(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    whole = (many / "data" / "b.npz").read_bytes()
+    damage(many / "data" / "b.npz")
+    stopped = score(small_bundle, "data", "--out", "results")
+    assert stopped.exit_code == 2
+    assert "data/b.npz cannot be read" in stopped.stderr
+    assert [path.name for path in (many / "results").iterdir()] == ["a.parquet"]
+    first = (many / "results" / "a.parquet").stat()
+    (many / "data" / "b.npz").write_bytes(whole)
+    result = score(small_bundle, "data", "--out", "results")
+    assert result.exit_code == 0
+    assert "1 of 3 files had their results in results already" in result.stdout
+    assert sum(map(int, re.findall(r"(\d+) (?:accepted|rejected|not scored)", result.stdout))) == 80
+    assert (many / "results" / "a.parquet").stat().st_mtime_ns == first.st_mtime_ns
+
+
+def other_samples(folder: Path) -> list[str]:
+    np.savez(folder / "data" / "a.npz", images=DIGITS[1:31])
+    return []
+
+
+AGAIN = {
+    "nothing changed": (lambda folder: [], 3),
+    "another batch size": (lambda folder: ["--batch-size", "7"], 3),
+    "other samples in one file": (other_samples, 2),
+    "another alpha": (lambda folder: ["--alpha", "0.2"], 0),
+    "with explanations": (lambda folder: ["--explain"], 0),
+}
+
+
+@pytest.mark.parametrize(("change", "kept"), AGAIN.values(), ids=AGAIN)
+def test_results_are_kept_where_they_would_be_the_same(small_bundle, many, monkeypatch, change, kept: int) -> None:
+    monkeypatch.chdir(many)
+    score(small_bundle, "data", "--out", "results")
+    result = score(small_bundle, "data", "--out", "results", *change(many))
+    assert result.exit_code == 0
+    assert ("files had their results" in result.stdout) is (kept > 0)
+    assert f"{kept} of 3 files" in f"0 of 3 files {result.stdout}"
+
+
+def test_a_bad_file_leaves_no_table_of_all(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    damage(many / "data" / "b.npz")
+    result = score(small_bundle, "data", "--out", "x.parquet")
+    assert result.exit_code == 2
+    assert "data/b.npz cannot be read" in result.stderr
+    assert [path.name for path in many.iterdir()] == ["data"]
+
+
+def place_an_image(folder: Path) -> None:
+    Image.fromarray(DIGITS[0]).save(folder / "0.png")
+
+
+def place_a_twin(folder: Path) -> None:
+    np.savez(folder / "a.npz", images=DIGITS[:3])
+
+
+def place_a_table(folder: Path) -> None:
+    (folder / "results").mkdir()
+    pq.write_table(pa.table({"mine": [1]}), folder / "results" / "a.parquet")
+
+
+REFUSED = {
+    "images": (place_an_image, ["data", "0.png"], "results", "0.png is something else"),
+    "two files of one name": (place_a_twin, ["data", "a.npz"], "results", "data/a.npz and a.npz would both have"),
+    "a table of somebody else": (place_a_table, ["data"], "results", "was not written by gradscore score"),
+    "where samples are looked for": (lambda folder: None, ["data"], "data/results", "it is in data, where samples"),
+}
+
+
+@pytest.mark.parametrize(("place", "names", "out", "message"), REFUSED.values(), ids=REFUSED)
+def test_folders_of_results_that_are_refused(small_bundle, many, monkeypatch, place, names, out, message: str) -> None:
+    monkeypatch.chdir(many)
+    place(many)
+    before = sorted(many.rglob("*"))
+    result = score(small_bundle, *names, "--out", out)
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", " ")
+    assert sorted(many.rglob("*")) == before
 
 
 def write_and_stop(path: Path) -> None:

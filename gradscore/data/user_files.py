@@ -1,0 +1,109 @@
+"""What a user named, before any of it is read: image files, and files that hold several samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path, PurePath
+
+from ..errors import DataError
+from .sources import IMAGE_SUFFIXES, SOURCES
+
+FILE_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
+"""Kinds of sources by the endings of their files."""
+
+_OPTIONS = {"column": "inputs", "root": "root"}
+"""What the options are called among the arguments of a source."""
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """A file of samples, image files that are samples each, or a data source.
+
+    Attributes:
+        name: what messages and names of samples call it.
+        kind: the kind of data source; None of image files.
+        paths: the image files, or the one file of samples; none of a data source that was named by its kind.
+        place: the path of a file of samples below the folder or the fixed part of the pattern that was named.
+    """
+
+    name: str
+    kind: str | None
+    paths: Sequence[Path] = ()
+    place: PurePath | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The one file that holds the samples; None where there are several files."""
+        return None if self.place is None else self.paths[0]
+
+
+def name_user_files(samples: Sequence[str]) -> list[UserFile]:
+    """Finds what a user named.
+
+    A folder is its image files or, where it has none, its files of samples. Image files that follow each other come
+    together, so that they share batches.
+
+    Args:
+        samples: as `open_user_images` takes them.
+
+    Raises:
+        DataError: something is not there, or a folder or pattern holds nothing of use.
+    """
+    named = [file for name in samples for file in _named(name)]
+    found: list[UserFile] = []
+    for is_images, group in groupby(named, key=lambda file: file.kind is None):
+        files = list(group)
+        found += [_together(files)] if is_images else files
+    return found
+
+
+def check_options(files: Iterable[UserFile], given: Mapping[str, object]) -> None:
+    """Refuses an option that none of the samples has a use for."""
+    files = list(files)
+    for option, argument in _OPTIONS.items():
+        takers = [kind for kind, found in SOURCES.items() if found.is_path and argument in (found.arguments or ())]
+        if given[option] is not None and not {file.kind for file in files} & set(takers):
+            raise DataError(
+                f"--{option} {given[option]} says nothing of {', '.join(file.name for file in files)}: it is for "
+                f"sources of the kinds {', '.join(takers)}; leave it out"
+            )
+
+
+def _named(name: str) -> list[UserFile]:
+    path = Path(name)
+    if path.is_dir():
+        inside = [found for found in path.rglob("*") if found.is_file() or found.suffix.lower() in IMAGE_SUFFIXES]
+        images = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
+        tables = [found for found in inside if found.suffix in FILE_KINDS]
+        return [_one(found, below=path) for found in _some(name, images or tables)]
+    if path.exists():
+        return [_one(path, below=path.parent, name=name)]
+    kind, _, rest = name.partition(":")
+    if rest and kind in SOURCES and SOURCES[kind].is_path:
+        return [UserFile(name, kind)]
+    if set(name) & set("*?["):
+        matches = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+        fixed = next(parent for parent in path.parents if not set(str(parent)) & set("*?["))
+        return [_one(found, below=fixed) for found in _some(name, [found for found in matches if found.is_file()])]
+    raise DataError(f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'")
+
+
+def _one(path: Path, *, below: Path, name: str | None = None) -> UserFile:
+    kind = FILE_KINDS.get(path.suffix)
+    place = None if kind is None else path.relative_to(below)
+    return UserFile(name or str(path), kind, [path], place)
+
+
+def _together(images: Sequence[UserFile]) -> UserFile:
+    return UserFile(", ".join(file.name for file in images[:3]), None, [path for file in images for path in file.paths])
+
+
+def _some(name: str, paths: list[Path]) -> list[Path]:
+    if not paths:
+        raise DataError(
+            f"{name}: no image in it, and no file of samples; wanted files that end in "
+            f"{', '.join((*IMAGE_SUFFIXES, *FILE_KINDS))}"
+        )
+    return sorted(paths)

@@ -1,0 +1,103 @@
+"""Results of many files in a folder: a table for each file, so that an interrupted command goes on file by file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..data import UserFile
+from ..errors import DataError, OutputError
+from ..system import file_sha256
+from .streaming import NOTE, Writer, table_writer
+
+
+class ResultFolder:
+    """Where the results of files of samples go: to Parquet files that are called as the files are.
+
+    A table says what it was made of. One that is there already and would be the same is kept; one of an earlier bundle,
+    file or setting is written anew; anything else is refused.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[UserFile],
+        *,
+        columns: Sequence[str],
+        settings: Mapping[str, object],
+        searched: Sequence[Path] = (),
+    ) -> None:
+        """Takes a folder, which need not be there, and all files whose results go into it.
+
+        Args:
+            folder: where the tables lie.
+            files: of samples.
+            columns: of the tables, as `result_columns` gives them.
+            settings: plain values that results depend on, with the hash of the bundle among them.
+            searched: folders in which the files were found.
+
+        Raises:
+            DataError: images, or sources of several files, which have no file of their own to be called by.
+            OutputError: two files would have one table, a table would replace a file of somebody else's, or the tables
+                would be taken for samples the next time.
+        """
+        self._columns = list(columns)
+        self._settings = dict(settings)
+        self._places: dict[str, tuple[Path, Path]] = {}
+        for place in searched:
+            if folder.resolve().is_relative_to(place.resolve()):
+                raise OutputError(
+                    f"--out {folder}: it is in {place}, where samples are looked for; give a folder outside of it"
+                )
+        for file in files:
+            if file.file is None or file.place is None:
+                raise DataError(
+                    f"--out {folder}: a folder gets one table for each file of samples (.npz, .csv, .tsv, .parquet, "
+                    f".tar), and {file.name} is something else; give a file that ends in .parquet, .csv or .jsonl"
+                )
+            target = folder / file.place.with_suffix(".parquet")
+            twins = [source for source, known in self._places.values() if known == target]
+            if twins:
+                raise OutputError(
+                    f"--out {folder}: {twins[0]} and {file.file} would both have their results in {target}; score them "
+                    "into two folders, or into one file"
+                )
+            if target.exists() and _note_of(target) is None:
+                raise OutputError(
+                    f"{target} is there already and was not written by gradscore score; give another folder to --out"
+                )
+            self._places[file.name] = file.file, target
+
+    def kept(self, file: UserFile) -> Counter[str] | None:
+        """How often each decision is in the table of a file that need not be made again; None where it has to be."""
+        source, target = self._places[file.name]
+        if not target.exists() or _note_of(target) != self._note(source):
+            return None
+        decisions = pc.value_counts(pq.read_table(target, columns=["decision"])["decision"]).to_pylist()
+        return Counter({str(each["values"]): int(each["counts"]) for each in decisions})
+
+    @contextmanager
+    def writer(self, file: UserFile) -> Iterator[Writer]:
+        """Takes the tables of one file; its results are there when the block ends well."""
+        source, target = self._places[file.name]
+        with table_writer(target, self._columns, note=self._note(source)) as write:
+            yield write
+
+    def _note(self, source: Path) -> str:
+        return json.dumps({**self._settings, "samples_sha256": file_sha256(source), "columns": self._columns})
+
+
+def _note_of(path: Path) -> str | None:
+    """What a table says of itself; None of a file that is no table of results."""
+    try:
+        found: bytes | None = (pq.read_schema(path).metadata or {}).get(NOTE)
+        return None if found is None else found.decode()
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return None
