@@ -125,13 +125,17 @@ class ScoreTables:
 
     def write(self, folder: Path) -> None:
         """Writes `scores.parquet` of the last `blocks` to a folder, see `read_scores`."""
-        names = dict.fromkeys(name for plan in self._plans for name in plan.places)
-        with writing_scores(folder, list(names)) as write:
+        with writing_scores(folder, self._names) as write:
             for plan in self._plans:
                 for split, mask in plan.rows.items():
                     chosen = np.flatnonzero(mask)
                     for start in range(0, len(chosen), ROWS_OF_A_GROUP):
                         write(self._part(plan, split, chosen[start : start + ROWS_OF_A_GROUP]))
+
+    @property
+    def _names(self) -> list[str]:
+        """The scores of any data set, in the order of the table."""
+        return list(dict.fromkeys(name for plan in self._plans for name in plan.places))
 
     def close(self) -> None:
         """Lets go of the scores: blocks can be read no more."""
@@ -157,14 +161,15 @@ class ScoreTables:
             place = plan.places[name]
             return np.concatenate([spools[split].read(place)[mask] for split, mask in plan.rows.items()])
 
+        def is_whole(place: Place) -> bool:
+            return all(spool.is_whole(place) for spool in spools.values())
+
         return Block(
             task=plan.spec.task,
             protocol=plan.spec.protocol,
             dataset=plan.dataset,
             positive=np.concatenate([plan.spec.positive[split][mask] for split, mask in plan.rows.items()]),
-            names=[
-                name for name, place in plan.places.items() if all(each.is_whole(place) for each in spools.values())
-            ],
+            names=[name for name in self._names if name in plan.places and is_whole(plan.places[name])],
             score=score,
         )
 

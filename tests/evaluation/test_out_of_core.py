@@ -8,7 +8,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gradscore.evaluation import ScoreFile, evaluate_run, read_scores, scoring
+from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, read_scores, scoring
+from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_table import LEADING, blocks_of, writing_scores
 from gradscore.evaluation.spool import Spool
 from gradscore.store import RunFolder
@@ -31,6 +32,15 @@ def test_small_parts_give_the_figures_and_scores_of_whole_tables(
     assert parts.records == whole.records
     assert parts.notices == whole.notices
     pd.testing.assert_frame_equal(parts.scores, table, check_exact=True)
+
+
+def test_figures_are_those_of_the_written_table_in_its_order(copy: RunFolder) -> None:
+    copy = copy.with_settings(["evaluate.protocols=[known,in_dist_only]"], sections=["evaluate"])
+    fit_run(copy)
+    report = evaluate_run(copy)
+    of_table = list(score_records(blocks_of(report.scores)))
+    assert any(record.score == "meta_wrong" for record in of_table)
+    assert report.records[: len(of_table)] == of_table
 
 
 def test_nothing_is_left_beside_the_report(copy: RunFolder) -> None:
