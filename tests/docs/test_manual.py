@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from manual_pages import code_of
 
 from gradscore.evaluation.metrics import METRICS
 from gradscore.gradients.layout import exponents
@@ -37,8 +38,7 @@ def pages_in(entry) -> list[str]:
 def examples(page: str) -> dict:
     """What the Python blocks of a page leave behind, run one after the other."""
     found = {}
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    exec(compile("\n".join(blocks), page, "exec"), found)
+    exec(compile(code_of(page), page, "exec"), found)
     return found
 
 
