@@ -16,6 +16,10 @@ BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
 
 NOTEBOOK = ROOT / "docs" / "detector.ipynb"
 
+CHART = re.compile(r"^```mermaid\nflowchart TB\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BOX = re.compile(r'^ +(\w+)\["\w+<br>(.*)"\]$', re.MULTILINE)
+ARROWS = re.compile(r"^ +(.*) --> (.*)$", re.MULTILINE)
+
 CODE = re.compile(r"`[^`\n]+`")
 
 ELSEWHERE = {
@@ -38,11 +42,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_context: Any) -> str:
-    """Has links to files that are pages here lead to the page, and takes escapes from bars in code."""
+    """Has links to files that are pages here lead to the page, draws charts, and takes escapes from bars in code."""
+    markdown = CHART.sub(lambda found: drawn(found[1]), markdown)
     markdown = CODE.sub(lambda found: found[0].replace(r"\|", "|"), markdown)
     for link, here in ELSEWHERE.items():
         markdown = markdown.replace(link, here)
     return markdown
+
+
+def drawn(chart: str) -> str:
+    """A chart of rows of boxes in HTML. Where Mermaid draws it, the browser fetches Mermaid from the network."""
+    words = dict(BOX.findall(chart))
+    arrows = ARROWS.findall(chart)
+    rows = [arrows[0][0], *(lower for _, lower in arrows)]
+    boxes = [[f"<li><b>{name}</b> {words[name]}</li>" for name in row.split(" & ")] for row in rows]
+    return "\n".join(['<ol class="rooms">', *(f"<li><ul>{''.join(row)}</ul></li>" for row in boxes), "</ol>"])
 
 
 def parts(cell: dict[str, Any]) -> list[str]:

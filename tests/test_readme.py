@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from manual_pages import blocks_of
 from typer.testing import CliRunner
 
 import gradscore
@@ -18,7 +19,13 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return [block.text for block in blocks_of("README.md", language)]
+
+
+def step(command):
+    """The block of commands that begins with this one."""
+    (block,) = (block for block in blocks("sh") if block.startswith(f"gradscore {command} "))
+    return block
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +39,7 @@ def own_model(tmp_path_factory):
         spec.loader.exec_module(module)
         module.main([str(folder / "my_model")])
         patch.chdir(folder)
-        commands, results = run_lines(blocks("sh")[0])
+        commands, results = run_lines(step("init"))
     assert commands == ["init"]
     assert "to fill in: preprocessing.mean" in results[0].output
     file = folder / "my_model" / "gradscore.yaml"
@@ -58,7 +65,7 @@ def run_lines(block):
 def finished(own_model):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own_model)
-        return run_lines(blocks("sh")[1])
+        return run_lines(step("run"))
 
 
 def test_steps_for_your_own_model(own_model, finished):
@@ -77,7 +84,7 @@ def without_figures(lines):
 @pytest.mark.usefixtures("finished")
 def test_steps_for_new_samples(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[2])
+    commands, results = run_lines(step("bundle"))
     assert commands == ["bundle", "score", "score"]
     shown = blocks("text")[1].splitlines()
     # Another processor trains other weights, so figures differ, and with them what is decided.
@@ -92,7 +99,7 @@ def test_steps_for_new_samples(own_model, monkeypatch):
 @pytest.mark.usefixtures("finished")
 def test_steps_for_a_gate(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[3])
+    commands, results = run_lines(step("check"))
     assert commands == ["check", "check"]
     assert "passed" in results[1].output
 
@@ -100,7 +107,7 @@ def test_steps_for_a_gate(own_model, monkeypatch):
 @pytest.mark.usefixtures("finished")
 def test_step_to_look_inside(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, _ = run_lines(blocks("sh")[4])
+    commands, _ = run_lines(step("inspect"))
     assert commands == ["inspect"]
     assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
 
@@ -108,7 +115,7 @@ def test_step_to_look_inside(own_model, monkeypatch):
 @pytest.mark.usefixtures("finished")
 def test_step_to_wrong_labels(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
-    commands, results = run_lines(blocks("sh")[5])
+    commands, results = run_lines(step("audit"))
     assert commands == ["audit"]
     assert "labels fit worse than another class" in results[0].output
     assert (own_model / "my_model" / "run" / "audit" / "in_dist.fit" / "audit.html").is_file()

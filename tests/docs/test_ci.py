@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from manual_pages import ROOT, blocks_of, code_of
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "ci.md").read_text()
-GITHUB, ACTION, GITLAB = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+GITHUB, ACTION, GITLAB = (yaml.safe_load(block.text) for block in blocks_of("ci.md", "yaml"))
 STEPS = GITHUB["jobs"]["model"]["steps"]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 SCRIPTS = {
@@ -23,14 +22,28 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def repository(make_run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Somebody's repository: a configuration with its model, and a baseline."""
-    run: Path = make_run()
+    """Somebody's repository: a configuration with its model, and a baseline made as the page says."""
+    made: Path = make_run().parent
     folder = tmp_path_factory.mktemp("repository")
-    (folder / "model").symlink_to(run.parent)
-    (run.parent / "gradscore.yaml").write_text((run / "config.yaml").read_text())
-    update = ["gradscore", "check", "model/run", "--baseline", "model/baseline.json", "--update"]
-    subprocess.run(update, cwd=folder, env=ENVIRONMENT, check=True)
+    made.rename(folder / "model")
+    made.symlink_to(folder / "model")  # the configuration names its files by where they were
+    (folder / "model" / "gradscore.yaml").write_text((made / "run" / "config.yaml").read_text())
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    subprocess.run(["bash", "-e", "-c", code_of("ci.md", "bash")], cwd=folder, env=ENVIRONMENT, check=True)
     return folder
+
+
+def test_baseline_is_staged(repository: Path) -> None:
+    staged = ["git", "diff", "--cached", "--name-only"]
+    done = subprocess.run(staged, cwd=repository, capture_output=True, text=True, check=True)
+    assert done.stdout == "model/baseline.json\n"
+
+
+def test_fixture_of_pytest(repository: Path) -> None:
+    (repository / "test_model.py").write_text(code_of("ci.md", "python"))
+    program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_model.py"]
+    done = subprocess.run(program, cwd=repository, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)

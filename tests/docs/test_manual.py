@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from manual_pages import code_of
 
 from gradscore.evaluation.metrics import METRICS
 from gradscore.gradients.layout import exponents
@@ -37,8 +38,7 @@ def pages_in(entry) -> list[str]:
 def examples(page: str) -> dict:
     """What the Python blocks of a page leave behind, run one after the other."""
     found = {}
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    exec(compile("\n".join(blocks), page, "exec"), found)
+    exec(compile(code_of(page), page, "exec"), found)
     return found
 
 
@@ -77,8 +77,23 @@ def test_site_shows(site: Path, page: str, words: str) -> None:
     assert words in (site / page).read_text()
 
 
-def test_site_fetches_no_fonts(site: Path) -> None:
-    assert "fonts.g" not in (site / "index.html").read_text()
+@pytest.mark.parametrize("page", ["index.html", "architecture.html"])
+def test_site_fetches_nothing(site: Path, page: str) -> None:
+    """Neither fonts nor scripts; the theme would fetch Mermaid for an element of its class."""
+    text = (site / page).read_text()
+    assert re.findall(r'(?:src|rel="stylesheet" href|href)="(https?://[^"]*\.(?:js|css|woff2?))"', text) == []
+    assert "fonts.g" not in text
+    assert 'class="mermaid"' not in text
+
+
+def test_picture_has_every_room(site: Path) -> None:
+    shown = re.findall(r"<li><b>(\w+)</b> .+?</li>", (site / "architecture.html").read_text())
+    assert shown == re.findall(r'^ +(\w+)\["', (DOCS / "architecture.md").read_text(), re.MULTILINE)
+
+
+def test_search_works_from_the_disk(site: Path) -> None:
+    assert (site / "search" / "search_index.js").read_text().startswith("var __index = {")
+    assert '<script src="iframe-worker.js"></script>' in (site / "index.html").read_text()
 
 
 @pytest.fixture(scope="module")

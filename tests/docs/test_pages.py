@@ -1,9 +1,11 @@
 """What the documentation says of the code by name."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from manual_pages import code_of
 
 from gradscore.data import SOURCES, VIEWS
 from gradscore.gradients import RULES
@@ -30,6 +32,11 @@ RECIPES = re.findall(
 def test_files_that_are_mentioned_are_there(page):
     mentioned = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text())
     assert [name for name in mentioned if not (ROOT / name).exists()] == []
+
+
+def test_entry_points_are_of_registries():
+    groups = tomllib.loads(code_of("CONTRIBUTING.md", "toml"))["project"]["entry-points"]
+    assert [group for group in groups if group not in REGISTRIES] == []
 
 
 def test_every_registry_has_a_recipe():

@@ -1,15 +1,12 @@
 """What docs/projections.md tells its readers to do, done."""
 
-import re
 from contextlib import chdir
-from pathlib import Path
 
 import numpy as np
 import pytest
+from manual_pages import code_of
 
 import gradscore
-
-TEXT = (Path(__file__).parents[2] / "docs" / "projections.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +18,7 @@ def folder(tmp_path_factory):
 def names(folder):
     found = {}
     with chdir(folder):
-        exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "projections.md", "exec"), found)
+        exec(compile(code_of("projections.md"), "projections.md", "exec"), found)
     return found
 
 

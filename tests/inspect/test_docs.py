@@ -6,6 +6,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from manual_pages import code_of
 
 from gradscore.inspect import read_record
 from gradscore.inspect.catalogue import QUANTITIES
@@ -24,7 +25,7 @@ def names(folder):
     with warnings.catch_warnings(), chdir(folder):
         for message in ("LeafSpec.*deprecated", "does not have many workers", "logging interval"):
             warnings.filterwarnings("ignore", f".*{message}", module="lightning.pytorch")
-        exec(compile("\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)), "docs/inspect.md", "exec"), found)
+        exec(compile(code_of("inspect.md"), "inspect.md", "exec"), found)
     return found
 
 

@@ -1,0 +1,109 @@
+"""Every fenced block of README and manual is run by a test, or checked against what it speaks of."""
+
+import copy
+import re
+
+import pytest
+import yaml
+from manual_pages import PAGES, ROOT, Block, blocks_of
+
+from gradscore.config import Config
+
+COMMANDS = ("sh", "bash")
+"""Languages of blocks whose commands `test_commands.py` gives to the parsers that will read them."""
+
+RUN = {
+    ("CONTRIBUTING.md", "toml"): "tests/docs/test_pages.py",
+    ("README.md", "python"): "tests/test_readme.py",
+    ("README.md", "yaml"): "tests/test_readme.py",
+    ("audit.md", "python"): "tests/docs/test_short_examples.py",
+    ("ci.md", "python"): "tests/docs/test_ci.py",
+    ("ci.md", "yaml"): "tests/docs/test_ci.py",
+    ("engine.md", "python"): "tests/docs/test_manual.py",
+    ("index.md", "python"): "tests/docs/test_short_examples.py",
+    ("inspect.md", "python"): "tests/inspect/test_docs.py",
+    ("language-models.md", "python"): "tests/docs/test_language_models.py",
+    ("language-models.md", "text"): "tests/docs/test_language_models.py",
+    ("projections.md", "python"): "tests/docs/test_projections_page.py",
+    ("related.md", "python"): "tests/docs/test_manual.py",
+    ("scaling.md", "python"): "tests/docs/test_short_examples.py",
+    ("service.md", "python"): "tests/docs/test_service.py",
+    ("ten-minutes.md", "python"): "tests/docs/test_tutorials.py",
+    ("tutorial-images.md", "python"): "tests/docs/test_tutorials.py",
+    ("tutorial-tables.md", "python"): "tests/docs/test_tutorials.py",
+    ("tutorial-text.md", "python"): "tests/docs/test_tutorials.py",
+    ("which-score.md", "python"): "tests/docs/test_manual.py",
+}
+"""By page and language, the test that runs these blocks."""
+
+SHOWN = {
+    ("README.md", "text"): "what `make demo`, which takes minutes, and the steps print: figures differ by processor",
+    ("ten-minutes.md", "text"): "what the steps before print of all images: the test has fewer, and others",
+    ("tutorial-tables.md", "text"): "what the steps before print: figures differ by processor",
+    ("tutorial-text.md", "text"): "what the steps before print: figures differ by processor",
+}
+"""By page and language, what others print, and why no test compares it figure for figure."""
+
+GENERATED = re.compile(r"^<!-- (?:table|picture): .*?^<!-- end -->", re.DOTALL | re.MULTILINE)
+
+FRAGMENTS = {block.place: block for page in PAGES if (page, "yaml") not in RUN for block in blocks_of(page, "yaml")}
+"""Parts of configurations."""
+
+MINIMAL = {
+    "model": {"source": "torchvision:resnet18", "checkpoint": "weights.pt", "num_classes": 3},
+    "preprocessing": {"mean": [0.5], "std": [0.5]},
+    "data": {"in_dist": {"fit": {"source": "folder:images/fit"}, "test": {"source": "folder:images/test"}}},
+    "run": "run",
+}
+"""A configuration that is complete with nothing to spare."""
+
+
+def merged(below: dict, above: dict) -> dict:
+    """Both, with what `above` says where they differ."""
+    found = copy.deepcopy(below)
+    for key, value in above.items():
+        inner = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = merged(found[key], value) if inner else value
+    return found
+
+
+def is_covered(block: Block) -> bool:
+    by_kind = block.language in COMMANDS or block.place in FRAGMENTS or is_generated(block)
+    return by_kind or (block.page, block.language) in {*RUN, *SHOWN}
+
+
+def is_generated(block: Block) -> bool:
+    """Whether it stands in a part that docs/tables.py makes, which `test_tables.py` compares."""
+    return any(block.text in part for part in GENERATED.findall(PAGES[block.page].read_text()))
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def test_every_block_is_covered() -> None:
+    assert [block.place for block in BLOCKS if not is_covered(block)] == []
+
+
+def test_no_entry_is_stale() -> None:
+    there = {(block.page, block.language) for block in BLOCKS}
+    assert {*RUN, *SHOWN} - there == set()
+
+
+@pytest.mark.parametrize(("page", "test"), sorted({(page, test) for (page, _), test in RUN.items()}))
+def test_what_runs_a_page_names_it(page: str, test: str) -> None:
+    assert f'"{page}"' in (ROOT / test).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_is_fenced(page: str) -> None:
+    """Code that is only indented has no language, and nothing would check it."""
+    indented = re.compile(r"^\n {4}(?:python|gradscore|make|pip|[A-Z_]+=\S+) .*$", re.MULTILINE)
+    assert indented.findall(PAGES[page].read_text()) == []
+
+
+@pytest.mark.parametrize("fragment", FRAGMENTS.values(), ids=FRAGMENTS)
+def test_fragment_fits_into_a_configuration(fragment: Block) -> None:
+    """Each of its keys is known, and its values are allowed."""
+    given = yaml.safe_load(fragment.text)
+    assert given.keys() <= Config.model_fields.keys()
+    assert Config.model_validate(merged(MINIMAL, given))
