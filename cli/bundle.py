@@ -43,6 +43,14 @@ def bundle(
             show_default=False,
         ),
     ] = None,
+    monitor: Annotated[
+        bool,
+        typer.Option(
+            "--monitor",
+            help="Learn what P(wrong) is worth under shift, for gradscore monitor: scores 8,400 shifted copies of "
+            "in_dist.fit images.",
+        ),
+    ] = False,
     trust_code: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -55,6 +63,7 @@ def bundle(
     Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code
     """
     from gradscore.deployment import (  # these import PyTorch, which help need not wait for
+        COPIES,
         check_bundle_target,
         make_bundle,
         write_bundle,
@@ -67,6 +76,7 @@ def bundle(
         "trust_code": trust_code,
         "model_source": model,
         "scores": scores or (),
+        "shifted_copies": COPIES if monitor else 0,
         "tell": say_code,
     }
     made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)

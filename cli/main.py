@@ -25,6 +25,7 @@ from .fit_meta import fit_meta
 from .init import init
 from .inspect import inspect
 from .merge import merge
+from .monitor import monitor
 from .options import INTERRUPTED, TrustsOneFile
 from .project import project
 from .run import run
@@ -136,6 +137,7 @@ app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("bundle")(bundle)
 app.command("score", cls=TrustsOneFile)(score)
+app.command("monitor", cls=TrustsOneFile)(monitor)
 app.command("check", cls=WritesJson)(check)
 app.command("inspect")(inspect)
 app.command("audit")(audit)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .features import features_of as features
     from .gradients import Engine, GradientWarning
     from .label_audit import Audit, audit
+    from .monitoring import Monitor
     from .projections import Projections, StoredGradients, dot_products, load_projections, project, store_gradients
     from .statistics import GradientMetricCollector
 
@@ -30,6 +31,7 @@ __all__ = [
     "GradientMetricCollector",
     "GradientWarning",
     "GradscoreError",
+    "Monitor",
     "Projections",
     "Report",
     "Scorer",
@@ -52,6 +54,7 @@ _ROOMS = {
     "Engine": "gradients",
     "GradientMetricCollector": "statistics",
     "GradientWarning": "gradients",
+    "Monitor": "monitoring",
     "Projections": "projections",
     "Report": "detector",
     "Scorer": "deployment",

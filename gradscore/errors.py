@@ -65,3 +65,7 @@ class BundleError(GradscoreError):
 
 class BaselineError(GradscoreError):
     """A baseline that is damaged, or cannot be compared with a run."""
+
+
+class MonitorError(GradscoreError):
+    """A monitor's state that is damaged or belongs to something else, or a bundle that nothing can be watched with."""

@@ -3,7 +3,8 @@
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of others, `given`
 reads what a program has, `class_names` decides which class a label is, `user_files` finds and `user_images` reads what
-is named on a command line, `views` look at a batch in other ways.
+is named on a command line, `views` look at a batch in other ways, and `image_shifts` make images that another camera
+might have taken.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from .batches import PlannedBatch, count_shards, load_batches, naming_lost_worke
 from .class_names import NAME_CLASSES
 from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
+from .image_shifts import IMAGE_SHIFTS, STRENGTHS, ShiftedImages
+from .named_column import table_column
 from .peeked import Peeked, SampleStream
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, are_images, collate, form, stacked
@@ -46,9 +49,11 @@ __all__ = [
     "FIT",
     "FORMS",
     "GIVEN",
+    "IMAGE_SHIFTS",
     "IMAGE_SUFFIXES",
     "NAME_CLASSES",
     "SOURCES",
+    "STRENGTHS",
     "SYNTHETIC_KINDS",
     "TEST",
     "VIEWS",
@@ -72,6 +77,7 @@ __all__ = [
     "SampleStream",
     "SelectConfig",
     "Selected",
+    "ShiftedImages",
     "SourceKind",
     "SplitInfo",
     "SyntheticSource",
@@ -107,5 +113,6 @@ __all__ = [
     "plan_batches",
     "planned_splits",
     "stacked",
+    "table_column",
     "view_name",
 ]

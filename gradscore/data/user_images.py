@@ -51,7 +51,7 @@ class UserImages(Protocol):
 
 
 def open_user_images(
-    samples: Sequence[str], *, column: str | None = None, root: Path | None = None
+    samples: Sequence[str], *, column: str | None = None, root: Path | None = None, leave_out: str | None = None
 ) -> list[UserImages]:
     """Opens what a user named.
 
@@ -63,6 +63,7 @@ def open_user_images(
             `.tsv`, `.tar` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
         column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
         root: paths in tables may lead anywhere below this folder; the folder of each file if None.
+        leave_out: a column of tables that is no part of the samples, their times for one.
 
     Returns:
         The images, in the order given, those of folders and patterns by name; image files that follow each other come
@@ -74,10 +75,12 @@ def open_user_images(
     """
     files = name_user_files(samples)
     check_options(files, {"column": column, "root": root})
-    return [open_user_file(file, column=column, root=root) for file in files]
+    return [open_user_file(file, column=column, root=root, leave_out=leave_out) for file in files]
 
 
-def open_user_file(file: UserFile, *, column: str | None = None, root: Path | None = None) -> UserImages:
+def open_user_file(
+    file: UserFile, *, column: str | None = None, root: Path | None = None, leave_out: str | None = None
+) -> UserImages:
     """Opens one of several; see `open_user_images`.
 
     Raises:
@@ -87,10 +90,10 @@ def open_user_file(file: UserFile, *, column: str | None = None, root: Path | No
         return Files(file.paths)
     path = file.file
     if path is None:
-        return _samples(file.name, file.name, file.kind, column, root)
-    if file.kind == "parquet" and _holds_images(path, column):
-        return _parquet(path, column, (root or path.parent).resolve())
-    return _samples(f"{file.kind}:{path}", file.name, file.kind, column, root)
+        return _samples(file.name, file.name, file.kind, column, root, leave_out)
+    if file.kind == "parquet" and _holds_images(path, column, leave_out):
+        return _parquet(path, column, (root or path.parent).resolve(), leave_out)
+    return _samples(f"{file.kind}:{path}", file.name, file.kind, column, root, leave_out)
 
 
 @dataclass(frozen=True)
@@ -173,19 +176,21 @@ class Samples:
                 yield RawImage(name, None, str(error))
 
 
-def _samples(source: str, name: str, kind: str, column: str | None, root: Path | None) -> Samples:
-    chosen = {"inputs": column, "root": None if root is None else str(root)}
+def _samples(
+    source: str, name: str, kind: str, column: str | None, root: Path | None, leave_out: str | None
+) -> Samples:
+    chosen = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
     taken = SOURCES[kind].arguments or ()
     return Samples(open_source(source, {key: each for key, each in chosen.items() if each and key in taken}), name)
 
 
-def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
+def _parquet(path: Path, column: str | None, root: Path, leave_out: str | None) -> ParquetImages:
     try:
         with pq.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
-    usable = [field.name for field in schema if _is_usable(field.type)]
+    usable = [field.name for field in schema if _is_usable(field.type) and field.name != leave_out]
     if column is not None and column not in usable:
         raise DataError(f"{path}: no column {column!r} of encoded images or paths; {closest(column, usable)}")
     if column is None:
@@ -200,7 +205,7 @@ def _parquet(path: Path, column: str | None, root: Path) -> ParquetImages:
     return ParquetImages(path, column, rows, root)
 
 
-def _holds_images(path: Path, column: str | None) -> bool:
+def _holds_images(path: Path, column: str | None, leave_out: str | None) -> bool:
     """Whether a Parquet file, or its named column, can only be of images or is called so, or cannot be looked into."""
     try:
         schema = pq.read_schema(path)
@@ -208,9 +213,10 @@ def _holds_images(path: Path, column: str | None) -> bool:
         return True
     if column is not None:
         return column not in schema.names or is_encoded(schema.field(column).type) or column in _COLUMN_NAMES
-    usable = [field.name for field in schema if _is_usable(field.type)]
+    names = [name for name in schema.names if name != leave_out]
+    usable = [name for name in names if _is_usable(schema.field(name).type)]
     binary = [name for name in usable if not is_text(schema.field(name).type)]
-    return bool(binary) or any(name in _COLUMN_NAMES for name in usable) or len(usable) == len(schema)
+    return bool(binary) or any(name in _COLUMN_NAMES for name in usable) or len(usable) == len(names)
 
 
 def _is_usable(kind: Any) -> bool:

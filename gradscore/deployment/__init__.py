@@ -3,6 +3,7 @@
 In comes an evaluated run; out comes a bundle (`bundling`, `bundle`, in an `archive`, with a `self_test`), thresholds
 with a promise (`calibration`, by `conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`,
 `result_folder` for many files, `batch_scorer` for frameworks that hand batches over).
+`reference` notes what a monitor compares with, and `watched` says what it watches of a sample.
 `guard` compares a run with a baseline.
 """
 
@@ -25,19 +26,26 @@ from .guard import (
     to_markdown,
     write_baseline,
 )
+from .reference import COPIES
 from .result_folder import ResultFolder
 from .scorer import Scorer
 from .self_test import self_test_of
 from .streaming import result_columns, score_file, score_stream, table_writer
+from .watched import CONFIDENCE, WATCHED, Reference, WatchedSet, watched
 
 __all__ = [
+    "CONFIDENCE",
+    "COPIES",
+    "WATCHED",
     "Baseline",
     "BatchScorer",
     "Bundle",
     "CheckReport",
     "Policy",
+    "Reference",
     "ResultFolder",
     "Scorer",
+    "WatchedSet",
     "check_bundle_target",
     "check_run",
     "gate_cells",
@@ -54,6 +62,7 @@ __all__ = [
     "to_json",
     "to_junit",
     "to_markdown",
+    "watched",
     "write_baseline",
     "write_bundle",
 ]

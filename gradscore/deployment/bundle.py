@@ -37,6 +37,7 @@ from ..system import FloatArray, file_sha256
 from .archive import is_archive, read_archive, write_archive
 from .conformal import Threshold, threshold
 from .single_score import SingleScore, wanted_scores
+from .watched import Reference
 
 FORMAT = "gradscore bundle"
 VERSION = 1
@@ -47,6 +48,7 @@ TASKS = {"wrong": "misclassification", "ood": "ood"}
 """What the meta models of the detectors are fitted for."""
 
 _WEIGHTS = "weights.safetensors"
+_REFERENCE = "reference.safetensors"
 _CALIBRATION = "calibration.safetensors"
 _INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"
@@ -140,6 +142,7 @@ class Bundle:
         provenance: where it comes from; plain values.
         notices: what its user should know.
         class_names: of the model, in the order of its outputs; None where they are not known.
+        reference: what `gradscore monitor` compares with; None in bundles of older versions.
     """
 
     model: ModelConfig
@@ -158,6 +161,7 @@ class Bundle:
     view_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     class_names: Sequence[str] | None = None
+    reference: Reference | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -246,6 +250,8 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
     if bundle.mean_gradients is not None:
         members[MEAN_GRADIENTS] = bundle.mean_gradients.to_bytes()
+    if bundle.reference is not None:
+        members[_REFERENCE] = save(bundle.reference.members())
     write_archive(path, index, members)
     return file_sha256(path)
 
@@ -288,6 +294,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
             self_test=SelfTest.of_members(self_test),
             weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
             mean_gradients=_mean_gradients(members),
+            reference=Reference.of_members(load(members[_REFERENCE])) if _REFERENCE in members else None,
         )
     except ValidationError as error:
         first = error.errors()[0]

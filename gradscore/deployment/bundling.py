@@ -14,7 +14,7 @@ from torch import nn
 
 from ..columns import META_COLUMNS
 from ..config import FeaturesConfig
-from ..data import TEST, BadSample, SampleDataset, collate, view_name
+from ..data import FIT, TEST, BadSample, SampleDataset, collate, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, LiveModel, input_dtype, open_datasets, run_means
@@ -25,8 +25,9 @@ from ..store import RunFolder, package_versions
 from ..system import FloatArray, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
 from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
-from .calibration import calibrated, calibration_frame
+from .calibration import calibrated, labelled_calibration_frame, predicted_right
 from .choice import deployed_protocol, judged, ood_place
+from .reference import plain_reference, shifted_reference
 from .self_test import SELF_TEST_SAMPLES, self_test_inputs, self_test_of
 from .single_score import PROTOCOL, Seen, SingleScore, wanted_scores
 
@@ -49,6 +50,7 @@ def make_bundle(
     tell: TellCode | None = None,
     model: nn.Module | None = None,
     self_test: TestInputs | None = None,
+    shifted_copies: int = 0,
 ) -> Bundle:
     """Makes a bundle of a run with meta models.
 
@@ -65,12 +67,15 @@ def make_bundle(
         model: the model of the run, where it need not be built.
         self_test: inputs (n, ...) whose answers are noted, uint8 noise for those of floats; by default noise of the
             size of the first test sample.
+        shifted_copies: for `gradscore monitor`, images of `in_dist.fit` that each of 42 kinds and strengths of shift is
+            made of, to learn what P(wrong) is worth under shift; `COPIES` are enough.
 
     Returns:
         The bundle.
 
     Raises:
-        BundleError: no meta models, no such score, or a checkpoint that is not that of the run.
+        BundleError: no meta models, no such score, or a checkpoint that is not that of the run; shifted copies of what
+            are no images, or have no labels.
         EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
             or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
@@ -86,7 +91,8 @@ def make_bundle(
         named = named if model_source is None else replace(named, folders=None)
         model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
     _check_weights(run, model)
-    frame, notices = calibration_frame(run)
+    labelled, notices = labelled_calibration_frame(run)
+    frame = predicted_right(labelled)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
     models, about_models = _deployed_models(run, scores)
     notices += about_models
@@ -103,6 +109,10 @@ def make_bundle(
         named=views,
         tell=tell,
     )
+    reference = plain_reference(labelled, detectors)
+    if shifted_copies:
+        fit = open_datasets(config, only=[FIT], trust_code=trust_code, named=run.named_data_code())[FIT]
+        reference = shifted_reference(run, reference, detectors, live.extractor, fit, copies=shifted_copies)
     if self_test is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
         self_test = self_test_of(_first_samples(dataset))
@@ -125,6 +135,7 @@ def make_bundle(
         provenance=_provenance(run, frame),
         notices=notices,
         class_names=run.class_names,
+        reference=reference,
     )
 
 

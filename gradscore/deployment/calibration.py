@@ -25,6 +25,22 @@ from .single_score import SingleScore
 def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
     """The calibration samples of a run that are predicted right, and what their user should know.
 
+    Raises:
+        EvaluationError: see `labelled_calibration_frame`.
+        StoreError: the run is not finished or damaged.
+    """
+    frame, notices = labelled_calibration_frame(run)
+    return predicted_right(frame), notices
+
+
+def predicted_right(frame: pd.DataFrame) -> pd.DataFrame:
+    """The labelled samples of a feature table that are predicted right."""
+    return frame[frame["correct"].to_numpy(dtype=bool)].reset_index(drop=True)
+
+
+def labelled_calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
+    """The calibration samples of a run that have a label, and what their user should know.
+
     Each content counts once: copies have one score, so they would stand for draws that were never made.
 
     Raises:
@@ -75,7 +91,7 @@ def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
             "samples: a threshold needs samples that were drawn one by one"
         )
         frame = frame[~again]
-    return frame[frame["correct"].to_numpy(dtype=bool)].reset_index(drop=True), notices
+    return frame, notices
 
 
 def calibrated(

@@ -30,6 +30,7 @@ from .conformal import p_values
 from .given import Given, raw_images, raw_samples
 from .self_test import self_test_inputs
 from .single_score import Seen, SingleScore
+from .watched import WATCHED, watched
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -168,6 +169,7 @@ class Scorer:
         sample_ids: Sequence[str] | None = None,
         explain: int = 0,
         raw: bool = False,
+        watch: bool = False,
     ) -> pd.DataFrame:
         """Scores images.
 
@@ -182,6 +184,7 @@ class Scorer:
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
                 table (a data frame of its columns in their order), texts, numbers (N, ...), or mappings of these by
                 keyword input; one that cannot be used has a row with the error.
+            watch: add what `gradscore.Monitor` watches, in columns `watched_*`.
 
         Returns:
             One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
@@ -195,15 +198,17 @@ class Scorer:
         """
         if raw:
             floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
-            return self._of_raw(raw_samples(images, floats=floats), sample_ids, explain=explain)
+            return self._of_raw(raw_samples(images, floats=floats), sample_ids, explain=explain, watch=watch)
         if isinstance(images, pd.DataFrame):
             raise DataError("samples: got a data frame, whose rows are scored as the table's with raw=True")
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
-            return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain)
-        return self._of_raw(raw_images(images), sample_ids, explain=explain)
+            return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain, watch=watch)
+        return self._of_raw(raw_images(images), sample_ids, explain=explain, watch=watch)
 
-    def judge(self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0) -> pd.DataFrame:
+    def judge(
+        self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False
+    ) -> pd.DataFrame:
         """Scores a batch (N, ...) as the model takes it, or keyword arguments; otherwise like a call.
 
         Raises:
@@ -215,7 +220,10 @@ class Scorer:
         _check_names(names, count)
         values = self._values(batch)
         usable = _usable(values)
-        table = self._judged(pd.DataFrame(values[usable], columns=self.bundle.columns), explain=explain)
+        features = pd.DataFrame(values[usable], columns=self.bundle.columns)
+        table = self._judged(features, explain=explain)
+        if watch:
+            table = pd.concat([table, watched(features).add_prefix(WATCHED)], axis=1)
         kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
         table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
         if not len(lost):
@@ -223,14 +231,16 @@ class Scorer:
         joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
 
-    def _of_raw(self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int) -> pd.DataFrame:
+    def _of_raw(
+        self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
+    ) -> pd.DataFrame:
         from .streaming import score_stream  # which is made of this class
 
         if sample_ids is not None:
             _check_names(sample_ids, len(raw))
             raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]
-        tables = list(score_stream(self, raw, explain=explain))
-        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=self.columns(explain=explain))
+        tables = list(score_stream(self, raw, explain=explain, watch=watch))
+        return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
 
     @property
     def model(self) -> nn.Module:
@@ -245,9 +255,9 @@ class Scorer:
         """The model input of a raw sample of any kind; `DataError` if the preprocessing cannot take it."""
         return self._preprocess.model_input(raw)
 
-    def nothing(self, *, explain: int = 0) -> pd.DataFrame:
+    def nothing(self, *, explain: int = 0, watch: bool = False) -> pd.DataFrame:
         """The result of no sample: columns without a row."""
-        return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain)
+        return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain, watch=watch)
 
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""

@@ -33,7 +33,7 @@ class Writer(Protocol):
 
 
 def score_stream(
-    scorer: Scorer, images: Iterable[RawImage], *, batch_size: int = 64, explain: int = 0
+    scorer: Scorer, images: Iterable[RawImage], *, batch_size: int = 64, explain: int = 0, watch: bool = False
 ) -> Iterator[pd.DataFrame]:
     """Scores images batch by batch.
 
@@ -45,6 +45,7 @@ def score_stream(
         images: in order.
         batch_size: images in a batch.
         explain: how many drivers of each score to name.
+        watch: add what `gradscore.Monitor` watches.
 
     Yields:
         Tables as `Scorer` gives them, a row for each image, in order.
@@ -54,7 +55,7 @@ def score_stream(
     """
     source = iter(images)
     while chunk := list(islice(source, batch_size)):
-        yield _scored(scorer, chunk, explain=explain)
+        yield _scored(scorer, chunk, explain=explain, watch=watch)
 
 
 def score_file(
@@ -105,7 +106,7 @@ def table_writer(path: Path, columns: Sequence[str], *, note: str | None = None)
             yield write
 
 
-def _scored(scorer: Scorer, chunk: Sequence[RawImage], *, explain: int) -> pd.DataFrame:
+def _scored(scorer: Scorer, chunk: Sequence[RawImage], *, explain: int, watch: bool) -> pd.DataFrame:
     errors = {place: raw.error for place, raw in enumerate(chunk) if raw.pixels is None}
     groups: dict[tuple[object, ...], dict[int, Tensor | Mapping[str, Tensor]]] = {}
     for place, raw in enumerate(chunk):
@@ -115,12 +116,12 @@ def _scored(scorer: Scorer, chunk: Sequence[RawImage], *, explain: int) -> pd.Da
                 groups.setdefault(form(image), {})[place] = image
             except (DataError, RuntimeError, ValueError) as error:
                 errors[place] = f"{raw.sample_id} cannot be preprocessed: {error}"
-    tables = [scorer.nothing(explain=explain)]
+    tables = [scorer.nothing(explain=explain, watch=watch)]
     places: list[int] = []
     for shape, members in groups.items():
         names = [chunk[place].sample_id for place in members]
         try:
-            tables.append(scorer(stacked(list(members.values())), sample_ids=names, explain=explain))
+            tables.append(scorer(stacked(list(members.values())), sample_ids=names, explain=explain, watch=watch))
         except ModelError as error:
             if shape == scorer.input_shape:
                 raise

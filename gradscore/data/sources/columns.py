@@ -19,7 +19,7 @@ from .base import Pixels, Raw, Request, UnreadableImageError, Values
 from .encoded import decoded, path_below
 from .labels import as_labels
 
-ARGUMENTS = ("inputs", "labels", "ids", "root")
+ARGUMENTS = ("inputs", "labels", "ids", "root", "leave_out")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
@@ -139,7 +139,8 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     rows, arguments = table.rows, request.arguments
     label = _named(table, arguments, "labels", LABEL_NAMES)
     name = _named(table, arguments, "ids", ID_NAMES)
-    kind, columns = _inputs(table, arguments.get("inputs"), {label, name})
+    others = {label, name, _named(table, {"leave_out": None, **arguments}, "leave_out", ())}
+    kind, columns = _inputs(table, arguments.get("inputs"), others)
     labels = None
     if label is not None:
         where = f"{table.where}: column {label!r}"

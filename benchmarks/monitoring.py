@@ -1,0 +1,207 @@
+"""What `gradscore monitor` expects and notices, on windows whose accuracy is known.
+
+    python benchmarks/monitoring.py --run RUN --bundle FILE [--streams 50] [--write docs/monitoring.md]
+
+RUN is a finished run with in_dist.calibration, labelled shifted sets and OOD sets; FILE is its bundle, made with
+--monitor. Nothing of the sets reported here fitted anything: leave the protocol `known` out of the run.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pages import put_table
+from scipy.special import expit
+
+from gradscore.columns import logit_columns, penultimate_columns
+from gradscore.deployment import CONFIDENCE, Bundle, read_bundle, watched
+from gradscore.monitoring import ExpectedAccuracy, Stream
+from gradscore.monitoring.drift import after_window
+from gradscore.store import RunFolder
+
+WINDOW, CALM, ALPHA = 1000, 5, 0.01
+OOD_SHARES = (0.05, 0.1, 0.2, 0.3)
+Array = NDArray[np.float64]
+
+
+class Samples(NamedTuple):
+    """What is watched of samples, whether they are right, and what GradNorm needs of them."""
+
+    columns: dict[str, Array]
+    right: Array
+    residual: Array
+    inputs: Array
+
+    def at(self, places: NDArray[np.int64]) -> "Samples":
+        """Some of them."""
+        return Samples(
+            {name: each[places] for name, each in self.columns.items()}, *(each[places] for each in self[1:])
+        )
+
+
+def joined(parts: list[Samples]) -> Samples:
+    columns = {name: np.concatenate([each.columns[name] for each in parts]) for name in parts[0].columns}
+    return Samples(columns, *(np.concatenate([each[place] for each in parts]) for place in (1, 2, 3)))
+
+
+def samples_of(frame: pd.DataFrame, bundle: Bundle, *, ood: bool) -> Samples:
+    features = frame[bundle.columns]
+    columns = {f"score_{name}": each.model.decision(features) for name, each in bundle.detectors.items()}
+    columns |= {str(name): each.to_numpy(dtype=np.float64) for name, each in watched(features).items()}
+    logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    chances[np.arange(len(chances)), logits.argmax(axis=1)] -= 1
+    right = np.zeros(len(frame)) if ood else frame["correct"].to_numpy(dtype=np.float64)
+    return Samples(columns, right, chances, features[penultimate_columns(features.columns)].to_numpy(dtype=np.float64))
+
+
+def drawn(samples: Samples, count: int, random: Generator) -> Samples:
+    return samples.at(random.choice(len(samples.right), count, replace=count > len(samples.right)))
+
+
+def mean_confidence(window: Samples) -> float:
+    return float(expit(window.columns[CONFIDENCE]).mean())
+
+
+def atc(calibration: Samples) -> Callable[[Samples], float]:
+    """Average thresholded confidence: the share above a threshold that is right on the calibration samples."""
+    limit = np.quantile(calibration.columns[CONFIDENCE], 1 - calibration.right.mean())
+    return lambda window: float((window.columns[CONFIDENCE] >= limit).mean())
+
+
+def gradient_norm(window: Samples) -> float:
+    """The 0.3-norm of the gradient of the last layer's weights against the predicted classes (Xie et al. 2023)."""
+    gradient = window.residual.T @ window.inputs / len(window.right)
+    return float((np.abs(gradient) ** 0.3).sum() ** (1 / 0.3))
+
+
+def line_of(norms: list[float], accuracies: list[float]) -> Callable[[Samples], float]:
+    line = np.polyfit(norms, accuracies, 1)
+    return lambda window: float(np.clip(np.polyval(line, gradient_norm(window)), 0, 1))
+
+
+def windows_of(sets: dict[str, Samples], random: Generator) -> dict[str, list[Samples]]:
+    test = sets["in_dist.test"]
+    found = {"without shift": [drawn(test, WINDOW, random) for _ in range(20)]}
+    for name, each in sets.items():
+        if name.startswith("shifted."):
+            kind = name.removeprefix("shifted.").rstrip("12345")
+            found.setdefault(kind, []).append(drawn(each, WINDOW, random))
+    for name, each in sets.items():
+        if name.startswith("ood."):
+            found[f"{name.removeprefix('ood.')} among them"] = [
+                joined([drawn(test, round(WINDOW * (1 - share)), random), drawn(each, round(WINDOW * share), random)])
+                for share in OOD_SHARES
+            ]
+    return found
+
+
+def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples) -> list[str]:
+    thresholded = atc(calibration)
+    lines = [
+        "| windows | how many | accuracy | monitor | mean confidence | ATC | gradient norm | intervals that hold it |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    for name, some in windows.items():
+        others = [each for other, known in windows.items() if other != name and "among" not in other for each in known]
+        norm = line_of([gradient_norm(each) for each in others], [float(each.right.mean()) for each in others])
+        for window in some:
+            true, found = float(window.right.mean()), expected.of(window.columns)
+            guesses = (found.accuracy, mean_confidence(window), thresholded(window), norm(window))
+            errors = [abs(each - true) for each in guesses]
+            rows.setdefault(name, []).append((true, *errors, found.low <= true <= found.high))
+    shifted = [row for name in windows if name != "without shift" and "among" not in name for row in rows[name]]
+    mixed = [row for name in windows if "among" in name for row in rows[name]]
+    for name, some in {**rows, "**all shifted**": shifted, "**all with OOD images**": mixed}.items():
+        if some:
+            table = np.array(some, dtype=np.float64)
+            true = f"{100 * table[:, 0].min():.0f} to {100 * table[:, 0].max():.0f}"
+            means = " | ".join(f"{100 * each:.1f}" for each in table[:, 1:5].mean(axis=0))
+            lines.append(f"| {name} | {len(some)} | {true} | {means} | {100 * table[:, 5].mean():.0f} % |")
+    return lines
+
+
+def raised_after(streams: dict[str, Stream], windows: list[Samples]) -> int | None:
+    """Samples until the first alarm of any stream; None without one."""
+    seen = 0
+    for window in windows:
+        streams, alarms = after_window(streams, window.columns, before=[], name="", alarmed=(), alpha=ALPHA)
+        if alarms:
+            return seen + min(alarm.sample for alarm in alarms)
+        seen += WINDOW
+    return None
+
+
+def calm_streams(population: Samples, random: Generator) -> tuple[dict[str, Stream], Samples]:
+    """Streams with calibration samples of their own, after some windows without shift, and those samples."""
+    calibration = drawn(population, 2500, random)
+    streams = {name: Stream.of(each) for name, each in calibration.columns.items()}
+    for _ in range(CALM):
+        streams, _ = after_window(
+            streams, drawn(population, WINDOW, random).columns, before=[], name="", alarmed=(), alpha=ALPHA
+        )
+    return streams, calibration
+
+
+def drop_of(five: float, each: Samples, calm: Samples) -> float:
+    """The share of a set that makes the accuracy fall by so much; more than 1 where it cannot."""
+    return five / max(1e-9, float(calm.right.mean() - each.right.mean()))
+
+
+def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) -> list[str]:
+    population = joined([sets["in_dist.calibration"], sets["in_dist.test"]])
+    false = 0
+    for _ in range(streams):
+        calibration = drawn(population, 2500, random)
+        fresh = {name: Stream.of(each) for name, each in calibration.columns.items()}
+        false += raised_after(fresh, [drawn(population, WINDOW, random) for _ in range(20)]) is not None
+    lines = [
+        f"Without shift, {false} of {streams} monitors raised an alarm in {20 * streams} windows in all "
+        f"(promised: {100 * ALPHA:g} % of them at most).",
+        "",
+        "| 5 points of accuracy lost by | share of the samples | noticed after |",
+        "|---|---|---|",
+    ]
+    for name, each in sets.items():
+        share = drop_of(0.05, each, population)
+        if name.startswith("in_dist.") or share > 1:
+            continue
+        calm, _ = calm_streams(population, random)
+        changed = [
+            joined(
+                [drawn(population, WINDOW - round(share * WINDOW), random), drawn(each, round(share * WINDOW), random)]
+            )
+            for _ in range(5)
+        ]
+        mixed = [window.at(random.permutation(len(window.right))) for window in changed]
+        after = raised_after(calm, mixed)
+        lines.append(f"| {name} | {100 * share:.0f} % | {f'{after} samples' if after else 'not in 5,000'} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--bundle", type=Path, required=True)
+    parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    run, bundle = RunFolder(options.run), read_bundle(options.bundle)
+    random = np.random.default_rng(0)
+    wanted = [info for info in run.splits() if info.is_reported or info.kind == "in_dist.calibration"]
+    sets = {info.name: samples_of(run.read(info.name), bundle, ood=info.kind == "ood") for info in wanted}
+    expected = ExpectedAccuracy.learnt(bundle.reference)
+    lines = expected_table(windows_of(sets, random), expected, sets["in_dist.calibration"])
+    lines += ["", *alarm_table(sets, streams=options.streams, random=random)]
+    put_table(Path(__file__).name, "\n".join(lines), options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""`gradscore monitor`: watch a deployed model without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import DeviceChoice, JsonOption, QuietOption
+from .output import Output
+from .progress import counting
+from .rendering import figures_table, say_code
+from .score import (
+    BatchOption,
+    BundleArgument,
+    ColumnOption,
+    DeviceOption,
+    HashOption,
+    ModelOption,
+    RootOption,
+    SamplesArgument,
+    ScoreTrustOption,
+    WeightsOption,
+)
+from .threads import ThreadsOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from gradscore.data import UserImages
+    from gradscore.deployment import Scorer
+    from gradscore.monitoring import Monitor, Window
+
+ALARM = 1
+"""The exit code of an alarm, with --fail-on-alarm."""
+
+PRINTED = 10
+"""Windows on the terminal, the last ones; all of them are in the files."""
+
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", metavar="FOLDER", help="Where the state, the page and the figures go; a later call goes on."),
+]
+ByOption = Annotated[
+    str, typer.Option("--by", metavar="N|day|week", help="Samples of a window, or a day or a week (UTC) each.")
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", metavar="COLUMN", help="The column of tables with the times of samples, for day and week."),
+]
+FailOption = Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")]
+AlphaOption = Annotated[
+    float, typer.Option("--alpha", help="Probability that an alarm is ever raised though nothing changed, at most.")
+]
+
+
+def monitor(
+    bundle: BundleArgument,
+    samples: SamplesArgument,
+    out: OutOption = Path("monitor"),
+    by: ByOption = "1000",
+    time: TimeOption = None,
+    alpha: AlphaOption = 0.01,
+    fail_on_alarm: FailOption = False,
+    column: ColumnOption = None,
+    root: RootOption = None,
+    batch_size: BatchOption = 64,
+    device: DeviceOption = DeviceChoice.AUTO,
+    model: ModelOption = None,
+    weights: WeightsOption = None,
+    sha256: HashOption = None,
+    trust_code: ScoreTrustOption = False,
+    _threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Watch new samples window by window: the accuracy to expect, rejections, and an alarm when something changes.
+
+    Samples are given once, in the order in which they came; the next call goes on where this one ends.
+
+    Example: gradscore monitor scorer.gradscore today/ --by 1000 --out watch --fail-on-alarm --trust-code
+    """
+    from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
+    from gradscore.deployment import Scorer
+    from gradscore.monitoring import STATE, Monitor, check_times, write_monitor
+    from gradscore.store import refuse_run_files
+
+    refuse_run_files(out / STATE, option="--out")
+    times = check_times(samples, by=by, column=time)
+    sources = open_user_images(samples, column=column, root=root, leave_out=time)
+    watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
+    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
+    output = Output(as_json=as_json, quiet=quiet)
+    table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
+    watching.update(table, times=times)
+    files = write_monitor(watching, out, name=bundle.stem)
+    _print(output, watching, watching.windows)
+    output.note(watching.notices, rest="the page")
+    output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
+    output.say(f"windows: {files.lines}", f"figures: {files.figures}")
+    output.document(
+        {
+            "windows": watching.windows,
+            "alarms": watching.alarms,
+            "notices": watching.notices,
+            "page": files.html,
+            "lines": files.lines,
+            "figures": files.figures,
+        }
+    )
+    if fail_on_alarm and watching.alarms:
+        raise typer.Exit(ALARM)
+
+
+def _scored(
+    output: Output, scorer: Scorer, sources: Sequence[UserImages], *, batch_size: int, samples: list[str]
+) -> pd.DataFrame:
+    """All samples as the monitor takes them: all or none, so that an interrupted call can be made again."""
+    import pandas as pd
+
+    from gradscore.deployment import score_stream
+    from gradscore.errors import DataError
+
+    total, tables, done = sum(map(len, sources)), [], 0
+    with counting(quiet=output.quiet) as tell:
+        raw = (image for source in sources for image in source)
+        for table in score_stream(scorer, raw, batch_size=batch_size, watch=True):
+            tables.append(table)
+            done += len(table)
+            tell("scoring", done, total)
+    if not tables:
+        raise DataError(f"{', '.join(samples)}: there is no sample in it")
+    return pd.concat(tables, ignore_index=True)
+
+
+def _print(output: Output, watching: Monitor, windows: list[Window]) -> None:
+    table = figures_table(["window"], ["samples", "expected\naccuracy", "95 %", "rejected", "OOD"])
+    for window in windows[-PRINTED:]:
+        known = "-" if window.low is None else f"{window.low:.3f} to {window.high:.3f}"
+        name = window.name if window.complete else f"{window.name} (incomplete)"
+        shares = (_share(each) for each in (window.rejected, window.ood))
+        table.add_row(name, str(window.samples), _share(window.accuracy), known, *shares)
+    output.show(table)
+    for alarm in watching.alarms:
+        output.say(
+            f"alarm: {alarm.stream} {alarm.says} since window {alarm.since}, noticed in window {alarm.raised} "
+            f"(e-value {alarm.e_value:.3g})"
+        )
+    if not watching.alarms:
+        output.say("no alarm")
+    output.explain(f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,112 @@
+"""What a bundle knows for a monitor: calibration samples, shifted copies of images, and auxiliary OOD samples.
+
+Nobody knows the shifts to come. What P(wrong) is worth under shift is learnt on others that leave the class as it is
+(`IMAGE_SHIFTS`), made of `in_dist.fit`; of calibration and test samples nothing is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..columns import logit_columns
+from ..data import (
+    FIT,
+    IMAGE_SHIFTS,
+    STRENGTHS,
+    BadSample,
+    Preprocessing,
+    SampleDataset,
+    ShiftedImages,
+    collate,
+    is_image,
+)
+from ..errors import BundleError
+from ..features import Extractor
+from ..store import RunFolder
+from ..system import BoolArray
+from .bundle import Detector
+from .single_score import Seen
+from .watched import Reference, WatchedSet, watched
+
+COPIES = 200
+"""Images that each kind and strength of shift is made of."""
+
+_BATCH = 64
+
+
+def plain_reference(calibration: pd.DataFrame, detectors: Mapping[str, Detector]) -> Reference:
+    """What a monitor of drift needs, from the feature table of the labelled calibration samples."""
+    return Reference(calibration=_watched_set(calibration, detectors, calibration["correct"].to_numpy(dtype=np.bool_)))
+
+
+def shifted_reference(
+    run: RunFolder,
+    plain: Reference,
+    detectors: Mapping[str, Detector],
+    extractor: Extractor,
+    dataset: SampleDataset,
+    *,
+    copies: int,
+) -> Reference:
+    """The same with what was seen under shift.
+
+    Args:
+        run: whose auxiliary OOD samples are taken.
+        plain: of the calibration samples.
+        detectors: by name.
+        extractor: computes the features.
+        dataset: the samples of `in_dist.fit`.
+        copies: images that each kind and strength is made of, fewer where there are fewer.
+
+    Raises:
+        BundleError: the samples are no images, or have no label.
+    """
+    places = np.flatnonzero(dataset.labels >= 0) if dataset.labels is not None else np.empty(0, dtype=np.int64)
+    if not len(places) or not is_image(dataset.images.image(int(places[0]))):
+        what = "are no images" if len(places) else "have no label"
+        raise BundleError(
+            f"{run.path}: the samples of {FIT} {what}, so no shifted copies can be made for gradscore monitor; leave "
+            "out --monitor: the drift of scores is watched without it"
+        )
+    shifted: dict[str, WatchedSet] = {}
+    for kind in IMAGE_SHIFTS:
+        for strength in STRENGTHS:
+            chosen = np.random.default_rng([len(shifted), copies]).permutation(places)[:copies]
+            source = ShiftedImages(kind, strength, dataset.images, chosen)
+            copied = SampleDataset(source, Preprocessing(run.config.preprocessing), labelled=True)
+            shifted[f"{kind}:{strength}"] = _scored(copied, detectors, extractor)
+    auxiliary = [info for info in run.splits() if info.kind == "ood" and info.auxiliary]
+    ood = {info.dataset_name: _ood_set(run.read(info.name), detectors) for info in auxiliary}
+    return Reference(calibration=plain.calibration, shifted=shifted, ood=ood)
+
+
+def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor: Extractor) -> WatchedSet:
+    values, labels = [], []
+    for start in range(0, len(dataset), _BATCH):
+        samples = [dataset[place] for place in range(start, min(start + _BATCH, len(dataset)))]
+        batch = collate([each for each in samples if not isinstance(each, BadSample)])
+        if batch.sample_ids:
+            values.append(extractor.values(batch.images))
+            labels.append(batch.labels.numpy())
+    if not values:
+        raise BundleError(f"no sample of {FIT} can be read; check the data")
+    frame = pd.DataFrame(np.concatenate(values), columns=extractor.names, dtype=np.float64)
+    finite = np.isfinite(frame.to_numpy()).all(axis=1)
+    right = frame[logit_columns(frame.columns)].to_numpy().argmax(axis=1) == np.concatenate(labels)
+    return _watched_set(frame[finite], detectors, right[finite])
+
+
+def _ood_set(frame: pd.DataFrame, detectors: Mapping[str, Detector]) -> WatchedSet:
+    chosen: NDArray[np.int64] = np.random.default_rng(0).permutation(len(frame))[:COPIES]
+    return _watched_set(frame.iloc[np.sort(chosen)], detectors, np.zeros(len(chosen), dtype=np.bool_))
+
+
+def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, Detector], right: BoolArray) -> WatchedSet:
+    seen = Seen(next(iter(detectors.values())).model.inputs, frame)
+    scores = {f"score_{name}": seen.by(detector.model) for name, detector in detectors.items()}
+    others = {str(name): column.to_numpy(dtype=np.float64) for name, column in watched(frame).items()}
+    return WatchedSet(columns={**scores, **others}, right=right)

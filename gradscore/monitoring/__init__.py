@@ -1,0 +1,32 @@
+"""Watch a deployed model without labels: the accuracy to expect, and alarms when something changes.
+
+In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
+to be expected (`accuracy`), alarms by the evidence of a change (`betting`, `drift`), and files of both (`outputs`,
+`pages`). What is known between two calls lies in one file (`state`). `monitor` brings them together.
+"""
+
+from __future__ import annotations
+
+from .accuracy import Expected, ExpectedAccuracy
+from .betting import Stream
+from .monitor import ALPHA, Monitor
+from .outputs import json_lines, prometheus
+from .pages import STATE, MonitorFiles, write_monitor
+from .windows import Alarm, Suspicious, Window, check_times
+
+__all__ = [
+    "ALPHA",
+    "STATE",
+    "Alarm",
+    "Expected",
+    "ExpectedAccuracy",
+    "Monitor",
+    "MonitorFiles",
+    "Stream",
+    "Suspicious",
+    "Window",
+    "check_times",
+    "json_lines",
+    "prometheus",
+    "write_monitor",
+]

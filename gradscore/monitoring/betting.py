@@ -1,0 +1,191 @@
+"""Drift of a stream of numbers by betting against their p-values: an alarm that holds for any number of looks.
+
+The rank of a new value among the calibration samples *and all values before it* is uniform, and independent of all
+earlier ranks, as long as nothing changed: so a game that pays f(p) with mean 1 for every unit staked cannot be won.
+Capital of 1 / alpha has a probability of alpha at most, at any time in an unending stream. That the values before it
+count is what makes this exact; ranks among the calibration samples alone would in time find out that those are few.
+
+Stakes are paid in little by little, so that a change is found whether it comes early or late: sample t gets
+`PATIENCE` / ((t + PATIENCE) (t + PATIENCE + 1)), t from 0, which adds up to one.
+
+Source: Vovk, Nouretdinov and Gammerman 2003, "Testing exchangeability on-line", for the ranks; Ville 1939 for the
+bound; Shin, Ramdas and Rinaldo 2023, "E-detectors", for stakes over the times of a change; Page 1954 for when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from ..system import FloatArray, IntArray
+
+BINS = 64
+"""Values are told apart by bins of equal calibration counts, at most so many; within one, ranks are drawn at random."""
+
+_ENDS = (0.0005, 0.001, 0.002, 0.005, 0.01)
+"""Shares at either end that are told apart, too: what is new there is rare at first."""
+
+PATIENCE = 1000
+"""Half of all stakes are paid in before so many samples."""
+
+_TAIL = 0.5
+"""Exponent of bets on the ends: values that are rare pay the inverse root of their p-value."""
+
+
+def _tilted(slope: float) -> Callable[[FloatArray], FloatArray]:
+    return lambda p: 1 + slope * (1 - 2 * p)
+
+
+def _on_tail(share: float, *, upper: bool) -> Callable[[FloatArray], FloatArray]:
+    def pay(p: FloatArray) -> FloatArray:
+        near = p if upper else 1 - p
+        return 1 - share + share * _TAIL * np.maximum(near, 1e-12) ** (_TAIL - 1)
+
+    return pay
+
+
+def _spread(slope: float) -> Callable[[FloatArray], FloatArray]:
+    return lambda p: 1 + slope * (6 * p * p - 6 * p + 1)
+
+
+@dataclass(frozen=True)
+class Bet:
+    """What is staked on.
+
+    Attributes:
+        says: what changed if it wins, after the name of a stream.
+        pays: from p-values (n,), of which small ones are of large values, to what a unit is worth afterwards (n,); its
+            mean over uniform p-values is 1.
+    """
+
+    says: str
+    pays: Callable[[FloatArray], FloatArray]
+
+
+BETS: tuple[Bet, ...] = (
+    Bet("is higher", _tilted(0.2)),
+    Bet("is much higher", _tilted(0.7)),
+    Bet("is lower", _tilted(-0.2)),
+    Bet("is much lower", _tilted(-0.7)),
+    Bet("has more very high values", _on_tail(0.15, upper=True)),
+    Bet("has many very high values", _on_tail(0.5, upper=True)),
+    Bet("has more very low values", _on_tail(0.15, upper=False)),
+    Bet("has many very low values", _on_tail(0.5, upper=False)),
+    Bet("is spread wider", _spread(0.5)),
+    Bet("is spread less", _spread(-0.5)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """What is known of a stream so far.
+
+    Attributes:
+        edges: (B - 1,) between the bins, ascending.
+        counts: (B,) calibration samples and values so far in each bin.
+        seen: values so far, without the calibration samples.
+        log_capital: (bets,) logarithm of what each bet is worth.
+        log_since: (bets,) logarithm of what a unit staked at the best time is worth.
+        since: (bets,) that time: how many values there were before it.
+    """
+
+    edges: FloatArray
+    counts: IntArray
+    seen: int
+    log_capital: FloatArray
+    log_since: FloatArray
+    since: IntArray
+
+    @classmethod
+    def of(cls, calibration: FloatArray) -> Stream:
+        """A stream of which nothing was seen but its calibration values (n,), n at least 1."""
+        shares = np.concatenate([np.linspace(0, 1, BINS + 1)[1:-1], _ENDS, 1 - np.array(_ENDS)])
+        edges = np.unique(np.quantile(calibration, shares, method="higher"))
+        counts = np.bincount(np.searchsorted(edges, calibration, side="right"), minlength=len(edges) + 1)
+        return cls(
+            edges=edges,
+            counts=counts,
+            seen=0,
+            log_capital=np.full(len(BETS), -np.inf),
+            log_since=np.zeros(len(BETS)),
+            since=np.zeros(len(BETS), dtype=np.int64),
+        )
+
+    @property
+    def log_e_value(self) -> float:
+        """Logarithm of the capital: what all bets are worth, and what is not yet staked."""
+        cash = np.log(PATIENCE) - np.log(PATIENCE + self.seen)
+        return float(np.logaddexp(np.logaddexp.reduce(self.log_capital - np.log(len(BETS))), cash))
+
+    @property
+    def leading(self) -> int:
+        """The place of the bet that is worth most."""
+        return int(np.argmax(self.log_capital))
+
+    def after(self, values: FloatArray, *, random: Generator) -> tuple[Stream, FloatArray]:
+        """The stream after more values (n,), and the logarithm of its capital after each of them (n,).
+
+        Args:
+            values: finite, in order.
+            random: draws ranks within bins.
+        """
+        if not len(values):
+            return self, np.empty(0)
+        p, counts = self._p_values(values, random)
+        gains = np.log(np.stack([bet.pays(p) for bet in BETS], axis=1))
+        times = self.seen + np.arange(len(values))
+        stakes = np.log(PATIENCE) - np.log((times + PATIENCE) * (times + PATIENCE + 1.0))
+        worth = _with_stakes(self.log_capital, stakes, gains)
+        log_since, since = _since(self.log_since, self.since, times, gains)
+        cash = np.log(PATIENCE) - np.log(PATIENCE + times + 1.0)
+        total = np.logaddexp(np.logaddexp.reduce(worth - np.log(len(BETS)), axis=1), cash)
+        grown = replace(
+            self,
+            counts=counts,
+            seen=self.seen + len(values),
+            log_capital=worth[-1],
+            log_since=log_since,
+            since=since,
+        )
+        return grown, total
+
+    def _p_values(self, values: FloatArray, random: Generator) -> tuple[FloatArray, IntArray]:
+        """Ranks from above among what was there before each value and itself, as shares; and the counts afterwards."""
+        bins = np.searchsorted(self.edges, values, side="right")
+        new = np.zeros((len(values) + 1, len(self.counts)), dtype=np.int64)
+        new[np.arange(1, len(values) + 1), bins] = 1
+        counts = self.counts + np.cumsum(new, axis=0)
+        with_itself, rows = counts[1:], np.arange(len(values))
+        equal = with_itself[rows, bins]
+        above = with_itself.sum(axis=1) - np.cumsum(with_itself, axis=1)[rows, bins]
+        return (above + random.random(len(values)) * equal) / with_itself.sum(axis=1), counts[-1]
+
+
+def _with_stakes(log_capital: FloatArray, stakes: FloatArray, gains: FloatArray) -> FloatArray:
+    """Logarithms of capitals (n, bets) when stakes are added before each gain: C <- (C + stake) gain."""
+    gained = np.cumsum(gains, axis=0)
+    before = np.vstack([np.zeros(gains.shape[1]), gained[:-1]])
+    paid = np.vstack([log_capital, stakes[:, None] - before])
+    return np.asarray(gained + np.logaddexp.accumulate(paid, axis=0)[1:])
+
+
+def _since(log_since: FloatArray, since: IntArray, times: IntArray, gains: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Page's rule, which stakes a unit anew where that is worth one or less: its worth at the end, and since when."""
+    worth = log_since + np.vstack([np.zeros(gains.shape[1]), np.cumsum(gains, axis=0)])
+    lowest = len(gains) - 1 - np.argmin(worth[-2::-1], axis=0)
+    least = np.minimum(worth[lowest, np.arange(gains.shape[1])], 0.0)
+    anew = worth[lowest, np.arange(gains.shape[1])] <= 0
+    return worth[-1] - least, np.where(anew, times[lowest], since)
+
+
+def threshold_of(alpha: float, streams: Sized) -> float:
+    """The logarithm of the capital at which one of several streams raises an alarm.
+
+    Each may raise one with probability alpha over the number of streams, so together they do with alpha at most. The
+    mean of their capitals would need a smaller one, but holds at a time fixed beforehand only: the ranks of several
+    streams are not independent of what was seen of all of them.
+    """
+    return float(np.log(len(streams) / alpha))

@@ -1,0 +1,76 @@
+"""All streams of a monitor together: what they are worth after a window, and which of them raise an alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+from numpy.random import Generator
+
+from ..system import FloatArray
+from .betting import BETS, Stream, threshold_of
+from .windows import Alarm, Window
+
+_LARGEST = 700.0
+"""Logarithm of the largest e-value that is said."""
+
+
+def after_window(
+    streams: Mapping[str, Stream],
+    values: Mapping[str, FloatArray],
+    *,
+    before: Sequence[Window],
+    name: str,
+    alarmed: Collection[str],
+    alpha: float,
+) -> tuple[dict[str, Stream], list[Alarm]]:
+    """The streams after a window, and the alarms that are raised in it.
+
+    Args:
+        streams: what is known of each before it.
+        values: (n,) of the window, by stream.
+        before: the windows before it.
+        name: its name.
+        alarmed: streams that have raised an alarm; they raise no other.
+        alpha: bound of the probability that any stream ever raises one without a change.
+    """
+    found = {key: stream.after(values[key], random=_draws(before, key)) for key, stream in streams.items()}
+    limit = threshold_of(alpha, streams)
+    alarms = [
+        _alarm(
+            key,
+            streams[key],
+            values[key],
+            log_e - np.log(len(streams)),
+            at=int(np.argmax(log_e >= limit)),
+            before=before,
+            name=name,
+        )
+        for key, (_, log_e) in found.items()
+        if key not in alarmed and len(log_e) and log_e.max() >= limit
+    ]
+    return {key: stream for key, (stream, _) in found.items()}, alarms
+
+
+def _alarm(
+    key: str, stream: Stream, values: FloatArray, log_e: FloatArray, *, at: int, before: Sequence[Window], name: str
+) -> Alarm:
+    """The alarm that a stream raises at one of the values of a window; a share of alpha is its own."""
+    then, _ = stream.after(values[: at + 1], random=_draws(before, key))
+    sizes = [window.samples - window.not_scored for window in before]
+    starts, names = np.concatenate([[0], np.cumsum(sizes)]), [*(window.name for window in before), name]
+    since = int(np.searchsorted(starts, then.since[then.leading], side="right")) - 1
+    return Alarm(
+        stream=key,
+        says=BETS[then.leading].says,
+        since=names[since],
+        raised=name,
+        sample=int(starts[-1]) + at + 1,
+        e_value=float(np.exp(min(float(log_e.max()), _LARGEST))),
+    )
+
+
+def _draws(before: Sequence[Window], key: str) -> Generator:
+    """Ranks within bins are drawn from a seed of the window's own, so that it does not matter where a call ends."""
+    return np.random.default_rng([len(before), crc32(key.encode())])

@@ -1,0 +1,284 @@
+"""Watch a deployed model without labels: window by window, what to expect and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..deployment import CONFIDENCE, WATCHED, Bundle, Reference, read_bundle
+from ..errors import DataError, MonitorError
+from ..printable import printable
+from ..system import closest, sha256
+from .accuracy import ExpectedAccuracy
+from .betting import Stream
+from .drift import after_window
+from .state import State, read_state, write_state
+from .windows import Alarm, By, Suspicious, Window, check_order, checked_by, periods
+
+ALPHA = 0.01
+"""Probability of a false alarm, ever, by default."""
+
+NOT_LEARNT = (
+    "the bundle was made without --monitor, so what P(wrong) is worth under shift was not learnt: the expected "
+    "accuracy has no interval, and is too high where samples differ from those of the calibration"
+)
+"""What is said of a bundle without shifted copies."""
+
+SUSPICIOUS = 5
+"""Samples of a window to look at."""
+
+
+class Monitor:
+    """Watches what a scorer says of new samples; no labels are needed.
+
+    Attributes:
+        bundle: what the scorer works with.
+        by: how windows are made.
+        alpha: without any change, the probability that an alarm is ever raised.
+        notices: what its user should know.
+    """
+
+    def __init__(
+        self, bundle: Bundle, *, by: By | str = 1000, alpha: float = ALPHA, state: str | Path | None = None
+    ) -> None:
+        """Begins to watch, or goes on where a state ends.
+
+        Args:
+            bundle: what the scorer works with.
+            by: samples of a window, or `day` or `week`.
+            alpha: bound of the probability of a false alarm, ever, in (0, 1).
+            state: a file that holds what is known between calls; what is there is gone on with. In memory only if None.
+
+        Raises:
+            MonitorError: the bundle has nothing to compare with, or the state is damaged or not of this bundle.
+            DataError: windows of another kind, or alpha out of range.
+        """
+        if not 0 < alpha < 1:
+            raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
+        self.bundle, self.by, self.alpha = bundle, checked_by(by), float(alpha)
+        reference = _reference_of(bundle)
+        self._accuracy = ExpectedAccuracy.learnt(reference)
+        self._path = None if state is None else Path(state)
+        self._state = State(
+            reference=_fingerprint(bundle, reference),
+            by=self.by,
+            alpha=self.alpha,
+            streams={name: Stream.of(values) for name, values in sorted(reference.calibration.columns.items())},
+        )
+        if self._path is not None and self._path.exists():
+            self._state = read_state(self._path, self._state)
+        self.notices = [] if reference.shifted else [NOT_LEARNT]
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, by: By | str = 1000, alpha: float = ALPHA, state: str | Path | None = None
+    ) -> Self:
+        """Reads a bundle, without its model, and begins to watch; see `Monitor`.
+
+        Raises:
+            BundleError: a damaged bundle.
+        """
+        return cls(read_bundle(Path(path)), by=by, alpha=alpha, state=state)
+
+    @property
+    def watched(self) -> list[str]:
+        """What is watched: scores, the confidence, and gradients of groups of parameters."""
+        return list(self._state.streams)
+
+    @property
+    def _streams(self) -> list[str]:
+        """The same, as the columns of `update` are called."""
+        return list(map(_column, self._state.streams))
+
+    @property
+    def windows(self) -> list[Window]:
+        """All windows so far; the last one may be incomplete."""
+        return [*self._state.windows, *self._open_window()]
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """All alarms so far. One that was raised stands until the monitor starts anew, with another bundle say."""
+        return [alarm for window in self.windows for alarm in window.alarms]
+
+    def update(
+        self, table: pd.DataFrame, *, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None = None
+    ) -> list[Window]:
+        """Takes samples in the order in which they came; with a state, it is written.
+
+        Args:
+            table: what `Scorer(samples, watch=True)` gives, a row for each sample.
+            times: of the samples, in order, where windows are made by time: texts, dates, or seconds since 1970.
+
+        Returns:
+            The windows that became complete.
+
+        Raises:
+            DataError: columns are missing, or times are missing, no times, or out of order. Nothing is taken then.
+        """
+        rows = self._rows(table)
+        names = self._names(len(rows), times)
+        state, before = self._state, len(self._state.windows)
+        for name, part in _parts(rows, names):
+            state = self._taken(state, part, name)
+        if self._path is not None:
+            write_state(self._path, state)
+        self._state = state
+        return list(state.windows[before:])
+
+    def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
+        wanted = ["sample_id", "decision", "reason", *self._streams, *self._judged]
+        missing = [name for name in wanted if name not in table]
+        if missing:
+            raise DataError(
+                f"table: no column {missing[0]!r}; {closest(missing[0], list(map(str, table.columns)))}. Wanted what "
+                "Scorer(samples, watch=True) of the same bundle gives"
+            )
+        rows = table[wanted].reset_index(drop=True)
+        scored = (rows["decision"] != "error").to_numpy()
+        values = rows.loc[scored, self._streams].to_numpy(dtype=np.float64)
+        lost = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(lost):
+            name = printable(str(rows.loc[scored, "sample_id"].iloc[int(lost[0])]))
+            raise DataError(
+                f"table: {len(lost)} samples without an error have scores that are not finite, the first is {name}; "
+                "give what Scorer(samples, watch=True) gives as it is"
+            )
+        return rows
+
+    @property
+    def _judged(self) -> list[str]:
+        return [f"{kind}_{name}" for name in self.bundle.detectors for kind in ("probability", "p_value")]
+
+    def _names(self, rows: int, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None) -> list[str] | None:
+        if isinstance(self.by, int):
+            if times is not None:
+                raise DataError(f"times: windows are of {self.by} samples; leave out times, or watch by day or week")
+            return None
+        if times is None or len(times) != rows:
+            got = "none" if times is None else str(len(times))
+            raise DataError(f"times: wanted {rows} to tell one {self.by} from the next, got {got}; give one per sample")
+        first = self._seen
+        names = periods(times, self.by, first=first)
+        check_order(names, self._state.pending_name, first=first)
+        return names
+
+    @property
+    def _seen(self) -> int:
+        """Samples so far."""
+        return _count(self._state)
+
+    def _taken(self, state: State, rows: pd.DataFrame, name: str | None) -> State:
+        """The state after more rows of one window, or of windows of a number of samples."""
+        if name is not None and state.pending_name not in (None, name):
+            state = self._closed(state)
+        pending = pd.DataFrame(dict(state.pending))
+        joined = pd.concat([pending, rows], ignore_index=True) if len(pending) else rows
+        while isinstance(self.by, int) and len(joined) >= self.by:
+            state = self._closed(replace(state, pending=_columns(joined.iloc[: self.by])))
+            joined = joined.iloc[self.by :]
+        return replace(state, pending=_columns(joined), pending_name=name)
+
+    def _closed(self, state: State) -> State:
+        window, streams = self._window(state, complete=True)
+        return replace(
+            state,
+            streams=streams,
+            windows=(*state.windows, window),
+            alarmed=(*state.alarmed, *[alarm.stream for alarm in window.alarms]),
+            pending={},
+            pending_name=None,
+        )
+
+    def _open_window(self) -> list[Window]:
+        return [self._window(self._state, complete=False)[0]] if _pending(self._state) else []
+
+    def _window(self, state: State, *, complete: bool) -> tuple[Window, dict[str, Stream]]:
+        """What is said of the pending rows, and the streams after them."""
+        rows = pd.DataFrame(dict(state.pending))
+        scored = rows[(rows["decision"] != "error").to_numpy()]
+        values = {name: scored[_column(name)].to_numpy(dtype=np.float64) for name in state.streams}
+        name = state.pending_name or str(len(state.windows) + 1)
+        streams, alarms = after_window(
+            state.streams, values, before=state.windows, name=name, alarmed=state.alarmed, alpha=self.alpha
+        )
+        expected = self._accuracy.of(values)
+        flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
+        window = Window(
+            name=name,
+            first=_count(state) - len(rows),
+            samples=len(rows),
+            not_scored=len(rows) - len(scored),
+            complete=complete,
+            accuracy=expected.accuracy,
+            low=expected.low,
+            high=expected.high,
+            mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
+            ood=float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None,
+            rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
+            e_values={stream: each.log_e_value for stream, each in streams.items()},
+            alarms=alarms,
+            suspicious=self._suspicious(scored),
+        )
+        return window, streams
+
+    def _suspicious(self, scored: pd.DataFrame) -> list[Suspicious]:
+        """Those with the smallest p-value of any detector."""
+        columns = [f"p_value_{name}" for name in self.bundle.detectors]
+        least = scored[columns].min(axis=1).to_numpy(dtype=np.float64)
+        found = []
+        for place in np.argsort(least, kind="stable")[:SUSPICIOUS]:
+            row = scored.iloc[int(place)]
+            chance = float(row["probability_wrong"]) if "probability_wrong" in scored else np.nan
+            found.append(
+                Suspicious(
+                    sample_id=str(row["sample_id"]),
+                    probability_wrong=chance if np.isfinite(chance) else None,
+                    reason=str(row["reason"]),
+                )
+            )
+        return found
+
+
+def _column(name: str) -> str:
+    return name if name.startswith("score_") else f"{WATCHED}{name}"
+
+
+def _reference_of(bundle: Bundle) -> Reference:
+    if bundle.reference is None:
+        raise MonitorError(
+            "the bundle holds nothing to compare with, because it was made by an older version; make it anew with "
+            "`gradscore bundle RUN --monitor`"
+        )
+    return bundle.reference
+
+
+def _fingerprint(bundle: Bundle, reference: Reference) -> str:
+    arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in sorted(reference.members().items())]
+    return sha256(b"".join([bundle.weights_sha256.encode(), *arrays]))
+
+
+def _parts(rows: pd.DataFrame, names: list[str] | None) -> list[tuple[str | None, pd.DataFrame]]:
+    """The rows of each window by time, in order; all of them where windows are of a number of samples."""
+    if names is None:
+        return [(None, rows)]
+    return [(str(name), part) for name, part in rows.groupby(np.array(names, dtype=object), sort=True)]
+
+
+def _columns(rows: pd.DataFrame) -> dict[str, list[Any]]:
+    """Plain values, None for those that are missing."""
+    plain = rows.astype(object).where(rows.notna(), None)
+    return {str(name): plain[name].tolist() for name in plain} if len(rows) else {}
+
+
+def _pending(state: State) -> int:
+    return len(next(iter(state.pending.values()), []))
+
+
+def _count(state: State) -> int:
+    return sum(window.samples for window in state.windows) + _pending(state)

@@ -1,0 +1,155 @@
+"""What a monitor knows, in one small file of JSON that is replaced in one step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MonitorError
+from ..system import FloatArray, parse_json, sha256, write_text
+from .betting import BETS, Stream
+from .windows import By, Window, checked_by
+
+FORMAT = "gradscore monitor"
+VERSION = 1
+
+_ADVICE = "restore it from a copy, or remove it to start anew"
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What a monitor knows.
+
+    Attributes:
+        reference: hash of what it compares with; a state belongs to one bundle.
+        by: how windows are made.
+        alpha: probability of a false alarm, ever.
+        streams: what is watched, by name.
+        windows: those that are complete.
+        alarmed: the streams that have raised an alarm.
+        pending: rows of the window that is not complete, as columns of plain values.
+        pending_name: its name, where windows are made by time.
+    """
+
+    reference: str
+    by: By
+    alpha: float
+    streams: Mapping[str, Stream]
+    windows: tuple[Window, ...] = ()
+    alarmed: tuple[str, ...] = ()
+    pending: Mapping[str, list[Any]] = field(default_factory=dict)
+    pending_name: str | None = None
+
+
+def write_state(path: Path, state: State) -> None:
+    """Writes a state in one step.
+
+    Raises:
+        OutputError: it cannot be written; what was there before still is.
+    """
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "reference": state.reference,
+        "by": state.by,
+        "alpha": state.alpha,
+        "streams": {name: _plain(stream) for name, stream in state.streams.items()},
+        "windows": [window.plain() for window in state.windows],
+        "alarmed": list(state.alarmed),
+        "pending": dict(state.pending),
+        "pending_name": state.pending_name,
+    }
+    write_text(path, _text({**content, "sha256": sha256(_text(content).encode())}) + "\n")
+
+
+def read_state(path: Path, fresh: State) -> State:
+    """Reads a state back.
+
+    Args:
+        path: the file.
+        fresh: what the monitor would begin with, which the state has to belong to.
+
+    Raises:
+        MonitorError: it is damaged, or belongs to another bundle or other settings.
+    """
+    try:
+        content = parse_json(path.read_bytes())
+        wanted = content.pop("sha256")
+        known = (content["format"], content["version"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise MonitorError(f"{path}: no state of a monitor, or cut off; {_ADVICE}") from None
+    except OSError as error:
+        raise MonitorError(f"{path}: cannot be read: {error.strerror}; check its permissions") from None
+    if known != (FORMAT, VERSION):
+        raise MonitorError(
+            f"{path}: wanted {FORMAT!r} version {VERSION}, got {known[0]!r} version {known[1]!r}; {_ADVICE}"
+        )
+    if sha256(_text(content).encode()) != wanted:
+        raise MonitorError(f"{path}: was changed after it was written; {_ADVICE}")
+    _check_belongs(path, content, fresh)
+    try:
+        return State(
+            reference=fresh.reference,
+            by=checked_by(content["by"]),
+            alpha=float(content["alpha"]),
+            streams={name: _stream(content["streams"][name], stream) for name, stream in fresh.streams.items()},
+            windows=tuple(map(Window.of_plain, content["windows"])),
+            alarmed=tuple(content["alarmed"]),
+            pending=dict(content["pending"]),
+            pending_name=content["pending_name"],
+        )
+    except (ValueError, KeyError, TypeError):
+        raise MonitorError(f"{path}: incomplete; {_ADVICE}") from None
+
+
+def _check_belongs(path: Path, content: Mapping[str, Any], fresh: State) -> None:
+    if content["reference"] != fresh.reference:
+        raise MonitorError(
+            f"{path}: belongs to another bundle; give each bundle a state (or folder) of its own, or remove the file "
+            "to start anew with this one"
+        )
+    for setting in ("by", "alpha"):
+        if content[setting] != getattr(fresh, setting):
+            raise MonitorError(
+                f"{path}: was begun with {setting} {content[setting]}, got {setting} {getattr(fresh, setting)}; go on "
+                "with the same, or give another folder"
+            )
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(stream: Stream) -> dict[str, Any]:
+    """Without the edges of the bins, which the bundle has."""
+    return {
+        "counts": stream.counts.tolist(),
+        "seen": stream.seen,
+        "log_capital": [None if np.isneginf(each) else each for each in stream.log_capital.tolist()],
+        "log_since": stream.log_since.tolist(),
+        "since": stream.since.tolist(),
+    }
+
+
+def _stream(values: Mapping[str, Any], fresh: Stream) -> Stream:
+    found = replace(
+        fresh,
+        counts=np.array(values["counts"], dtype=np.int64),
+        seen=int(values["seen"]),
+        log_capital=_floats([-np.inf if each is None else each for each in values["log_capital"]]),
+        log_since=_floats(values["log_since"]),
+        since=np.array(values["since"], dtype=np.int64),
+    )
+    sizes = (found.counts.shape, found.log_capital.shape, found.log_since.shape, found.since.shape)
+    if sizes != (fresh.counts.shape, *[(len(BETS),)] * 3):
+        raise ValueError("another number of bins or bets")
+    return found
+
+
+def _floats(values: list[float]) -> FloatArray:
+    return np.array(values, dtype=np.float64)

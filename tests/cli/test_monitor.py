@@ -1,0 +1,132 @@
+"""`gradscore monitor`: files, exit codes, going on, and what it refuses."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner, Result
+
+from gradscore.deployment import Scorer, read_bundle, write_bundle
+from gradscore.monitoring import Monitor
+from gradscore_cli.main import app
+
+DIGITS = np.round(load_digits().images[420:] * (255 / 16)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits as they are, noise, and digits in a table with their times."""
+    folder = tmp_path_factory.mktemp("watched")
+    np.savez(folder / "digits.npz", images=DIGITS[:120])
+    np.savez(folder / "more.npz", images=DIGITS[120:240])
+    noise = np.random.default_rng(0).integers(0, 256, (600, 8, 8), dtype=np.uint8)
+    np.savez(folder / "noise.npz", images=noise)
+    (folder / "images").mkdir()
+    for place in range(60):
+        Image.fromarray(DIGITS[place]).save(folder / "images" / f"{place:02}.png")
+    times = pd.date_range("2026-11-21T12:00Z", periods=60, freq="h")
+    names = [f"images/{place:02}.png" for place in range(60)]
+    pd.DataFrame({"image": names, "taken": times.astype(str)}).to_csv(folder / "table.csv", index=False)
+    pd.DataFrame({"image": names, "taken": times}).to_parquet(folder / "table.parquet")
+    return folder
+
+
+def monitor(bundle: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(app, ["monitor", str(bundle), *map(str, arguments), "--trust-code"])
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "windows.jsonl").read_text().splitlines()]
+
+
+def test_the_command_says_what_the_library_says(small_bundle, samples, tmp_path: Path) -> None:
+    result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path / "m", "--json")
+    watching = Monitor.load(small_bundle, by=60)
+    watching.update(Scorer.load(small_bundle, trust_code=True)(DIGITS[:120, None], watch=True))
+    found = lines(tmp_path / "m")
+    assert result.exit_code == 0
+    assert [window["rejected"] for window in found] == [window.rejected for window in watching.windows]
+    assert found[0]["e_values"] == pytest.approx(watching.windows[0].e_values, rel=1e-6, abs=1e-6)
+    assert json.loads(result.stdout)["windows"] == found
+
+
+def test_two_calls_are_one(small_bundle, samples, tmp_path: Path) -> None:
+    both = [samples / "digits.npz", samples / "more.npz"]
+    monitor(small_bundle, *both, "--by", 100, "--out", tmp_path / "one")
+    monitor(small_bundle, both[0], "--by", 100, "--out", tmp_path / "two", "--batch-size", 60)
+    monitor(small_bundle, both[1], "--by", 100, "--out", tmp_path / "two", "--batch-size", 60)
+    one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
+    assert [window["samples"] for window in one] == [100, 100, 40]
+    assert [(each["samples"], each["rejected"], each["complete"]) for each in one] == [
+        (each["samples"], each["rejected"], each["complete"]) for each in two
+    ]
+
+
+@pytest.mark.parametrize(("option", "code"), [((), 0), (("--fail-on-alarm",), 1)], ids=["told", "failing"])
+def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...], code: int) -> None:
+    result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path, *option)
+    assert result.exit_code == code
+    assert re.search(r"alarm: score_ood .* since window 1, noticed in window \d \(e-value", result.stdout)
+    assert 'gradscore_monitor_alarm{stream="score_ood"} 1.0' in (tmp_path / "metrics.prom").read_text()
+
+
+def test_no_alarm_does_not_fail(small_bundle, samples, tmp_path: Path) -> None:
+    result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path, "--fail-on-alarm")
+    assert result.exit_code == 0
+    assert "no alarm" in result.stdout
+
+
+@pytest.mark.parametrize("table", ["table.csv", "table.parquet"])
+def test_windows_by_day(small_bundle, samples, tmp_path: Path, table: str) -> None:
+    result = monitor(small_bundle, samples / table, "--by", "day", "--time", "taken", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert [(window["name"], window["samples"], window["complete"]) for window in lines(tmp_path)] == [
+        ("2026-11-21", 12, True),
+        ("2026-11-22", 24, True),
+        ("2026-11-23", 24, False),
+    ]
+
+
+REFUSED = {
+    "no time": (["table.csv", "--by", "day"], "give --time COLUMN"),
+    "another column": (["table.csv", "--by", "day", "--time", "token"], "no column 'token'"),
+    "no table": (["digits.npz", "--by", "week", "--time", "taken"], "wanted a table"),
+    "few": (["digits.npz", "--by", "10"], "by: wanted day, week or a number of samples of 50 or more, got '10'"),
+    "no samples": (["nothing.npz"], "no such file or folder"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_watched(small_bundle, samples, tmp_path: Path, arguments: list[str], says: str) -> None:
+    result = monitor(small_bundle, samples / arguments[0], *arguments[1:], "--out", tmp_path / "m")
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
+    np.savez(tmp_path / "empty.npz", images=DIGITS[:0])
+    result = monitor(small_bundle, tmp_path / "empty.npz", "--out", tmp_path / "m")
+    assert result.exit_code == 2
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_old_bundle_says_what_to_do(small_bundle, samples, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "old.gradscore", replace(read_bundle(small_bundle), reference=None))
+    result = monitor(tmp_path / "old.gradscore", samples / "digits.npz", "--out", tmp_path / "m")
+    assert result.exit_code == 2
+    assert "make it anew with `gradscore bundle RUN --monitor`" in result.stderr
+
+
+def test_a_damaged_state_stays_as_it_is(small_bundle, samples, tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text("{")
+    result = monitor(small_bundle, samples / "digits.npz", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "cut off" in result.stderr
+    assert (tmp_path / "state.json").read_text() == "{"

@@ -1,0 +1,113 @@
+"""Betting against p-values: it cannot be won without a change, and is won soon with one."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import kstest
+
+from gradscore.monitoring.betting import BETS, BINS, PATIENCE, Stream, threshold_of
+
+CALIBRATION = np.random.default_rng(0).normal(size=500)
+CHANGES = {
+    "higher": lambda random: random.normal(0.4, 1, 3000),
+    "lower": lambda random: random.normal(-0.4, 1, 3000),
+    "wider": lambda random: random.normal(0, 1.6, 3000),
+    "narrower": lambda random: random.normal(0, 0.6, 3000),
+    "a twentieth very high": lambda random: np.where(random.random(3000) < 0.05, 5.0, random.normal(size=3000)),
+    "a twentieth very low": lambda random: np.where(random.random(3000) < 0.05, -5.0, random.normal(size=3000)),
+}
+
+
+def slow_capital(values: np.ndarray, random: np.random.Generator) -> tuple[list[float], np.ndarray, np.ndarray]:
+    """The same game sample by sample, without logarithms: capital, worth since the best time, and that time."""
+    edges = Stream.of(CALIBRATION).edges
+    places, draws = (
+        [int(np.searchsorted(edges, each, side="right")) for each in CALIBRATION],
+        random.random(len(values)),
+    )
+    capital, best, since, cash, totals = np.zeros(len(BETS)), np.ones(len(BETS)), np.zeros(len(BETS)), 1.0, []
+    for time, value in enumerate(values):
+        places.append(int(np.searchsorted(edges, value, side="right")))
+        above, equal = sum(each > places[-1] for each in places), places.count(places[-1])
+        p = np.array([(above + draws[time] * equal) / len(places)])
+        pays = np.array([float(bet.pays(p)[0]) for bet in BETS])
+        stake = PATIENCE / ((time + PATIENCE) * (time + PATIENCE + 1))
+        capital, cash = (capital + stake) * pays, cash - stake
+        since = np.where(best <= 1, time, since)
+        best = np.maximum(best, 1) * pays
+        totals.append(float(cash + capital.mean()))
+    return totals, best, since
+
+
+@pytest.mark.parametrize("bet", BETS, ids=[bet.says for bet in BETS])
+def test_a_bet_pays_nothing_on_average_and_is_never_lost_whole(bet) -> None:
+    mean, _ = quad(lambda p: float(bet.pays(np.array([p]))[0]), 0, 1, epsabs=1e-9, limit=400)
+    assert mean == pytest.approx(1, abs=1e-5)
+    assert (bet.pays(np.linspace(0, 1, 1001)) > 0).all()
+
+
+def test_the_capital_is_that_of_the_game_sample_by_sample() -> None:
+    values = np.random.default_rng(1).normal(0.3, 1, 120)
+    stream, log_e = Stream.of(CALIBRATION).after(values, random=np.random.default_rng(2))
+    totals, best, since = slow_capital(values, np.random.default_rng(2))
+    np.testing.assert_allclose(np.exp(log_e), totals, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(stream.log_since), best, rtol=1e-9)
+    np.testing.assert_array_equal(stream.since, since)
+    assert stream.log_e_value == pytest.approx(log_e[-1])
+
+
+def test_several_windows_go_on_with_the_game() -> None:
+    values = np.random.default_rng(1).normal(0.3, 1, 120)
+    random, stream = np.random.default_rng(2), Stream.of(CALIBRATION)
+    first, before = stream.after(values[:50], random=random)
+    second, after = first.after(values[50:], random=random)
+    totals, best, since = slow_capital(values, np.random.default_rng(2))
+    np.testing.assert_allclose(np.exp(np.concatenate([before, after])), totals, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(second.log_since), best, rtol=1e-9)
+    np.testing.assert_array_equal(second.since, since)
+
+
+def test_ranks_are_uniform_without_a_change() -> None:
+    stream = Stream.of(CALIBRATION)
+    ranks, counts = stream._p_values(np.random.default_rng(3).normal(size=5000), np.random.default_rng(4))
+    assert kstest(ranks, "uniform").pvalue > 0.01
+    assert counts.sum() == 5500
+
+
+def test_without_a_change_few_streams_ever_raise_an_alarm() -> None:
+    alpha, raised = 0.1, 0
+    for seed in range(300):
+        random = np.random.default_rng([5, seed])
+        values = random.normal(size=2200)
+        _, log_e = Stream.of(values[:200]).after(values[200:], random=random)
+        raised += int(log_e.max() >= threshold_of(alpha, {"one": 0}))
+    assert raised <= 300 * alpha  # Ville's bound; the chance of more is below one in a thousand at half of it
+
+
+def test_constant_values_raise_no_alarm() -> None:
+    _, log_e = Stream.of(np.ones(100)).after(np.ones(5000), random=np.random.default_rng(0))
+    assert log_e.max() < threshold_of(0.01, {"one": 0})
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("before", [0, 10_000])
+def test_a_change_is_found_and_dated(change, before: int) -> None:
+    random = np.random.default_rng(6)
+    calm, _ = Stream.of(random.normal(size=2000)).after(random.normal(size=before), random=random)
+    changed, log_e = calm.after(change(random), random=random)
+    found = int(np.flatnonzero(log_e >= threshold_of(0.01, {"one": 0, "other": 0}))[0])
+    assert found < 2000
+    assert abs(changed.since[changed.leading] - before) < 400
+
+
+def test_bins_hold_equal_counts_but_for_the_ends() -> None:
+    values = np.sort(np.random.default_rng(0).normal(size=6400))
+    stream = Stream.of(values)
+    assert set(values[100::100][: BINS - 1]) <= set(stream.edges.tolist())
+    assert stream.counts[6:-6].min() >= 99
+    assert stream.counts[6:-6].max() <= 101
+    assert stream.counts.sum() == 6400
+
+
+def test_alarms_of_several_streams_share_the_bound() -> None:
+    assert np.exp(threshold_of(0.01, dict.fromkeys("abcd"))) == pytest.approx(400)

@@ -1,0 +1,270 @@
+"""A monitor: windows of numbers and of days, going on from a state, and what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import gradscore
+from gradscore.errors import DataError, MonitorError, OutputError
+from gradscore.monitoring import Monitor
+from gradscore.monitoring.drift import after_window
+
+HOURS = pd.date_range("2026-11-21T20:00Z", periods=300, freq="h")
+
+
+def test_windows_hold_what_their_samples_say(bundle, table) -> None:
+    rows = table(250)
+    monitor = Monitor(bundle, by=100)
+    complete = monitor.update(rows)
+    first = rows.iloc[:100]
+    assert [window.name for window in complete] == ["1", "2"]
+    assert [(window.first, window.samples, window.complete) for window in monitor.windows] == [
+        (0, 100, True),
+        (100, 100, True),
+        (200, 50, False),
+    ]
+    assert complete[0].rejected == pytest.approx(first["decision"].eq("reject").mean())
+    assert complete[0].ood == pytest.approx(first["reason"].str.contains("out of distribution").mean())
+    confidence = 1 / (1 + np.exp(-first["watched_confidence"]))
+    assert complete[0].mean_confidence == pytest.approx(confidence.mean())
+    least = first[["p_value_wrong", "p_value_ood"]].min(axis=1)
+    assert complete[0].suspicious[0].sample_id == first["sample_id"].iloc[int(least.to_numpy().argmin())]
+    assert complete[0].low <= complete[0].accuracy <= complete[0].high
+
+
+def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file) -> None:
+    scorer = gradscore.Scorer.load(watching_file, trust_code=True)
+    pixels = np.round(load_digits().images[420:430, None] * (255 / 16))
+    with torch.no_grad():
+        logits = scorer.model(torch.tensor(pixels, dtype=torch.float32) / 127.5 - 1)
+    found = 1 / (1 + np.exp(-scored["watched_confidence"][:10]))
+    np.testing.assert_allclose(found, logits.softmax(1).max(1).values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 99, 100, 170, 299])
+def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
+    rows = table(300)
+    Monitor(bundle, by=100, state=tmp_path / "one").update(rows)
+    Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[:cut])
+    Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[cut:])
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@pytest.mark.parametrize("cut", [1, 100, 250])
+def test_one_call_is_two_by_day(bundle, table, tmp_path: Path, cut: int) -> None:
+    rows = table(300)
+    Monitor(bundle, by="day", state=tmp_path / "one").update(rows, times=HOURS)
+    Monitor(bundle, by="day", state=tmp_path / "two").update(rows.iloc[:cut], times=HOURS[:cut])
+    again = Monitor(bundle, by="day", state=tmp_path / "two")
+    again.update(rows.iloc[cut:], times=HOURS[cut:])
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert again.windows == Monitor(bundle, by="day", state=tmp_path / "one").windows
+
+
+def test_windows_by_day_and_week(bundle, table) -> None:
+    by_day, by_week = Monitor(bundle, by="day"), Monitor(bundle, by="week")
+    by_day.update(table(300), times=HOURS)
+    by_week.update(table(300), times=[str(hour) for hour in HOURS])
+    assert [(window.name, window.samples) for window in by_day.windows[:3]] == [
+        ("2026-11-21", 4),
+        ("2026-11-22", 24),
+        ("2026-11-23", 24),
+    ]
+    assert by_day.windows[1].accuracy is None  # of 24 samples
+    assert [(window.name, window.samples) for window in by_week.windows] == [
+        ("2026-11-16", 28),
+        ("2026-11-23", 168),
+        ("2026-11-30", 104),
+    ]
+
+
+def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
+    monitor = Monitor(bundle, by=100, alpha=0.01)
+    monitor.update(table(500))
+    assert monitor.alarms == []
+    monitor.update(table(1000, seed=1, worse=4.0))
+    alarm = next(alarm for alarm in monitor.alarms if alarm.stream == "score_wrong")
+    assert "higher" in alarm.says or "high values" in alarm.says
+    assert alarm.since in ("5", "6", "7")
+    assert alarm.e_value >= 100
+    assert 500 < alarm.sample <= int(alarm.raised) * 100
+
+
+def test_an_alarm_is_raised_once(bundle, table) -> None:
+    monitor = Monitor(bundle, by=100)
+    monitor.update(table(2000, worse=4.0))
+    streams = [alarm.stream for alarm in monitor.alarms]
+    assert "score_wrong" in streams
+    assert len(set(streams)) == len(streams)
+
+
+def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> None:
+    rows, lost = table(100), table(100).assign(decision="error", reason="", score_wrong=np.nan, score_ood=np.nan)
+    both = pd.concat([rows.iloc[:60], lost.iloc[:20], rows.iloc[60:80]], ignore_index=True)
+    with_lost, without = Monitor(bundle, by=100), Monitor(bundle, by=80)
+    with_lost.update(both)
+    without.update(rows.iloc[:80])
+    assert (with_lost.windows[0].samples, with_lost.windows[0].not_scored) == (100, 20)
+    assert with_lost.windows[0].e_values == without.windows[0].e_values
+    assert with_lost.windows[0].accuracy == without.windows[0].accuracy
+
+
+def test_a_window_in_which_nothing_can_be_scored(bundle, table) -> None:
+    monitor = Monitor(bundle, by=50)
+    monitor.update(table(60).assign(decision="error", score_wrong=np.nan))
+    window = monitor.windows[0]
+    assert (window.accuracy, window.rejected, window.ood, window.suspicious) == (None, None, None, [])
+
+
+def test_no_sample_is_no_window(bundle, table) -> None:
+    monitor = Monitor(bundle, by=50)
+    assert monitor.update(table(0)) == []
+    assert monitor.windows == []
+
+
+def test_a_bundle_without_shifted_copies_gives_no_interval(bundle, table) -> None:
+    plain = replace(bundle, reference=replace(bundle.reference, shifted={}, ood={}))
+    monitor = Monitor(plain, by=100)
+    monitor.update(table(100))
+    assert monitor.windows[0].accuracy is not None
+    assert (monitor.windows[0].low, monitor.windows[0].high) == (None, None)
+    assert "without --monitor" in monitor.notices[0]
+
+
+def test_an_old_bundle_is_refused(bundle) -> None:
+    with pytest.raises(MonitorError, match=r"older version; make it anew with `gradscore bundle RUN --monitor`"):
+        Monitor(replace(bundle, reference=None))
+
+
+BAD_SETTINGS = {
+    "few samples": ({"by": 49}, "by: wanted day, week or a number of samples of 50 or more, got 49"),
+    "another period": ({"by": "month"}, "got 'month'"),
+    "alpha": ({"alpha": 1.5}, "alpha: wanted a probability between 0 and 1, got 1.5"),
+}
+
+
+@pytest.mark.parametrize(("settings", "says"), BAD_SETTINGS.values(), ids=BAD_SETTINGS.keys())
+def test_settings_that_cannot_be(bundle, settings, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        Monitor(bundle, **settings)
+
+
+BAD_TIMES = {
+    "missing": (None, "times: wanted 3 to tell one day from the next, got none"),
+    "too few": (["2026-11-21"], "times: wanted 3 to tell one day from the next, got 1"),
+    "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted a date, .* got 'soon'"),
+    "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted a date"),
+    "backwards": (
+        ["2026-11-21", "2026-11-23", "2026-11-22"],
+        "sample 2 is of 2026-11-22, and one before it of 2026-11-23",
+    ),
+}
+
+
+@pytest.mark.parametrize(("times", "says"), BAD_TIMES.values(), ids=BAD_TIMES.keys())
+def test_times_that_cannot_be_used(bundle, table, times, says: str) -> None:
+    monitor = Monitor(bundle, by="day")
+    with pytest.raises(DataError, match=says):
+        monitor.update(table(3), times=times)
+    assert monitor.windows == []
+
+
+def test_a_later_call_cannot_go_back_in_time(bundle, table, tmp_path: Path) -> None:
+    Monitor(bundle, by="day", state=tmp_path / "s").update(table(2), times=["2026-11-21", "2026-11-22"])
+    with pytest.raises(DataError, match="sample 2 is of 2026-11-20, and one before it of 2026-11-22"):
+        Monitor(bundle, by="day", state=tmp_path / "s").update(table(1), times=["2026-11-20"])
+
+
+def test_times_without_a_use_are_refused(bundle, table) -> None:
+    with pytest.raises(DataError, match="leave out times, or watch by day or week"):
+        Monitor(bundle, by=100).update(table(2), times=["2026-11-21", "2026-11-22"])
+
+
+BAD_TABLES = {
+    "not watched": (lambda rows: rows.drop(columns="watched_confidence"), "no column 'watched_confidence'"),
+    "other scores": (lambda rows: rows.drop(columns="score_ood"), "no column 'score_ood'"),
+    "not finite": (
+        lambda rows: rows.assign(score_wrong=np.nan),
+        "70 samples without an error have scores that are not",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), BAD_TABLES.values(), ids=BAD_TABLES.keys())
+def test_tables_of_something_else(bundle, table, change, says: str) -> None:
+    monitor = Monitor(bundle, by=50)
+    with pytest.raises(DataError, match=says):
+        monitor.update(change(table(70)))
+    assert monitor.windows == []
+
+
+DAMAGES = {
+    "cut off": (lambda text: text[: len(text) // 2], "no state of a monitor, or cut off"),
+    "empty": (lambda text: b"", "no state of a monitor, or cut off"),
+    "a list": (lambda text: b"[]", "no state of a monitor, or cut off"),
+    "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
+    "newer": (lambda text: text.replace(b'"version":1', b'"version":2'), "wanted 'gradscore monitor' version 1, got"),
+}
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_state_is_refused(bundle, table, tmp_path: Path, damage, says: str) -> None:
+    path = tmp_path / "state.json"
+    Monitor(bundle, state=path).update(table(60))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(MonitorError, match=says):
+        Monitor(bundle, state=path)
+
+
+OTHERS = {
+    "bundle": (lambda bundle: replace(bundle, weights_sha256="0" * 64), {}, "belongs to another bundle"),
+    "by": (lambda bundle: bundle, {"by": 200}, "was begun with by 1000, got by 200"),
+    "alpha": (lambda bundle: bundle, {"alpha": 0.05}, "was begun with alpha 0.01, got alpha 0.05"),
+}
+
+
+@pytest.mark.parametrize(("change", "settings", "says"), OTHERS.values(), ids=OTHERS.keys())
+def test_the_state_of_another_monitor_is_refused(bundle, table, tmp_path: Path, change, settings, says: str) -> None:
+    path = tmp_path / "state.json"
+    Monitor(bundle, state=path).update(table(60))
+    with pytest.raises(MonitorError, match=says):
+        Monitor(change(bundle), state=path, **settings)
+
+
+def test_an_interruption_takes_nothing(bundle, table, tmp_path: Path, monkeypatch) -> None:
+    path, rows = tmp_path / "state.json", table(300)
+    monitor = Monitor(bundle, by=100, state=path)
+    monitor.update(rows.iloc[:150])
+    before, calls = path.read_bytes(), []
+
+    def interrupted(*arguments, **settings):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return after_window(*arguments, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gradscore.monitoring.monitor.after_window", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            monitor.update(rows.iloc[150:])
+    assert path.read_bytes() == before
+    monitor.update(rows.iloc[150:])
+    Monitor(bundle, by=100, state=tmp_path / "whole").update(rows)
+    assert path.read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_state_that_cannot_be_written_takes_nothing(bundle, table, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monitor = Monitor(bundle, by=50, state=tmp_path / "file" / "state.json")
+    with pytest.raises(OutputError):
+        monitor.update(table(60))
+    assert monitor.windows == []
+
+
+def test_it_is_among_the_public_names() -> None:
+    assert gradscore.Monitor is Monitor
