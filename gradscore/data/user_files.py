@@ -49,9 +49,14 @@ def name_user_files(samples: Sequence[str]) -> list[UserFile]:
         samples: as `open_user_images` takes them.
 
     Raises:
-        DataError: something is not there, or a folder or pattern holds nothing of use.
+        DataError: something is not there or named twice, or a folder or pattern holds nothing of use.
     """
     named = [file for name in samples for file in _named(name)]
+    seen: set[Path] = set()
+    for path in (path.absolute() for file in named for path in file.paths):  # links may share a file
+        if path in seen:
+            raise DataError(f"{path}: named twice, so its samples would count twice; name every file once")
+        seen.add(path)
     found: list[UserFile] = []
     for is_images, group in groupby(named, key=lambda file: file.kind is None):
         files = list(group)

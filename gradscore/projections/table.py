@@ -44,15 +44,19 @@ class About:
         """Makes sure that products of projections are those of gradients.
 
         Raises:
-            EvaluationError: the two were projected with different matrices.
+            EvaluationError: the two were projected with different matrices, or are gradients of different networks.
         """
         mine, theirs = asdict(self), asdict(other)
-        for name in ("kind", "dim", "seed", "parameters"):
+        for name, what in {**dict.fromkeys(("kind", "dim", "seed"), ""), **_NOT_SHOWN}.items():
             if mine[name] != theirs[name]:
-                shown = "" if name == "parameters" else f" ({mine[name]!r} and {theirs[name]!r})"
+                shown = what or f"{name} ({mine[name]!r} and {theirs[name]!r})"
                 raise EvaluationError(
-                    f"these projections differ in {name}{shown}, so their products mean nothing; project both alike"
+                    f"these projections differ in {shown}, so their products mean nothing; project both alike"
                 )
+
+
+_NOT_SHOWN = {"parameters": "parameters", "weights_sha256": "the weights of the model"}
+"""What two projections must have in common, in words where values say little."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -246,6 +246,17 @@ def test_results_are_kept_where_they_would_be_the_same(small_bundle, many, monke
     assert f"{kept} of 3 files" in f"0 of 3 files {result.stdout}"
 
 
+def test_a_file_is_not_scored_twice(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    name = "data/a.npz"
+    again = CliRunner().invoke(
+        app, ["score", str(small_bundle), name, "data/*.npz", "--out", "all.csv", "--trust-code"]
+    )
+    assert again.exit_code == 2, again.output
+    assert f"{name}: named twice" in again.stderr
+    assert not (many / "all.csv").exists()
+
+
 def test_a_bad_file_leaves_no_table_of_all(small_bundle, many, monkeypatch) -> None:
     monkeypatch.chdir(many)
     damage(many / "data" / "b.npz")

@@ -223,6 +223,10 @@ def test_products_are_compared_with_the_same_projection_only():
         other = gradscore.project(net(), samples(), **{"dim": 64, **settings})
         with pytest.raises(EvaluationError, match=f"these projections differ in {what}"):
             one.dot(other)
+    other_weights = net()
+    torch.nn.init.zeros_(next(other_weights.parameters()))
+    with pytest.raises(EvaluationError, match="differ in the weights of the model, so"):
+        one.nearest(gradscore.project(other_weights, samples(), dim=64))
     with pytest.raises(EvaluationError, match="differ in parameters, so"):
         one.nearest(gradscore.project(net(), samples(), dim=64, parameters=["@last"]))
     with pytest.raises(EvaluationError, match="count: wanted 1 neighbour or more, got 0"):
