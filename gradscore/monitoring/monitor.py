@@ -221,7 +221,7 @@ class Monitor:
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
             ood=float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
-            e_values={stream: each.log_e_value for stream, each in streams.items()},
+            log_e_values={stream: each.log_e_value for stream, each in streams.items()},
             alarms=alarms,
             suspicious=self._suspicious(scored),
         )

@@ -130,7 +130,7 @@ def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
                     name="evidence",
                     colour=colour_of(0),
                     x=x,
-                    y=_values(windows, lambda window, key=stream: window.e_values[key]) / np.log(10),  # type: ignore[misc]
+                    y=_values(windows, lambda window, key=stream: window.log_e_values[key]) / np.log(10),  # type: ignore[misc]
                 ),
                 border,
             ],

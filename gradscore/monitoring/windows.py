@@ -67,7 +67,7 @@ class Window:
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
-        e_values: logarithm (natural) of the e-value of each stream at its end.
+        log_e_values: logarithm (natural) of the e-value of each stream at its end.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
     """
@@ -83,7 +83,7 @@ class Window:
     mean_confidence: float | None
     ood: float | None
     rejected: float | None
-    e_values: dict[str, float]
+    log_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
 

@@ -110,7 +110,7 @@ def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> N
     with_lost.update(both)
     without.update(rows.iloc[:80])
     assert (with_lost.windows[0].samples, with_lost.windows[0].not_scored) == (100, 20)
-    assert with_lost.windows[0].e_values == without.windows[0].e_values
+    assert with_lost.windows[0].log_e_values == without.windows[0].log_e_values
     assert with_lost.windows[0].accuracy == without.windows[0].accuracy
 
 
