@@ -211,12 +211,14 @@ def _holds_images(path: Path, column: str | None, leave_out: str | None) -> bool
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return True
+    # By fields, since two columns may have one name.
     if column is not None:
-        return column not in schema.names or is_encoded(schema.field(column).type) or column in _COLUMN_NAMES
-    names = [name for name in schema.names if name != leave_out]
-    usable = [name for name in names if _is_usable(schema.field(name).type)]
-    binary = [name for name in usable if not is_text(schema.field(name).type)]
-    return bool(binary) or any(name in _COLUMN_NAMES for name in usable) or len(usable) == len(names)
+        found = [field for field in schema if field.name == column]
+        return not found or any(is_encoded(field.type) for field in found) or column in _COLUMN_NAMES
+    fields = [field for field in schema if field.name != leave_out]
+    usable = [field for field in fields if _is_usable(field.type)]
+    binary = [field for field in usable if not is_text(field.type)]
+    return bool(binary) or any(field.name in _COLUMN_NAMES for field in usable) or len(usable) == len(fields)
 
 
 def _is_usable(kind: Any) -> bool:

@@ -24,6 +24,7 @@ RUN = {
     ("inspect.md", "python"): "tests/inspect/test_docs.py",
     ("language-models.md", "python"): "tests/docs/test_language_models.py",
     ("language-models.md", "text"): "tests/docs/test_language_models.py",
+    ("monitoring.md", "python"): "tests/docs/test_monitoring_page.py",
     ("projections.md", "python"): "tests/docs/test_projections_page.py",
     ("related.md", "python"): "tests/docs/test_manual.py",
     ("scaling.md", "python"): "tests/docs/test_short_examples.py",
