@@ -78,12 +78,18 @@ def gate_cells(gate: Gate) -> tuple[str, str, str, str]:
     """What a gate compares, as text: the baseline, the run, the bounds of the change for the better, and the margin."""
     bounds = "-" if gate.low is None or gate.high is None else f"{gate.low:+.4f} to {gate.high:+.4f}"
     margin = "-" if gate.margin is None else f"{gate.margin:g}"
-    return _number(gate.before), _number(gate.now), bounds, margin
+    number = _rate if gate.metric == "speed" else _number
+    return number(gate.before), number(gate.now), bounds, margin
 
 
 def _number(value: float | None) -> str:
     """A value with four decimals, a large one with none, or `-`."""
     return "-" if value is None else f"{value:.4f}" if abs(value) < LARGE else f"{value:.0f}"
+
+
+def _rate(value: float | None) -> str:
+    """Samples per second, of which decimals say nothing."""
+    return "-" if value is None else f"{value:.0f}"
 
 
 def _row(gate: Gate) -> str:

@@ -179,6 +179,12 @@ def test_speed_is_for_information_only(small_run, baseline, factor: float | None
     )
 
 
+def test_a_slow_speed_has_no_decimals(small_run, baseline, monkeypatch) -> None:
+    monkeypatch.setattr(RunFolder, "samples_per_second", 74.07)
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"samples_per_second": 37.04}))
+    assert "| - | samples per second | 37 | 74 | - | - |" in to_markdown(report)
+
+
 def test_the_speed_is_that_of_the_manifest(small_run, baseline) -> None:
     splits = json.loads((small_run / "manifest.json").read_text())["splits"].values()
     rates = [split["spent"]["samples"] / split["spent"]["seconds"] for split in splits]
