@@ -171,8 +171,8 @@ def write_window_products(
     stride: tuple[int, int],
     dilation: tuple[int, int],
     padding: tuple[int, int],
-) -> bool:
-    """Writes out per-sample weight gradients of a convolution.
+) -> None:
+    """Writes out per-sample weight gradients of a convolution; only for operands that `has_products`.
 
     Args:
         left: see `window_sums`.
@@ -182,16 +182,11 @@ def write_window_products(
         stride: see `window_sums`.
         dilation: see `window_sums`.
         padding: see `window_sums`.
-
-    Returns:
-        False, with nothing written, where there is no kernel, as for `product_sums`.
     """
     loops = _product_loops("window_loops", left, image)
-    if loops is None:
-        return False
+    assert loops is not None
     operands = (each.detach().contiguous().numpy() for each in (left, image))
     loops.write_windows(*operands, kernel, stride, dilation, padding, into.numpy())
-    return True
 
 
 def has_products(*operands: Tensor) -> bool:

@@ -136,7 +136,7 @@ def _sum_channels(
     stop: int,
     found: Doubles,
 ) -> None:
-    """As `_sum_windows` of channels (start to stop) that are convolved each by itself: sums of two rows' products."""
+    """As `_multiply_windows`, of channels (start to stop) that are convolved each by itself: sums of rows' products."""
     rows, columns = left.shape[3:]
     height, width = image.shape[3:]
     positions, inner = rows * columns, kernel[0] * kernel[1]
@@ -193,19 +193,20 @@ def _multiply_windows(
     positions = rows * columns
     used = (steps[0] * (rows - 1) + gaps[0] * (taps - 1)) // steps[0] + 1
     whole = shifts * channels < FEW_ROWS and taps * shifts * channels * positions <= WINDOWS
-    inner = shifts * channels * (taps if whole else 1)
+    products = 1 if whole else taps
+    inner = taps * shifts * channels // products
     stretch = positions if whole else steps[0] * used * columns
     windows = np.zeros(inner * stretch, np.float32)
     buffer = np.empty(min(out * inner, BUFFER), np.float32)
     scratch = np.empty(SCRATCH, np.int64)
-    begin(found[start : min(stop, len(found))])
+    begin(found[start:stop])
     pixels, gradients = image.reshape(-1), left.reshape(-1)
     lines = np.empty(positions * out, np.float32)
     for row in range(start, stop):
         sizes = (row, channels, height, width)
         copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)
         turn(gradients, row * out * positions, positions, (out, positions), lines)
-        for tap in range(1 if whole else taps):
+        for tap in range(products):
             down = tap * gaps[0]
             offset = 0 if whole else (down % steps[0] * used + down // steps[0]) * columns
             one = (windows.ctypes.data + SIZE * offset, stretch)
@@ -213,7 +214,7 @@ def _multiply_windows(
             if into.size == 0:
                 sum_product(functions, (inner, out, positions), one, other, buffer, scratch, found[row])
             else:
-                place = (row * taps // (taps if whole else 1) + tap) * inner * out
+                place = (row * products + tap) * inner * out
                 multiply(functions, (inner, out, positions), one, other, into.ctypes.data + SIZE * place, scratch)
     call_with_int(functions[1], np.int32(before))
 
