@@ -33,7 +33,7 @@ from .of_samples import feature_table, features_of, given_samples, warn_of_overf
 from .progress import Counter, Progress
 from .run_plan import RunPlan, Told, check_names
 from .split_rows import check_labelled, check_samples
-from .split_samples import SplitSamples
+from .split_samples import open_split
 from .streams import Stream, extract_streams
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "MeanGradients",
     "Progress",
     "RunPlan",
-    "SplitSamples",
     "SplitSummary",
     "Stream",
     "Told",
@@ -68,6 +67,7 @@ __all__ = [
     "given_samples",
     "input_dtype",
     "open_datasets",
+    "open_split",
     "read_means",
     "refusal",
     "run_means",

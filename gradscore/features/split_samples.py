@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import nn
 
-from ..config import ExtractConfig
-from ..data import Batch, SampleDataset, load_batches, plan_batches
-from ..errors import DataError
-from ..system import each_input
-from .split_rows import check_samples
+from ..config import Config, ExtractConfig
+from ..data import Batch, SampleDataset, load_batches, plan_batches, planned_splits
+from ..errors import ConfigError, DataError
+from ..models import NamedCode, TellCode, build_model
+from ..system import closest, each_input, resolve_device
+from .datasets import open_datasets
+from .live_model import input_dtype
+from .split_rows import check_labelled, check_samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +60,65 @@ class SplitSamples:
                 yield replace(batch, images=images, bad=[])
         if is_empty:
             raise DataError(f"split {self.name}: no sample of it can be used")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSplit:
+    """A model and the samples of a split.
+
+    Attributes:
+        model: on its device.
+        samples: those of the split.
+        said: notices on how the model was built.
+    """
+
+    model: nn.Module
+    samples: SplitSamples
+    said: list[str]
+
+    @property
+    def notices(self) -> list[str]:
+        """What was said of the model, and which samples were skipped so far."""
+        return [*self.said, *(f"{skipped} was skipped" for skipped in self.samples.skipped)]
+
+
+def open_split(
+    config: Config,
+    split: str,
+    *,
+    loss: str,
+    command: str,
+    trust_code: bool,
+    named: NamedCode | None,
+    data_code: Mapping[str, NamedCode] | None,
+    tell: TellCode | None,
+) -> OpenSplit:
+    """Opens the samples of a split and the model of a configuration.
+
+    Args:
+        config: the settings.
+        split: which samples.
+        loss: where it looks at labels, all samples need one.
+        command: begins the message if there is no such split.
+        trust_code: allow a `python:` model or data, whose code is run.
+        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
+        data_code: the same of `python:` data, by the names of the splits.
+        tell: called before that code runs.
+
+    Raises:
+        ConfigError: no such split or device.
+        ModelError: a model that cannot be built.
+        DataError: samples that cannot be used, or have no label where the loss looks at it.
+    """
+    planned = planned_splits(config.data)
+    if split not in planned:
+        raise ConfigError(f"{command}: no split '{split}'; {closest(split, planned)}")
+    device = resolve_device(config.extract.device)
+    dataset = open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]
+    check_labelled([loss], dataset.labels, dataset.ids, where=split)
+    said: list[str] = []
+    model = build_model(
+        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=said
+    ).to(device)
+    samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
+    return OpenSplit(model=model, samples=samples, said=said)

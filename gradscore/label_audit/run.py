@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..config import Config
-from ..data import FIT, Pixels, SampleDataset, is_image, planned_splits
-from ..errors import ConfigError, GradscoreError
-from ..features import Progress, SplitSamples, check_labelled, input_dtype, open_datasets
-from ..models import NamedCode, TellCode, build_model
-from ..system import closest, resolve_device
+from ..data import FIT, Pixels, SampleDataset, is_image
+from ..errors import GradscoreError
+from ..features import Progress, open_split
+from ..models import NamedCode, TellCode
 from .of_samples import audited_features
 from .ranking import Audit, ranked
 
@@ -84,18 +83,20 @@ def audit_config(
         DataError: samples that cannot be used or have no label, or a class with too few.
         EngineError: gradients that cannot be computed.
     """
-    device = resolve_device(config.extract.device)
-    dataset = _opened(config, split, trust_code=trust_code, data_code=data_code)
-    check_labelled(["label"], dataset.labels, dataset.ids, where=split)
-    notices: list[str] = []
-    model = build_model(
-        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=notices
+    opened = open_split(
+        config,
+        split,
+        loss="label",
+        command="audit",
+        trust_code=trust_code,
+        named=named,
+        data_code=data_code,
+        tell=tell,
     )
-    model = model.to(device)
-    samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
+    dataset = opened.samples.dataset
     table = audited_features(
-        model,
-        samples,
+        opened.model,
+        opened.samples,
         penultimate=config.features.penultimate or True,
         options=config.extract,
         progress=None if progress is None else lambda _, done, total: progress(split, done, total),
@@ -103,20 +104,10 @@ def audit_config(
     found = ranked(table, class_names=dataset.class_names, seed=seed)
     places = {name: place for place, name in enumerate(dataset.ids)}
     images = Images(dataset, [places[name] for name in table["sample_id"]])
-    notices += [f"{skipped} was skipped" for skipped in samples.skipped]
     audit = Audit(
         table=found.table,
         nearest=found.nearest,
         class_names=found.class_names,
-        notices=[*notices, *found.notices],
+        notices=[*opened.notices, *found.notices],
     )
     return AuditedSplit(audit, split, images)
-
-
-def _opened(
-    config: Config, split: str, *, trust_code: bool, data_code: Mapping[str, NamedCode] | None
-) -> SampleDataset:
-    planned = planned_splits(config.data)
-    if split not in planned:
-        raise ConfigError(f"audit: no split '{split}'; {closest(split, planned)}")
-    return open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
-from ..data import FIT, planned_splits
-from ..errors import ConfigError
-from ..features import Progress, SplitSamples, check_labelled, input_dtype, open_datasets
-from ..models import NamedCode, TellCode, build_model
-from ..system import closest, resolve_device
+from ..data import FIT
+from ..features import Progress, open_split
+from ..models import NamedCode, TellCode
 from .given_loss import check_loss
 from .kinds import make_projection
 from .of_samples import projections_of
@@ -66,20 +64,19 @@ def project_config(
     """
     check_loss(loss)
     projection = make_projection(kind, dim, seed)
-    planned = planned_splits(config.data)
-    if split not in planned:
-        raise ConfigError(f"project: no split '{split}'; {closest(split, planned)}")
-    device = resolve_device(config.extract.device)
-    dataset = open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]
-    check_labelled([loss], dataset.labels, dataset.ids, where=split)
-    notices: list[str] = []
-    model = build_model(
-        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=notices
-    ).to(device)
-    samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
+    opened = open_split(
+        config,
+        split,
+        loss=loss,
+        command="project",
+        trust_code=trust_code,
+        named=named,
+        data_code=data_code,
+        tell=tell,
+    )
     found = projections_of(
-        model,
-        samples,
+        opened.model,
+        opened.samples,
         projection,
         kind=kind,
         seed=seed,
@@ -90,5 +87,4 @@ def project_config(
         like=like,
         progress=progress,
     )
-    notices += [f"{skipped} was skipped" for skipped in samples.skipped]
-    return replace(found, notices=[*notices, *found.notices])
+    return replace(found, notices=[*opened.notices, *found.notices])
