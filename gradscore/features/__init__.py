@@ -3,8 +3,8 @@
 In come a configuration, its model and its data, or a model and samples that a program has; out comes a finished run
 folder, or a data frame. `live_model` is a model with what computes its features. `extraction` runs all splits of
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
-makes a data frame of them, or of those of a split (`split_samples`), and `of_losses` one of losses that a program
-gives, those of language models for example.
+makes a data frame of them, or of those of a split (`split_samples`), and `of_losses` one of losses of whole batches
+(`batch_losses`), those of language models for example.
 `split_rows` makes rows of batches, `extractor` values of them, `forward` has what takes no gradients (logits,
 penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has
 the mean gradients of predicted classes, which are computed beforehand. `run_plan` cuts a run into shards and computes
@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from .batch_losses import BatchLosses, LossOfBatch, content_hashes, count_samples, each_batch
 from .class_gradients import ClassSums, MeanGradients, read_means, run_means, write_means
 from .cutting import Cut, Cutter
 from .datasets import open_datasets
@@ -39,6 +40,7 @@ from .streams import Stream, extract_streams
 __all__ = [
     "FAILURES",
     "WARM_UP",
+    "BatchLosses",
     "ClassSums",
     "Counter",
     "Cut",
@@ -47,6 +49,7 @@ __all__ = [
     "Extractor",
     "ForwardPass",
     "LiveModel",
+    "LossOfBatch",
     "Maker",
     "MeanGradients",
     "Progress",
@@ -59,7 +62,10 @@ __all__ = [
     "check_names",
     "check_samples",
     "complete_run",
+    "content_hashes",
     "count_classes",
+    "count_samples",
+    "each_batch",
     "extract",
     "extract_streams",
     "feature_table",

@@ -16,9 +16,10 @@ from ..errors import ConfigError
 from ..gradients import GradientWarning
 from ..models import Interface
 from ..store import ShardRows
+from .batch_losses import LossOfBatch
 from .cutting import Cutter
 from .live_model import LiveModel, check_mode, count_classes, input_dtype
-from .of_losses import LossOfBatch, Tokens, features_of_losses
+from .of_losses import Tokens, features_of_losses
 from .progress import Counter, Progress
 from .run_plan import check_names
 from .split_rows import SplitRows

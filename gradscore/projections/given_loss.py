@@ -17,7 +17,7 @@ ALONE = 1e-9
 """Largest change of a loss with the other samples of its batch, relative to itself: a million roundings of float64."""
 
 
-def named(loss: str | LossFunction) -> str:
+def named(loss: str | Callable[..., Tensor]) -> str:
     """What a loss is called."""
     return loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__)
 

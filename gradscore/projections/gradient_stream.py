@@ -1,15 +1,20 @@
-"""From batches to gradients of losses: a forward and a backward pass, whose gradients are handed on as they come."""
+"""From batches to gradients of losses: a forward and a backward pass, whose gradients are handed on as they come.
+
+`OfLogits` has losses of logits, `OfBatches` losses that call the model themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from ..data import Batch
 from ..errors import ModelError
-from ..features import ForwardPass
+from ..features import BatchLosses, ForwardPass, LossOfBatch
 from ..gradients import Engine, Sink, prepare
 from ..system import Inputs, each_input, full_precision
 from .given_loss import LossFunction, check_alone, check_halves, gradient_at
@@ -21,26 +26,47 @@ class Seen:
 
     Attributes:
         scale: (N,) float64, powers of two that the gradients are to be multiplied by.
-        predictions: (N,) int64, the class with the largest logit.
+        predictions: (N,) int64, the class with the largest logit; -1 where there are no logits.
     """
 
     scale: Tensor
     predictions: Tensor
 
 
-class GradientStream:
-    """Runs batches through a classifier and hands on the gradients of their losses.
+class GradientStream(Protocol):
+    """Runs batches through a model and hands on the gradients of their losses.
+
+    Attributes:
+        engine: knows the parameters.
+        device: where they are.
+        dtype: what is made of their gradients: float64 if they are, else float32.
+    """
+
+    engine: Engine
+    device: torch.device
+    dtype: torch.dtype
+
+    def run(self, batch: Batch, sink: Sink) -> Seen:
+        """Computes the gradients of N samples.
+
+        Args:
+            batch: the samples.
+            sink: takes the gradients over `Seen.scale`; see `Engine.stream`.
+
+        Raises:
+            ModelError: the model cannot take the samples.
+            EngineError: gradients that cannot be computed; samples are coupled, for one.
+        """
+
+
+class OfLogits:
+    """A `GradientStream` of losses of a classifier's logits and labels.
 
     Args:
         model: the classifier, in evaluation mode, on the device that computes.
         parameters: those whose gradients are wanted, by name.
         num_classes: K, the number of its outputs.
         loss: of a sample.
-
-    Attributes:
-        engine: knows the parameters.
-        device: where they are.
-        dtype: what is made of their gradients: float64 if they are, else float32.
 
     Raises:
         ModelError: a parameter is complex.
@@ -54,14 +80,8 @@ class GradientStream:
         num_classes: int,
         loss: str | LossFunction,
     ) -> None:
-        hard = [name for name, parameter in parameters.items() if parameter.is_complex()]
-        if hard:
-            raise ModelError(
-                f"parameters: {hard[0]} is complex, and products are those of real gradients; leave it out"
-            )
+        self.device, self.dtype = _place_of(parameters)
         self._model, self._loss = model, loss
-        self.device = next(iter(parameters.values())).device
-        self.dtype = torch.promote_types(next(iter(parameters.values())).dtype, torch.float32)
         self.engine = Engine(parameters)
         self._pass = ForwardPass(
             model, device=self.device, num_classes=num_classes, autocast=None, last_layer=None, views=()
@@ -82,23 +102,48 @@ class GradientStream:
             check_alone(self._loss, self._pass.outputs(images).detach(), labels)
             prepare(self.engine, self._model, here, lambda logits: gradient_at(self._loss, logits, labels).direction)
 
-    def run(self, images: Inputs, labels: Tensor, sink: Sink) -> Seen:
-        """Computes the gradients of N samples.
-
-        Args:
-            images: (N, C, H, W), or other inputs, preprocessed.
-            labels: (N,) int64, -1 for none.
-            sink: takes the gradients over `Seen.scale`; see `Engine.stream`.
-
-        Raises:
-            ModelError: the model cannot take the samples.
-            EngineError: gradients that cannot be computed; samples are coupled, for one.
-        """
+    def run(self, batch: Batch, sink: Sink) -> Seen:
+        """As `GradientStream.run`."""
         with full_precision():
-            outputs = self._pass.outputs(images)
+            outputs = self._pass.outputs(batch.images)
             logits = outputs.detach()
-            labels = labels.to(self.device)
+            labels = batch.labels.to(self.device)
             gradient = gradient_at(self._loss, logits, labels)
             check_halves(self._loss, logits, labels, gradient.value)
             self.engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
         return Seen(gradient.scale, logits.double().argmax(1))
+
+
+class OfBatches:
+    """A `GradientStream` of losses that a program makes of whole batches.
+
+    Args:
+        model: in evaluation mode, on the device that computes.
+        parameters: those whose gradients are wanted, by name.
+        losses: from the model and a batch to (N,), or (N, T), of which each sample's sum counts.
+
+    Raises:
+        ModelError: a parameter is complex.
+    """
+
+    def __init__(self, model: nn.Module, *, parameters: Mapping[str, Tensor], losses: LossOfBatch) -> None:
+        self.device, self.dtype = _place_of(parameters)
+        self._losses = BatchLosses(model, losses, parameters)
+        self.engine = self._losses.engine
+
+    def run(self, batch: Batch, sink: Sink) -> Seen:
+        """As `GradientStream.run`; `batch.images` is what the losses are called with."""
+        with full_precision():
+            losses = self._losses.of(batch.images)
+            self.engine.stream(losses, torch.ones_like(losses), sink)
+        nothing = torch.full((len(losses),), -1)
+        return Seen(torch.ones(len(losses), dtype=torch.float64), nothing)
+
+
+def _place_of(parameters: Mapping[str, Tensor]) -> tuple[torch.device, torch.dtype]:
+    """The device of parameters, and the dtype of what is made of their gradients."""
+    hard = [name for name, parameter in parameters.items() if parameter.is_complex()]
+    if hard:
+        raise ModelError(f"parameters: {hard[0]} is complex, and products are those of real gradients; leave it out")
+    first = next(iter(parameters.values()))
+    return first.device, torch.promote_types(first.dtype, torch.float32)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data import SampleStream
-from ..features import Progress, given_samples
+from ..features import LossOfBatch, Progress
 from ..models import weights_sha256
+from .asked import Asked
 from .folder import SHARD_SIZE
-from .given_loss import LossFunction, check_loss, named
+from .given_loss import LossFunction
 from .kinds import make_projection
-from .looked_at import looking_at
+from .looked_at import LookedAt
 from .projection import Projection
 from .shards import written
 from .table import About, Projections
@@ -25,13 +25,14 @@ def project(
     model: nn.Module,
     data: Any,
     *,
-    loss: str | LossFunction = "pseudo_label",
+    loss: str | LossFunction | None = None,
+    losses: LossOfBatch | None = None,
     dim: int = 4096,
     kind: str = "sparse",
     seed: int = 0,
     parameters: str | Sequence[str] = "*",
     preprocessing: Mapping[str, Any] | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     output: str | int | None = None,
     one_logit: bool = False,
     out: str | Path | None = None,
@@ -47,15 +48,20 @@ def project(
         model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
         data: as for `gradscore.features`: a DataLoader, a Dataset, a tensor of samples, a pair of these and labels, or
             batches. Inputs are as the model takes them.
-        loss: a name in `gradscore.losses.LOSSES`, or a function from logits (N, K) float64 and labels (N,), -1 for
-            none, to the losses (N,), each of its own sample alone, that PyTorch can differentiate.
+        loss: a name in `gradscore.losses.LOSSES` ("pseudo_label" by default), or a function from logits (N, K) float64
+            and labels (N,), -1 for none, to the losses (N,), each of its own sample alone, that PyTorch can
+            differentiate.
+        losses: instead of `loss`, a function from the model and a batch to the loss of each sample (N,), or of each of
+            its tokens (N, T), whose sum counts: any model and any loss, those of language models for example. `data`
+            is then an iterable of batches as they are (see `gradscore.features`), and the settings after
+            `parameters` are left out; labels and predictions are -1.
         dim: numbers for each sample, 64 to 8,192.
         kind: "sparse" (one addition for each parameter), "factored" (both sides of a layer's products, the fastest
             for convolutions) or "rademacher" (dense signs, `dim` products for each parameter).
         seed: of what is random.
         parameters: shell patterns on the names of parameters, or one; `@last` for those of the last layer.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
-        batch_size: samples that go through the model at a time.
+        batch_size: samples that go through the model at a time, 64 by default.
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
         out: a folder for the projections, in shards; what an interrupted call left there is kept by the next.
@@ -78,36 +84,21 @@ def project(
         >>> found.values.shape, found.dot().shape
         ((10, 64), (10, 10))
     """
-    check_loss(loss)
     projection = make_projection(kind, dim, seed)
-    return projections_of(
-        model,
-        given_samples(model, data, preprocessing=preprocessing),
-        projection,
-        kind=kind,
-        seed=seed,
-        loss=loss,
-        parameters=parameters,
-        batch_size=batch_size,
-        output=output,
-        one_logit=one_logit,
-        out=out,
-        progress=progress,
-    )
+    asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
+    with asked.looking_at(model, data) as samples:
+        return projections_of(
+            samples, projection, kind=kind, seed=seed, parameters=parameters, out=out, progress=progress
+        )
 
 
 def projections_of(
-    model: nn.Module,
-    given: SampleStream,
+    samples: LookedAt,
     projection: Projection,
     *,
     kind: str,
     seed: int,
-    loss: str | LossFunction,
     parameters: str | Sequence[str],
-    batch_size: int,
-    output: str | int | None = None,
-    one_logit: bool = False,
     out: str | Path | None = None,
     like: About | None = None,
     progress: Progress | None = None,
@@ -115,16 +106,11 @@ def projections_of(
     """The projections that `project` returns.
 
     Args:
-        model: as for `project`.
-        given: the samples.
+        samples: of a model.
         projection: of `kind` with `seed`.
         kind: as for `project`.
         seed: as for `project`.
-        loss: as for `project`.
         parameters: as for `project`.
-        batch_size: as for `project`.
-        output: as for `project`.
-        one_logit: as for `project`.
         out: as for `project`.
         like: what the projections are to be compared with.
         progress: told how far it is.
@@ -133,18 +119,17 @@ def projections_of(
         EvaluationError: they could not be compared with `like`.
         ConfigError: as `project`; so do DataError, ModelError, EngineError and StoreError.
     """
-    with looking_at(model, given, output=output, one_logit=one_logit) as samples:
-        gradients = samples.gradients(parameters, loss=loss)
-        about = About(
-            kind=kind,
-            dim=projection.dim,
-            seed=int(seed),
-            loss=named(loss),
-            parameters={name: list(each.shape) for name, each in gradients.engine.parameters.items()},
-            weights_sha256=weights_sha256(model),
-            precision="float64" if gradients.dtype == torch.float64 else "float32",
-        )
-        if like is not None:
-            about.check_comparable(like)
-        cuts = samples.cuts(batch_size=batch_size, shard_size=SHARD_SIZE, progress=progress)
-        return written(gradients, projection, about, cuts, out=None if out is None else Path(out), split=samples.name)
+    gradients = samples.gradients(parameters)
+    about = About(
+        kind=kind,
+        dim=projection.dim,
+        seed=int(seed),
+        loss=samples.loss_name,
+        parameters={name: list(each.shape) for name, each in gradients.engine.parameters.items()},
+        weights_sha256=weights_sha256(samples.model),
+        precision="float64" if gradients.dtype == torch.float64 else "float32",
+    )
+    if like is not None:
+        about.check_comparable(like)
+    cuts = samples.cuts(shard_size=SHARD_SIZE, progress=progress)
+    return written(gradients, projection, about, cuts, out=None if out is None else Path(out), split=samples.name)

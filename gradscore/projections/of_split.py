@@ -12,6 +12,7 @@ from ..features import Progress, open_split
 from ..models import NamedCode, TellCode
 from .given_loss import check_loss
 from .kinds import make_projection
+from .looked_at import looking_at
 from .of_samples import projections_of
 from .table import About, Projections
 
@@ -74,17 +75,15 @@ def project_config(
         data_code=data_code,
         tell=tell,
     )
-    found = projections_of(
-        opened.model,
-        opened.samples,
-        projection,
-        kind=kind,
-        seed=seed,
-        loss=loss,
-        parameters=config.features.parameters,
-        batch_size=config.extract.batch_size,
-        out=out,
-        like=like,
-        progress=progress,
-    )
+    with looking_at(opened.model, opened.samples, loss=loss, batch_size=config.extract.batch_size) as samples:
+        found = projections_of(
+            samples,
+            projection,
+            kind=kind,
+            seed=seed,
+            parameters=config.features.parameters,
+            out=out,
+            like=like,
+            progress=progress,
+        )
     return replace(found, notices=[*opened.notices, *found.notices])

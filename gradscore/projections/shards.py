@@ -76,7 +76,7 @@ class Projected:
 def projected(gradients: GradientStream, projection: Projection, batch: Batch) -> Projected:
     """Projects the gradients of a batch."""
     sums = projection.blank(len(batch.sample_ids), dtype=gradients.dtype, device=gradients.device)
-    seen = gradients.run(batch.images, batch.labels, projection.sink(sums))
+    seen = gradients.run(batch, projection.sink(sums))
     found = (projection.finished(sums), seen.scale, seen.predictions)
     return Projected(*(each.cpu().numpy() for each in found))
 

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from ..errors import ConfigError, EvaluationError
-from ..features import Progress, given_samples
+from ..features import LossOfBatch, Progress
 from ..gradients import PerSample, Sink
 from ..system import FloatArray
-from .given_loss import LossFunction, check_loss
+from .asked import Asked
+from .given_loss import LossFunction
 from .gradient_stream import GradientStream
-from .looked_at import LookedAt, looking_at
+from .looked_at import LookedAt
 from .rademacher import DenseProjection
 from .shards import projected
 
@@ -72,10 +73,11 @@ def store_gradients(
     model: nn.Module,
     data: Any,
     *,
-    loss: str | LossFunction = "pseudo_label",
+    loss: str | LossFunction | None = None,
+    losses: LossOfBatch | None = None,
     parameters: str | Sequence[str] = "*",
     preprocessing: Mapping[str, Any] | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     output: str | int | None = None,
     one_logit: bool = False,
 ) -> StoredGradients:
@@ -85,6 +87,7 @@ def store_gradients(
         model: as for `project`.
         data: as for `project`; how many samples is limited by memory (`MEMORY_LIMIT`).
         loss: as for `project`.
+        losses: as for `project`.
         parameters: as for `project`.
         preprocessing: as for `project`.
         batch_size: as for `project`.
@@ -97,19 +100,18 @@ def store_gradients(
         ModelError: as `project`.
         EngineError: as `project`.
     """
-    check_loss(loss)
-    given = given_samples(model, data, preprocessing=preprocessing)
-    with looking_at(model, given, output=output, one_logit=one_logit) as samples:
-        gradients = samples.gradients(parameters, loss=loss)
+    asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
+    with asked.looking_at(model, data) as samples:
+        gradients = samples.gradients(parameters)
         found: list[StoredGradients] = []
-        for cut in samples.cuts(batch_size=batch_size, shard_size=ONE_PIECE, progress=None):
+        for cut in samples.cuts(shard_size=ONE_PIECE, progress=None):
             count = len(cut.batch.sample_ids)
             _check_memory(sum(map(len, found)) + count, gradients)
             room = {
                 name: torch.zeros(count, each.numel(), dtype=gradients.dtype, device=gradients.device)
                 for name, each in gradients.engine.parameters.items()
             }
-            seen = gradients.run(cut.batch.images, cut.batch.labels, _keeping(room))
+            seen = gradients.run(cut.batch, _keeping(room))
             found.append(StoredGradients(values=room, scale=seen.scale.cpu().numpy()))
     return StoredGradients(
         values={name: torch.cat([each.values[name] for each in found]) for name in found[0].values},
@@ -122,9 +124,10 @@ def dot_products(
     data: Any,
     stored: StoredGradients,
     *,
-    loss: str | LossFunction = "pseudo_label",
+    loss: str | LossFunction | None = None,
+    losses: LossOfBatch | None = None,
     preprocessing: Mapping[str, Any] | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     output: str | int | None = None,
     one_logit: bool = False,
     progress: Progress | None = None,
@@ -136,6 +139,7 @@ def dot_products(
         data: as for `project`: N samples.
         stored: M gradients of parameters of this model.
         loss: as for `project`.
+        losses: as for `project`.
         preprocessing: as for `project`.
         batch_size: as for `project`.
         output: as for `project`.
@@ -151,17 +155,12 @@ def dot_products(
         ModelError: as `project`.
         EngineError: as `project`.
     """
-    check_loss(loss)
-    given = given_samples(model, data, preprocessing=preprocessing)
-    with looking_at(model, given, output=output, one_logit=one_logit) as samples:
+    asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
+    with asked.looking_at(model, data) as samples:
         _check_shapes(samples, stored)
-        gradients, products = (
-            samples.gradients([glob.escape(name) for name in stored.values], loss=loss),
-            _AgainstStored(stored),
-        )
+        gradients, products = samples.gradients([glob.escape(name) for name in stored.values]), _AgainstStored(stored)
         found = [
-            projected(gradients, products, cut.batch)
-            for cut in samples.cuts(batch_size=batch_size, shard_size=ONE_PIECE, progress=progress)
+            projected(gradients, products, cut.batch) for cut in samples.cuts(shard_size=ONE_PIECE, progress=progress)
         ]
         return np.concatenate([each.values * each.scale[:, None] for each in found]) * stored.scale
 
