@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
 from .class_names import NAME_CLASSES
-from .dataset import SampleDataset, Selected, content_hash, open_images, open_split, open_splits
+from .content import content_hash
+from .dataset import SampleDataset, Selected, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
 from .image_shifts import IMAGE_SHIFTS, STRENGTHS, ShiftedImages
 from .named_column import table_column

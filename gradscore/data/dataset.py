@@ -12,12 +12,13 @@ from torch.utils.data import Dataset
 
 from ..errors import DataError
 from ..models import NamedCode
-from ..system import sha256
 from .class_names import ClassNames, decide
+from .content import content_hash
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
-from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, open_source
+from .selection import HashShares, select
+from .settings import DataConfig, DatasetConfig, PreprocessingConfig
+from .sources import SOURCES, UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, open_source
 from .splits import SplitInfo, base_split, planned_splits
 
 
@@ -94,27 +95,6 @@ class SampleDataset(Dataset[Sample | BadSample]):
         return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 
-def content_hash(raw: Raw) -> str:
-    """16 hexadecimal digits of the SHA-256 of a raw sample.
-
-    Args:
-        raw: an image (H, W, C) uint8 or numbers, of which shape and bytes count; several of these by name; or text.
-
-    Returns:
-        Equal for equal samples.
-    """
-    return hashlib.sha256(_bytes_of(raw)).hexdigest()[:16]
-
-
-def _bytes_of(raw: Raw) -> bytes:
-    if isinstance(raw, str):
-        return raw.encode("utf-8", "surrogatepass")
-    if isinstance(raw, Mapping):
-        return b"".join(f"{name}=".encode() + _bytes_of(raw[name]) for name in sorted(raw))
-    shape = ",".join(map(str, raw.shape)).encode()
-    return shape + b":" + np.ascontiguousarray(raw).tobytes()
-
-
 def open_split(
     spec: DatasetConfig,
     *,
@@ -161,7 +141,7 @@ def open_images(spec: DatasetConfig, *, num_classes: int | None, made_of: ImageS
     """
     source = open_source(spec.source, spec.arguments, base=made_of, seed=seed)
     names = None if num_classes is None else decide({spec.source: (spec, source)}, num_classes=num_classes)
-    return _selected(spec, source, names, num_classes)
+    return _selected(spec, source, names, num_classes, HashShares())
 
 
 def open_splits(
@@ -199,8 +179,15 @@ def open_splits(
     wanted = set(planned if only is None else only)
     wanted |= {base for name in wanted if (base := base_split(*planned[name])) is not None}
 
+    alike: dict[tuple[str, str], ImageSource] = {}
+
     def opened(name: str, base: ImageSource | None = None) -> ImageSource:
         spec = planned[name][1]
+        if base is None and not _is_code(spec.source):
+            key = (spec.source, repr(sorted(spec.arguments.items())))
+            if key not in alike:
+                alike[key] = open_source(spec.source, spec.arguments, base=None, seed=seed)
+            return alike[key]
         code = None if named is None else named.get(name)
         return open_source(spec.source, spec.arguments, base=base, seed=seed, trust_code=trust_code, code=code)
 
@@ -210,13 +197,20 @@ def open_splits(
     names = decide(labelled, num_classes=num_classes, given=data.class_names, model_names=model_names)
     preprocess = Preprocessing(preprocessing)
     found: dict[str, SampleDataset] = {}
+    shares = HashShares()
     for name, (info, spec) in planned.items():
         if name in wanted:
             base, is_ood = base_split(info, spec), info.kind == "ood"
             source = own[name] if base is None else opened(name, found[base].images)
-            images = _selected(spec, source, None if is_ood else names, num_classes)
+            images = _selected(spec, source, None if is_ood else names, num_classes, shares)
             found[name] = SampleDataset(images, preprocess, labelled=not is_ood)
     return {name: each for name, each in found.items() if only is None or name in only}
+
+
+def _is_code(source: str) -> bool:
+    """Whether a source is code of the user's, which may give other samples every time."""
+    kind = SOURCES.get(source.partition(":")[0])
+    return kind is not None and kind.is_code
 
 
 def _labelled(planned: Mapping[str, tuple[SplitInfo, DatasetConfig]]) -> list[str]:
@@ -224,13 +218,15 @@ def _labelled(planned: Mapping[str, tuple[SplitInfo, DatasetConfig]]) -> list[st
     return [name for name, (info, _) in planned.items() if info.kind != "ood"]
 
 
-def _selected(spec: DatasetConfig, source: ImageSource, names: ClassNames | None, num_classes: int | None) -> Selected:
+def _selected(
+    spec: DatasetConfig, source: ImageSource, names: ClassNames | None, num_classes: int | None, shares: HashShares
+) -> Selected:
     """The samples that a split asks for, with classes of the model as labels; OOD sets, without names, keep theirs."""
     own = class_names_of(source)
     local = names or ClassNames(None if own is None else tuple(own))
     labels = local.aligned(source, spec.source)
     classes = None if spec.select.classes is None else local.chosen(spec.select.classes, source, spec.source)
-    places = select(source, spec.select, labels=labels, classes=classes)
+    places = select(source, spec.select, labels=labels, classes=classes, shares=shares)
     if not len(places):
         chosen = spec.select.model_dump(exclude_defaults=True)
         of_all = f"left of {len(source.ids)} with select {chosen}" if chosen else "in it"
@@ -242,53 +238,3 @@ def _selected(spec: DatasetConfig, source: ImageSource, names: ClassNames | None
     if mapped is not None:
         mapped = names.mapped(mapped, spec, is_named=own is not None, ids=images.ids, num_classes=num_classes)
     return Selected(source, places, mapped, names.of_model)
-
-
-def select(
-    source: ImageSource,
-    spec: SelectConfig,
-    *,
-    labels: NDArray[np.int64] | None = None,
-    classes: Sequence[int] | None = None,
-) -> NDArray[np.int64]:
-    """Positions of the selected samples: by class, then content hash, then start and stop, then count.
-
-    A sample that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
-
-    Args:
-        source: the samples.
-        spec: the selection.
-        labels: (N,) of the source; None without.
-        classes: the labels that `spec.classes` asks for; None for all.
-
-    Returns:
-        Positions in the order of the source.
-
-    Raises:
-        DataError: a selection by class without labels.
-    """
-    places = np.arange(len(source.ids), dtype=np.int64)
-    if classes is not None:
-        if labels is None:
-            raise DataError("select.classes needs labels, and the source has none")
-        places = places[np.isin(labels, classes)]
-    if spec.hash is not None:
-        low, high = spec.hash
-        shares = _shares(source, places)
-        places = places[(shares >= low) & (shares < high)]
-    places = places[spec.start : spec.stop]
-    if spec.count is not None and spec.count < len(places):
-        places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
-    return places
-
-
-def _shares(source: ImageSource, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Numbers in [0, 1) for images, by content alone (by id where there is no content to be had)."""
-    ids = source.ids
-    digests = []
-    for place in places.tolist():
-        try:
-            digests.append(content_hash(source.image(place)))
-        except UnreadableImageError:
-            digests.append(sha256(ids[place].encode())[:16])
-    return np.array([int(digest, 16) / 2**64 for digest in digests])

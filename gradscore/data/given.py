@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from ..errors import DataError
 from ..system import Inputs, described, each_input, rows_of, sample_count
-from .dataset import content_hash
+from .content import content_hash
 from .preprocessing import Preprocessing
 from .samples import Batch
 from .sources import UNLABELLED, Values

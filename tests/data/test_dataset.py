@@ -9,9 +9,21 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from gradscore.data import FIT, TEST, BadSample, Sample, SampleDataset, SplitInfo, base_split, collate, open_split
-from gradscore.data.dataset import content_hash, select
-from gradscore.data.settings import DatasetConfig, PreprocessingConfig, SelectConfig
+from gradscore.data import (
+    FIT,
+    TEST,
+    BadSample,
+    Sample,
+    SampleDataset,
+    SplitInfo,
+    base_split,
+    collate,
+    open_split,
+    open_splits,
+)
+from gradscore.data.content import content_hash
+from gradscore.data.selection import select
+from gradscore.data.settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from gradscore.data.sources import ArraySource, ImageSource
 from gradscore.errors import DataError
 
@@ -273,3 +285,24 @@ MADE_OF = {
 @pytest.mark.parametrize(("kind", "source", "split"), MADE_OF.values(), ids=MADE_OF)
 def test_what_a_split_is_made_of(kind: str, source: str, split: str | None) -> None:
     assert base_split(SplitInfo("any", kind), DatasetConfig(source=source)) == split
+
+
+def halves(spec: str) -> DataConfig:
+    return DataConfig.model_validate({
+        "in_dist": {"fit": {"source": spec, "select": {"hash": [0, MIDDLE]}},
+                    "test": {"source": spec, "select": {"hash": [MIDDLE, 1]}}},
+    })  # fmt: skip
+
+
+def test_samples_are_read_once_to_share_them_out_by_content(npz: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    image = ArraySource.image
+
+    def counted(self: ArraySource, index: int) -> np.ndarray:
+        read.append(index)
+        return image(self, index)
+
+    monkeypatch.setattr(ArraySource, "image", counted)
+    opened = open_splits(halves(npz), preprocessing=PreprocessingConfig(channels=1), num_classes=3, seed=0)
+    assert sorted(read) == list(range(10))
+    assert sorted([*opened[FIT].ids, *opened[TEST].ids]) == sorted(map(str, range(10)))
