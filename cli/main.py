@@ -31,7 +31,7 @@ from .project import project
 from .run import run
 from .runs import app as runs_app
 from .score import score
-from .threads import wait_without_spinning
+from .threads import wait_asleep
 
 BUG = 70
 """The exit code of what was not foreseen, as in sysexits.h."""
@@ -169,7 +169,7 @@ def main() -> None:
     Exits with 0 (fine), 1 (a gate failed), 2 (unusable input), 3 (inconclusive), 70 (a bug) or 130 (interrupted).
     """
     nowhere = _is_nowhere(sys.stdout)
-    wait_without_spinning()
+    wait_asleep()
     try:
         app(prog_name="gradscore")
     except SystemExit as end:

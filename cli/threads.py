@@ -14,18 +14,26 @@ from typing import Annotated
 import typer
 
 WAITING = "OMP_WAIT_POLICY"
+SPINNING = "GOMP_SPINCOUNT"
+
+SPINS = "1000"
+"""How often a thread of PyTorch's looks for work before it sleeps, some tens of microseconds in all: the next operation
+mostly comes within them."""
 
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What the libraries read to know how many threads to have."""
 
 
-def wait_without_spinning() -> None:
-    """Has threads sleep while they wait, unless the environment says otherwise.
+def wait_asleep() -> None:
+    """Has threads spin for a moment and then sleep while they wait, unless the environment says otherwise.
 
-    Threads that spin keep a processor from another program, or from the other pools of this one. Of two extractions at
-    once on two cores each took six times as long as alone, and with threads that sleep twice as long.
+    Threads that spin keep a processor from another program, or from the other pools of this one: of two extractions at
+    once on two cores each took six times as long as alone. Threads that sleep at once take longer to wake than many
+    operations last. docs/benchmarks.md has what was measured.
     """
-    os.environ.setdefault(WAITING, "passive")
+    if WAITING not in os.environ:
+        os.environ[WAITING] = "passive"
+        os.environ.setdefault(SPINNING, SPINS)
 
 
 def use_threads(number: int | None) -> int | None:

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from gradscore_cli.main import app
-from gradscore_cli.threads import NUMBERS, WAITING, use_threads
+from gradscore_cli.threads import NUMBERS, SPINNING, WAITING, use_threads
 
 COMPUTING = [
     "audit",
@@ -21,6 +21,7 @@ COMPUTING = [
     "extract",
     "fit-meta",
     "inspect",
+    "monitor",
     "project",
     "run",
     "score",
@@ -34,15 +35,16 @@ from gradscore_cli import main, threads
 def show(_threads: threads.ThreadsOption = None) -> None:
     assert "torch" not in sys.modules
     import torch
-    print(os.environ["OMP_WAIT_POLICY"], torch.get_num_threads(), os.environ.get("OPENBLAS_NUM_THREADS"))
+    waiting = os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT")
+    print(*waiting, torch.get_num_threads(), os.environ.get("OPENBLAS_NUM_THREADS"))
 
 main.main()
 """
 
 
 def shown(*arguments: str, **environment: str) -> list[str]:
-    """Waiting policy, PyTorch's threads and NumPy's, as a command with these arguments finds them."""
-    clean = {name: value for name, value in os.environ.items() if name not in (WAITING, *NUMBERS)}
+    """Waiting policy, spins, PyTorch's threads and NumPy's, as a command with these arguments finds them."""
+    clean = {name: value for name, value in os.environ.items() if name not in (WAITING, SPINNING, *NUMBERS)}
     done = subprocess.run(
         [sys.executable, "-c", SHOWS, "show", *arguments], capture_output=True, text=True, env=clean | environment
     )
@@ -50,20 +52,21 @@ def shown(*arguments: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_threads_sleep_while_they_wait() -> None:
-    assert shown()[0] == "passive"
+def test_threads_spin_for_a_moment_and_then_sleep_while_they_wait() -> None:
+    assert shown()[:2] == ["passive", "1000"]
 
 
 def test_the_environment_may_say_otherwise() -> None:
-    assert shown(OMP_WAIT_POLICY="active")[0] == "active"
+    assert shown(OMP_WAIT_POLICY="active")[:2] == ["active", "None"]
+    assert shown(GOMP_SPINCOUNT="7")[:2] == ["passive", "7"]
 
 
 def test_all_pools_have_the_number_that_is_asked_for() -> None:
-    assert shown("--threads", "1", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == ["passive", "1", "1"]
+    assert shown("--threads", "1", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")[2:] == ["1", "1"]
 
 
 def test_without_the_option_the_environment_decides() -> None:
-    assert shown(OMP_NUM_THREADS="1")[1] == "1"
+    assert shown(OMP_NUM_THREADS="1")[2] == "1"
 
 
 @pytest.mark.parametrize("command", COMPUTING)
