@@ -94,10 +94,21 @@ class Convolved(PerSample):
         """As `Factored.row_sums`."""
         if not self.over_one_image_or_line():
             return None
-        if self.kernel == self.stride == (1,) * len(self.kernel) and not any(self.padding):
+        if self.is_product():
             left, image = self.by_groups()
             return kernels.product_sums(left.flatten(3).flatten(0, 1), image.flatten(3).flatten(0, 1))
         return kernels.window_sums(*self.by_groups(), **self.sliding())
+
+    def row_moments(self, *, about_mean: bool) -> Tensor | None:
+        """As `Factored.row_moments`; windows of several pixels have no kernel."""
+        if not self.over_one_image_or_line() or not self.is_product():
+            return None
+        left, image = self.by_groups()
+        return kernels.product_moments(left.flatten(3), image.flatten(3), about_mean=about_mean)
+
+    def is_product(self) -> bool:
+        """Whether every window is one pixel of its own, so that images and gradients are multiplied as they are."""
+        return self.kernel == self.stride == (1,) * len(self.kernel) and not any(self.padding)
 
     def over_one_image_or_line(self) -> bool:
         """Whether one or two axes are convolved, one image per sample, none of them empty."""

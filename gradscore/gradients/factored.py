@@ -160,6 +160,13 @@ class Factored(PerSample):
             return None
         return kernels.product_sums(self.left.flatten(0, 1), self.right.flatten(0, 1))
 
+    def row_moments(self, *, about_mean: bool) -> Tensor | None:
+        """Moments of the elements of each sample, (N, 5), without writing these out; on an accelerator.
+
+        See `kernels.product_moments`; None where there is no kernel.
+        """
+        return kernels.product_moments(self.left, self.right, about_mean=about_mean)
+
     @override
     def dense(self, rows: slice) -> Tensor:
         product = self.left[rows] @ self.right[rows].transpose(2, 3)

@@ -4,11 +4,13 @@ In come tensors of per-sample gradients, or the factors of their products; out g
 arrays, or None where there is no kernel for them and the caller goes the ordinary way. `dispatch`, `histograms` and
 `signs` choose; `row_loops`, `matrix_loops`, `product_loops`, `window_loops`, `histogram_loops` and `sign_loops`
 compute; `mkl` calls PyTorch's own matrix products from inside a loop; `compile` compiles; `threads` shares loops among
-PyTorch's threads; `loading` finds out whether there are any.
+PyTorch's threads; `loading` finds out whether there are any. On CUDA `accelerated` chooses, and `product_tiles`
+computes with Triton: what comes out stays on the device.
 """
 
 from __future__ import annotations
 
+from .accelerated import product_moments
 from .dispatch import (
     Doubles,
     Sliding,
@@ -37,6 +39,7 @@ __all__ = [
     "has_products",
     "moments_of_all",
     "normed_products",
+    "product_moments",
     "product_sums",
     "row_moments",
     "row_sums",

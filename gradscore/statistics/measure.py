@@ -2,7 +2,8 @@
 
 On the CPU a block is reduced in its own precision with the fastest kernels there are, and only where that loses digits
 (a mean far larger than the spread, squares that leave the range of float32) its samples are reduced once more in
-float64. On an accelerator, where looking for such samples would mean to wait for it, blocks are reduced in float64.
+float64. On an accelerator, where looking for such samples would mean to wait for it, all are reduced in float64: inside
+a kernel that does not write the gradients out, where there is one, or else in blocks.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     if len(gradient) * elements <= SMALL_ELEMENTS and not _has_loops(gradient):
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     if gradient.device.type != "cpu":
-        return _in_exact_blocks(gradient, wanted)
+        return _unwritten(gradient, wanted) or _in_exact_blocks(gradient, wanted)
     return _in_fast_blocks(gradient, wanted)
 
 
@@ -129,6 +130,19 @@ def _of_scalar_products(gradient: Factored, wanted: Wanted) -> Moments:
         rows = torch.from_numpy(doubtful)
         again = Factored(gradient.left[rows], gradient.right[rows], gradient.shape)
         found.spread[doubtful] = _of_block_sums(again, wanted).spread
+    return found
+
+
+def _unwritten(gradient: PerSample, wanted: Wanted) -> Moments | None:
+    """Moments of a gradient on an accelerator without writing it out; None where that is not possible."""
+    if wanted.sums or not set(wanted.orders) <= {1.0} or not isinstance(gradient, Factored | Convolved):
+        return None
+    rows = gradient.row_moments(about_mean=wanted.mean)
+    if rows is None:
+        return None
+    found = Moments.blank(len(gradient), prod(gradient.shape), wanted, gradient.device)
+    found.maximum, found.minimum, found.mean, found.spread, magnitudes = rows.unbind(1)
+    found.norms = dict.fromkeys(wanted.orders, magnitudes)
     return found
 
 
