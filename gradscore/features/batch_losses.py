@@ -97,8 +97,8 @@ class BatchLosses:
             raise EngineError(
                 "the loss does not depend on the parameters of the model; compute it with gradients enabled"
             )
-        bad = (~losses.detach().isfinite().reshape(samples, -1).all(1)).nonzero().flatten().tolist()
-        if bad:
+        bad = np.flatnonzero(~losses.detach().isfinite().reshape(samples, -1).all(1).cpu().numpy())
+        if len(bad):
             raise EngineError(
                 f"the loss of sample {bad[0]} of the batch is not finite ({len(bad)} of {samples}); a mean over no "
                 "tokens is not: divide by the number of tokens or 1"

@@ -111,4 +111,5 @@ class _Tables:
         columns = reduce_gradients(
             self._losses.engine, losses, chosen, statistics=self._statistics, groups=self._groups, retain_graph=keep
         )
-        return {f"loss/{name}": values.cpu().numpy() for name, values in columns.items()}
+        found = torch.stack(list(columns.values())).cpu().numpy()  # one copy from an accelerator
+        return {f"loss/{name}": values for name, values in zip(columns, found, strict=True)}

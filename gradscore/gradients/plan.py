@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
@@ -87,14 +88,14 @@ def is_outdated(plan: Plan, outputs: Tensor, grad_outputs: Tensor, graph: Graph)
     Where still only zeros arrive, any layout gives the right result.
     """
     nodes = [node for node in plan.nodes() if node in plan.layouts and not plan.layouts[node].certain]
-    alive: list[bool] = []
+    alive: list[Tensor] = []
 
     def visit(node: Node, gradients: Gradients) -> None:
         del node
-        alive.extend(bool(gradient.any()) for gradient in gradients if gradient is not None)
+        alive.extend(gradient.any().to(outputs.device) for gradient in gradients if gradient is not None)
 
     backward_to(outputs, grad_outputs, graph, nodes, visit, retain_graph=True)
-    return any(alive)
+    return bool(alive) and bool(torch.stack(alive).any())  # an accelerator is waited for once
 
 
 def first_uses(graph: Graph, leaf: Node) -> list[Edge]:

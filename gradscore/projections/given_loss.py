@@ -45,7 +45,7 @@ def gradient_at(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> Log
     Args:
         loss: a name, or a function that PyTorch can differentiate.
         logits: (N, K), detached.
-        labels: (N,) int64 on the same device, -1 for none.
+        labels: (N,) int64, -1 for none.
 
     Raises:
         EngineError: the function cannot take them, or returns something else than one loss for each sample.
@@ -97,7 +97,7 @@ def _compare_parts(
 
 def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
     try:
-        values = loss(logits, labels.clone())  # which the function may write into
+        values = loss(logits, labels.to(logits.device, copy=True))  # which the function may write into
     except Exception as error:  # the function is anyone's and may raise anything
         missing = int((labels < 0).sum())
         some = f" ({missing} of {len(labels)} samples have no label, which is -1)" if missing else ""

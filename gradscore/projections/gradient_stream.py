@@ -98,7 +98,6 @@ class OfLogits:
         with full_precision():
             self._pass.try_out(images)
             here = each_input(images, lambda each: each.to(self.device))
-            labels = labels.to(self.device)
             check_alone(self._loss, self._pass.outputs(images).detach(), labels)
             prepare(self.engine, self._model, here, lambda logits: gradient_at(self._loss, logits, labels).direction)
 
@@ -107,9 +106,8 @@ class OfLogits:
         with full_precision():
             outputs = self._pass.outputs(batch.images)
             logits = outputs.detach()
-            labels = batch.labels.to(self.device)
-            gradient = gradient_at(self._loss, logits, labels)
-            check_halves(self._loss, logits, labels, gradient.value)
+            gradient = gradient_at(self._loss, logits, batch.labels)
+            check_halves(self._loss, logits, batch.labels, gradient.value)
             self.engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
         return Seen(gradient.scale, logits.double().argmax(1))
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ..gradients import PerSample, TableRows, sample_slices
 from .projection import Projection
-from .randomness import key_of, sign_rows
+from .randomness import key_of, sign_rows, signs_of
 
 WRITTEN_OUT = 1 << 25
 """Elements of gradients that are written out at a time, 128 MiB of float32: the more samples meet the same columns of
@@ -28,6 +28,10 @@ class DenseProjection(Projection):
     @abstractmethod
     def columns(self, name: str, elements: slice, *, like: Tensor) -> Tensor:
         """The columns of some elements of a parameter, (elements, dim), of the dtype and on the device of `like`."""
+
+    @abstractmethod
+    def columns_of(self, name: str, elements: Tensor, *, like: Tensor) -> Tensor:
+        """As `columns`, of any elements: int64 on the device of `like`, and (*their shape, dim)."""
 
     @override
     def add_one(self, name: str, gradient: PerSample, sums: Tensor) -> None:
@@ -48,11 +52,24 @@ class DenseProjection(Projection):
 
     def _add_table(self, name: str, gradient: TableRows, sums: Tensor) -> None:
         """Only the rows of the table that a sample uses."""
+        if gradient.device.type != "cpu":
+            self._add_uses(name, gradient, sums)
+            return
         width = gradient.values.shape[2]
         for row in sorted(set(gradient.index.flatten().tolist())):
             uses = (gradient.index == row).to(sums.dtype)
             values = torch.bmm(uses.unsqueeze(1), gradient.values.to(sums.dtype)).squeeze(1)
             self._add_elements(name, row * width, values, sums)
+
+    def _add_uses(self, name: str, gradient: TableRows, sums: Tensor) -> None:
+        """As `_add_table`, use by use, for which nobody on the host has to know the rows."""
+        uses, width = gradient.values.shape[1:]
+        inside = torch.arange(width, device=gradient.device)
+        for rows in sample_slices(len(gradient), width * self.dim, COLUMNS):
+            for use in range(uses):
+                elements = gradient.index[rows, use, None] * width + inside
+                values = gradient.values[rows, use].to(sums.dtype).unsqueeze(1)
+                sums[rows] += (values @ self.columns_of(name, elements, like=sums)).squeeze(1)
 
 
 class Rademacher(DenseProjection):
@@ -75,6 +92,10 @@ class Rademacher(DenseProjection):
     def columns(self, name: str, elements: slice, *, like: Tensor) -> Tensor:
         key = key_of(self._seed, "rademacher", name)
         return sign_rows(key, first=elements.start, count=elements.stop - elements.start, dim=self.dim, like=like)
+
+    @override
+    def columns_of(self, name: str, elements: Tensor, *, like: Tensor) -> Tensor:
+        return signs_of(key_of(self._seed, "rademacher", name), elements, dim=self.dim, like=like)
 
     @override
     def finished(self, sums: Tensor) -> Tensor:

@@ -66,11 +66,26 @@ def sign_rows(key: int, *, first: int, count: int, dim: int, like: Tensor) -> Te
     """
     found = kernels.sign_rows(key, first=first, count=count, dim=dim) if like.device.type == "cpu" else None
     if found is None:
-        each = -(-dim // WORD)
-        places = torch.arange(first * each, (first + count) * each, device=like.device)
-        bits = _shifted(words(key, places).unsqueeze(1), torch.arange(WORD, device=like.device)) & 1
-        found = 1 - 2 * bits.view(count, each * WORD)[:, :dim]
+        return signs_of(key, torch.arange(first, first + count, device=like.device), dim=dim, like=like)
     return found.to(like.dtype)
+
+
+def signs_of(key: int, elements: Tensor, *, dim: int, like: Tensor) -> Tensor:
+    """As `sign_rows`, of any elements.
+
+    Args:
+        key: of the stream.
+        elements: int64, numbers of elements.
+        dim: signs of an element.
+        like: gives the dtype.
+
+    Returns:
+        (*shape of the elements, dim), on their device.
+    """
+    each = -(-dim // WORD)
+    places = elements.unsqueeze(-1) * each + torch.arange(each, device=elements.device)
+    bits = _shifted(words(key, places).unsqueeze(-1), torch.arange(WORD, device=elements.device)) & 1
+    return (1 - 2 * bits.flatten(-2)[..., :dim]).to(like.dtype)
 
 
 def run_signs_and_places(key: int, elements: Tensor, *, dim: int) -> tuple[Tensor, Tensor]:
@@ -102,6 +117,7 @@ def _signed(word: int) -> int:
 
 def _shifted(values: Tensor, by: int | Tensor) -> Tensor:
     """Shifted to the right with zeros coming in, though int64 has a sign."""
-    kept = torch.as_tensor(by, device=values.device)
-    mask = torch.where(kept == 0, -1, (torch.ones_like(kept) << (64 - kept)) - 1)
-    return (values >> kept) & mask
+    if isinstance(by, int):  # which would be copied to an accelerator as a tensor
+        return (values >> by) & ((1 << (64 - by)) - 1)
+    mask = torch.where(by == 0, -1, (torch.ones_like(by) << (64 - by)) - 1)
+    return (values >> by) & mask

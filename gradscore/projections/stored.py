@@ -63,10 +63,11 @@ class StoredGradients:
         shapes = [{name: each.shape[1:] for name, each in one.values.items()} for one in (self, that)]
         if shapes[0] != shapes[1]:
             raise EvaluationError("the gradients are of other parameters, so they have no products")
-        found = np.zeros((len(self), len(that)))
+        device = next((values.device for values in self.values.values()), None)
+        found = torch.zeros(len(self), len(that), dtype=torch.float64, device=device)
         for name, values in self.values.items():
-            found += (values.double() @ that.values[name].double().t()).cpu().numpy()
-        return found * self.scale[:, None] * that.scale
+            found += (values.double() @ that.values[name].double().t()).to(found.device)
+        return np.asarray(found.cpu().numpy() * self.scale[:, None] * that.scale)
 
 
 def store_gradients(
@@ -208,3 +209,7 @@ class _AgainstStored(DenseProjection):
     @override
     def columns(self, name: str, elements: slice, *, like: Tensor) -> Tensor:
         return self._stored.values[name][:, elements].t().to(like.dtype).to(like.device)
+
+    @override
+    def columns_of(self, name: str, elements: Tensor, *, like: Tensor) -> Tensor:
+        return self._stored.values[name].to(like.device)[:, elements].movedim(0, -1).to(like.dtype)

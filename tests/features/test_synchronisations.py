@@ -1,14 +1,17 @@
 """What an accelerator has to be waited for: a look at the outputs, one copy of a batch's values, and nothing else."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
+import gradscore
 from gradscore.config import FeaturesConfig
 from gradscore.features.extractor import Extractor
 from gradscore.kernels import dispatch
+from gradscore.projections.rademacher import DenseProjection
 from gradscore.statistics import measure, moments
 
 WAITING = ("cpu", "item", "tolist", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
@@ -65,3 +68,38 @@ def test_one_copy_of_a_batch(losses: list[str], waited: Counter) -> None:
     extractor.values(images)
     # The truth value is whether the outputs are probabilities, which is asked before there is a backward pass.
     assert waited == {"__bool__": 1, "cpu": 1, "numpy": 1}
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    return [(torch.randn(6, 3, 4, 4), torch.arange(6) % 3) for _ in range(count)]
+
+
+def cross_entropy(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+CALLS = {
+    "features of a loss": lambda model, data: gradscore.features(model, data, losses=cross_entropy),
+    "sparse projections": lambda model, data: gradscore.project(model, data, kind="sparse", dim=64, loss="label"),
+    "factored projections": lambda model, data: gradscore.project(model, data, kind="factored", dim=64, loss="label"),
+    "dense projections": lambda model, data: gradscore.project(model, data, kind="rademacher", dim=64, loss="label"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_no_copy_for_every_parameter(
+    call: Callable[[nn.Module, object], object], waited: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more batch is waited for as often with a network of one layer as with one of many."""
+    monkeypatch.setattr(DenseProjection, "_add_table", DenseProjection._add_uses)
+    copies = []
+    for model in (nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).eval(), Block().eval()):
+        totals = []
+        for count in (2, 3):
+            waited.clear()
+            call(model, batches(count))
+            totals.append(waited.copy())
+        copies.append(totals[1] - totals[0])
+    assert copies[0] == copies[1]
+    assert copies[1]["cpu"] <= 3

@@ -13,6 +13,7 @@ from gradscore.errors import ConfigError
 from gradscore.gradients import Dense, Engine
 from gradscore.kernels import signs
 from gradscore.projections import KINDS, make_projection
+from gradscore.projections.rademacher import DenseProjection
 
 CASES = {
     **MODELS,
@@ -97,6 +98,15 @@ def test_table(kind):
     case = outputs_of(CASES["large table, few uses"])
     truth = by_matrix(kind, 64, *case)
     np.testing.assert_allclose(projected(make_projection(kind, 64, 3), *case), truth, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("case", ["large table, few uses", "small table, many uses"])
+def test_table_use_by_use_as_on_an_accelerator(case, monkeypatch):
+    monkeypatch.setattr(DenseProjection, "_add_table", DenseProjection._add_uses)
+    torch.manual_seed(0)
+    given = outputs_of(CASES[case])
+    found = projected(make_projection("rademacher", 70, 3), *given)
+    np.testing.assert_allclose(found, by_matrix("rademacher", 70, *given), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -24,6 +24,7 @@ from gradscore.errors import (
     StoreError,
 )
 from gradscore.projections import KINDS, folder, shards, stored
+from gradscore.projections.rademacher import DenseProjection
 
 N = 23
 
@@ -244,6 +245,17 @@ def test_exact_products_with_stored_gradients():
     np.testing.assert_allclose(found, expected[:, :6], rtol=0, atol=1e-11 * np.abs(expected).max())
     np.testing.assert_allclose(few.dot(), expected[:6, :6], rtol=0, atol=1e-11 * np.abs(expected).max())
     assert len(few) == 6
+
+
+def test_exact_products_with_rows_of_a_table_as_on_an_accelerator(monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 4)).double().eval()
+    words, labels = torch.randint(0, 9, (7, 3)), torch.arange(7) % 4
+    few = gradscore.store_gradients(model, (words[:3], labels[:3]), loss=cross_entropy)
+    expected = gradscore.dot_products(model, (words, labels), few, loss=cross_entropy)
+    monkeypatch.setattr(DenseProjection, "_add_table", DenseProjection._add_uses)
+    found = gradscore.dot_products(model, (words, labels), few, loss=cross_entropy)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_products_that_float32_cannot_hold():

@@ -28,7 +28,7 @@ def embedding(use: Use, gradients: Gradients) -> PerSample:
     if ignored >= 0:
         values = values.masked_fill((index == ignored).unsqueeze(-1), 0)
     if use.setting("scale_grad_by_freq"):
-        values = values / torch.bincount(index.flatten(), minlength=use.shape[0])[index].unsqueeze(-1)
+        values = values / counted_up(index.flatten(), use.shape[0])[index].unsqueeze(-1)
     return picked_rows(use, values, index)
 
 
@@ -81,7 +81,7 @@ def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
     values = gradient[bag] * counted.unsqueeze(1)
     mode = BagMode(int(use.number("mode", 0)))
     if mode is BagMode.MEAN:
-        sizes = torch.bincount(bag, counted.to(gradient.dtype), minlength=bags)
+        sizes = gradient.new_zeros(bags).index_add_(0, bag, counted.to(gradient.dtype))
         values = values / sizes[bag].clamp(min=1).unsqueeze(1)
     if isinstance(use.setting("per_sample_weights"), Tensor):
         values = values * use.saved("per_sample_weights").unsqueeze(1)
@@ -90,6 +90,11 @@ def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
         first = repeated.int().argmax(1) == places
         values = values * ((use.saved("result3")[bag] == index.unsqueeze(1)) & first.unsqueeze(1))
     return ragged_rows(use, values, index, bag // use.layout.repeats)
+
+
+def counted_up(places: Tensor, size: int) -> Tensor:
+    """How often each of the places 0 to `size` - 1 is named, (size,) int64; `bincount` waits for an accelerator."""
+    return places.new_zeros(size).index_add_(0, places, torch.ones_like(places))
 
 
 def ragged_rows(use: Use, values: Tensor, index: Tensor, sample: Tensor) -> TableRows:
@@ -101,7 +106,7 @@ def ragged_rows(use: Use, values: Tensor, index: Tensor, sample: Tensor) -> Tabl
         index: (T,), the rows.
         sample: (T,), the sample that picked a row, in rising order.
     """
-    counts = torch.bincount(sample, minlength=use.layout.samples)
+    counts = counted_up(sample, use.layout.samples)
     place = torch.arange(len(index), device=index.device) - (counts.cumsum(0) - counts)[sample]
     shape = (use.layout.samples, max(1, int(counts.max())))
     rows, padded = index.new_zeros(shape), values.new_zeros(*shape, values.shape[1])
