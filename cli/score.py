@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from gradscore.errors import DataError
+from gradscore.errors import DataError, EngineError, ModelError
 
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import Tell, counting
-from .rendering import Terminal, say, say_code
+from .rendering import say_code
+from .scored import print_card, print_rows, print_summary
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -27,8 +26,10 @@ if TYPE_CHECKING:
     from gradscore.data import UserFile
     from gradscore.deployment import ResultFolder, Scorer
 
+OF_A_FILE = (DataError, EngineError, ModelError)
+"""What a file of samples can be to blame for."""
+
 EXPLAINED = 5
-NAMES = {"wrong": "wrong", "ood": "OOD"}
 
 BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.")]
 SamplesArgument = Annotated[
@@ -121,6 +122,9 @@ def score(
         settings={"batch_size": batch_size, "explain": EXPLAINED if explain else 0},
     )
     counts = scoring.run(out, bundle=bundle, searched=[Path(name) for name in samples if Path(name).is_dir()])
+    if scoring.failed:
+        what = f"did not get their results in {out}; mend them, and the same command goes on with them"
+        raise DataError(_all_failed(scoring.failed, what))
     if not sum(counts.values()):
         raise DataError(f"{', '.join(map(str, samples))}: there is no sample in it")
     if counts["error"] == sum(counts.values()):
@@ -131,7 +135,11 @@ def score(
 
 @dataclass
 class _Scoring:
-    """Scores all files, shows or writes the results, and counts the decisions."""
+    """Scores all files, shows or writes the results, and counts the decisions.
+
+    Attributes:
+        failed: files that could not be scored where others go on, and why.
+    """
 
     output: Output
     scorer: Scorer
@@ -141,6 +149,7 @@ class _Scoring:
     rows: list[dict[Hashable, Any]] = field(default_factory=list)
     samples: int = 0
     first_error: str = ""
+    failed: dict[str, str] = field(default_factory=dict)
 
     def run(self, out: Path | None, *, bundle: Path, searched: Sequence[Path]) -> Counter[str]:
         """Scores, says what was found, and gives how often each decision was made."""
@@ -155,9 +164,9 @@ class _Scoring:
                 counts, kept = self._into_one(out, tell), 0
         if kept:
             self.output.say(f"{kept} of {len(self.files)} files had their results in {out} already")
-        _print_summary(self.output, counts, first_error=self.first_error, out=out)
+        print_summary(self.output, counts, first_error=self.first_error, out=out)
         decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
-        self.output.document({**decisions, "samples": self.rows, "results": out})
+        self.output.document({**decisions, "samples": self.rows, "results": out, "failed": self.failed})
         return counts
 
     def _results(self, out: Path, bundle: Path, searched: Sequence[Path]) -> ResultFolder:
@@ -171,19 +180,24 @@ class _Scoring:
         )
 
     def _into_folder(self, results: ResultFolder, tell: Tell) -> tuple[Counter[str], int]:
-        """One table for each file; also says how many were there already."""
+        """One table for each file that can be scored; also says how many were there already."""
         counts, kept = Counter[str](), 0
         for file in self.files:
-            known = results.kept(file)
-            kept += known is not None
-            if known is None:
-                known = Counter[str]()
-                with results.writer(file) as write:
-                    for table in self._tables(file, tell):
-                        known.update(table["decision"])
-                        write(table)
-            counts.update(known)
+            try:
+                known = results.kept(file)
+                kept += known is not None
+                counts.update(self._written(file, results, tell) if known is None else known)
+            except OF_A_FILE as error:
+                self.failed[file.name] = str(error)
         return counts, kept
+
+    def _written(self, file: UserFile, results: ResultFolder, tell: Tell) -> Counter[str]:
+        found = Counter[str]()
+        with results.writer(file) as write:
+            for table in self._tables(file, tell):
+                found.update(table["decision"])
+                write(table)
+        return found
 
     def _into_one(self, out: Path | None, tell: Tell) -> Counter[str]:
         """One table, or lines, of all files."""
@@ -192,11 +206,29 @@ class _Scoring:
         counts = Counter[str]()
         with ExitStack() as stack:
             write = None if out is None else stack.enter_context(table_writer(out, self._columns()))
-            for file in self.files:
-                for table in self._tables(file, tell):
-                    counts.update(table["decision"])
-                    self._take(table, write)
+            for place, file in enumerate(self.files):
+                try:
+                    for table in self._tables(file, tell):
+                        counts.update(table["decision"])
+                        self._take(table, write)
+                except OF_A_FILE as error:
+                    failed = {file.name: str(error), **self._unreadable(self.files[place + 1 :])}
+                    if len(failed) == 1:
+                        raise
+                    raise DataError(_all_failed(failed, "cannot be scored; mend them or leave them out")) from error
         return counts
+
+    def _unreadable(self, files: Sequence[UserFile]) -> dict[str, str]:
+        """Those of some files that cannot even be opened, and why."""
+        from gradscore.data import open_user_file
+
+        found = {}
+        for file in files:
+            try:
+                open_user_file(file, **self.opening)
+            except DataError as error:
+                found[file.name] = str(error)
+        return found
 
     def _tables(self, file: UserFile, tell: Tell) -> Iterator[pd.DataFrame]:
         from gradscore.data import open_user_file
@@ -217,9 +249,9 @@ class _Scoring:
         elif self.output.as_json:
             self.rows += table.to_dict("records")
         elif len(self.files) == self.samples == 1:
-            _print_card(self.output, table.iloc[0], self.scorer)
+            print_card(self.output, table.iloc[0], self.scorer)
         else:
-            _print_rows(self.output, table, self.scorer)
+            print_rows(self.output, table, self.scorer)
 
     def _columns(self) -> list[str]:
         from gradscore.deployment import result_columns
@@ -227,56 +259,5 @@ class _Scoring:
         return result_columns(self.scorer, explain=self.settings["explain"])
 
 
-def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
-    output.say(row["sample_id"])
-    if row["error"]:
-        return
-    card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    card.add_row("prediction", _class(row))
-    for name, detector in scorer.bundle.detectors.items():
-        known = _known(row[f"probability_{name}"])
-        p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
-        card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
-    card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
-    output.show(card)
-    for name in scorer.bundle.detectors:
-        if f"drivers_{name}" in row.index:
-            output.say(f"  what moved the score for '{NAMES[name]}' most: {row[f'because_{name}']}")
-            for driver in str(row[f"drivers_{name}"]).split("; "):
-                output.say(f"    {driver}")
-
-
-def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer) -> None:
-    for row in table.to_dict("records"):
-        if row["error"]:
-            output.say(f"error   {row['error']}")
-            continue
-        values = [
-            f"P({NAMES[name]}) {_known(row[f'probability_{name}'])} p {row[f'p_value_{name}']:.4f}"
-            for name in scorer.bundle.detectors
-        ]
-        reason = f"  {row['reason']}" if row["reason"] else ""
-        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {'  '.join(values)}{reason}")
-        for name in scorer.bundle.detectors:
-            if f"drivers_{name}" in row:
-                output.say(f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
-
-
-def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
-    """What was predicted: the name of the class, where there is one."""
-    return str(row["prediction_name"]) if "prediction_name" in row else f"class {row['prediction']}"
-
-
-def _known(probability: float) -> str:
-    """A probability, or `-` from a one-class model, which has none."""
-    return "-" if math.isnan(probability) else f"{probability:.3f}"
-
-
-def _print_summary(output: Output, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
-    if sum(counts.values()) > 1 or out is not None:
-        output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
-    if counts["error"]:
-        first = f"; the first: {first_error}" if first_error else ""
-        say(Terminal(stderr=True), f"not scored: {counts['error']}{first}")
-    if out is not None:
-        output.say(f"results: {out}")
+def _all_failed(failed: Mapping[str, str], what: str) -> str:
+    return "\n  ".join([f"{len(failed)} of the files {what}:", *failed.values()])

@@ -91,7 +91,11 @@ class ResultFolder:
             yield write
 
     def _note(self, source: Path) -> str:
-        return json.dumps({**self._settings, "samples_sha256": file_sha256(source), "columns": self._columns})
+        try:
+            digest = file_sha256(source)
+        except OSError as error:
+            raise DataError(f"{source}: cannot be read: {error.strerror}; check its permissions") from error
+        return json.dumps({**self._settings, "samples_sha256": digest, "columns": self._columns})
 
 
 def _note_of(path: Path) -> str | None:

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
 from gradscore.data import open_user_images
-from gradscore.deployment import check_bundle_target, read_bundle, write_bundle
+from gradscore.deployment import check_bundle_target, read_bundle, result_folder, write_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.deployment.streaming import score_stream, table_writer
 from gradscore.errors import DataError
@@ -205,21 +205,59 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:400])
 
 
-def test_a_bad_file_is_named_and_the_rest_is_not_scored_again(small_bundle, many, monkeypatch) -> None:
+def test_bad_files_are_named_and_the_rest_is_not_scored_again(small_bundle, many, monkeypatch) -> None:
     monkeypatch.chdir(many)
-    whole = (many / "data" / "b.npz").read_bytes()
-    damage(many / "data" / "b.npz")
+    whole = {name: (many / "data" / name).read_bytes() for name in ("a.npz", "b.npz")}
+    for name in whole:
+        damage(many / "data" / name)
     stopped = score(small_bundle, "data", "--out", "results")
     assert stopped.exit_code == 2
-    assert "data/b.npz cannot be read" in stopped.stderr
-    assert [path.name for path in (many / "results").iterdir()] == ["a.parquet"]
-    first = (many / "results" / "a.parquet").stat()
-    (many / "data" / "b.npz").write_bytes(whole)
+    assert "2 of the files did not get their results in results" in stopped.stderr
+    said = stopped.stderr.partition("error: ")[2]
+    assert [name in said for name in ("data/a.npz cannot", "data/b.npz cannot", "c.parquet")] == [True, True, False]
+    assert re.search(r"\d+ accepted, \d+ rejected, \d+ not scored", stopped.stdout)
+    assert [str(path.relative_to(many)) for path in (many / "results").rglob("*.*")] == ["results/deep/c.parquet"]
+    first = (many / "results" / "deep" / "c.parquet").stat()
+    for name, content in whole.items():
+        (many / "data" / name).write_bytes(content)
     result = score(small_bundle, "data", "--out", "results")
     assert result.exit_code == 0
     assert "1 of 3 files had their results in results already" in result.stdout
     assert sum(map(int, re.findall(r"(\d+) (?:accepted|rejected|not scored)", result.stdout))) == 80
-    assert (many / "results" / "a.parquet").stat().st_mtime_ns == first.st_mtime_ns
+    assert (many / "results" / "deep" / "c.parquet").stat().st_mtime_ns == first.st_mtime_ns
+
+
+def test_bad_files_are_named_in_json(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    damage(many / "data" / "b.npz")
+    result = score(small_bundle, "data", "--out", "results", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 2
+    assert [*found["failed"]] == ["data/b.npz"]
+    assert found["accepted"] + found["rejected"] == 60
+
+
+def test_a_file_that_the_system_does_not_let_be_read_is_a_bad_file(small_bundle, many, monkeypatch) -> None:
+    def denied(path: Path) -> str:
+        if path.name == "a.npz":
+            raise PermissionError(13, "Permission denied", str(path))
+        return file_sha256(path)
+
+    monkeypatch.chdir(many)
+    monkeypatch.setattr(result_folder, "file_sha256", denied)
+    result = score(small_bundle, "data", "--out", "results")
+    assert result.exit_code == 2
+    assert "data/a.npz: cannot be read: Permission denied" in result.stderr
+    assert sorted(path.name for path in (many / "results").rglob("*.*")) == ["b.parquet", "c.parquet"]
+
+
+def test_nothing_but_bad_files(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    damage(many / "data" / "b.npz")
+    result = score(small_bundle, "data/b.npz", "--out", "results")
+    assert result.exit_code == 2
+    assert "data/b.npz cannot be read" in result.stderr
+    assert not list((many / "results").rglob("*.*"))
 
 
 def other_samples(folder: Path) -> list[str]:
@@ -262,7 +300,20 @@ def test_a_bad_file_leaves_no_table_of_all(small_bundle, many, monkeypatch) -> N
     damage(many / "data" / "b.npz")
     result = score(small_bundle, "data", "--out", "x.parquet")
     assert result.exit_code == 2
-    assert "data/b.npz cannot be read" in result.stderr
+    assert "error: data file data/b.npz cannot be read" in result.stderr
+    assert [path.name for path in many.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("out", [["--out", "x.parquet"], []], ids=["a table", "the terminal"])
+def test_all_bad_files_are_named(small_bundle, many, monkeypatch, out: list[str]) -> None:
+    monkeypatch.chdir(many)
+    for name in ("a.npz", "deep/c.parquet"):
+        damage(many / "data" / name)
+    result = score(small_bundle, "data", *out)
+    assert result.exit_code == 2
+    assert "2 of the files cannot be scored" in result.stderr
+    said = result.stderr.partition("error: ")[2]
+    assert [name in said for name in ("data/a.npz", "data/b.npz", "data/deep/c.parquet")] == [True, False, True]
     assert [path.name for path in many.iterdir()] == ["data"]
 
 

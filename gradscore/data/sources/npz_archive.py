@@ -11,6 +11,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from ...errors import DataError
+
 READING_ERRORS = (
     *(OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, RecursionError, NotImplementedError),
     *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, tokenize.TokenError, OverflowError),
@@ -35,6 +37,7 @@ def array_form(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[tuple[i
         path: the file.
 
     Raises:
+        DataError: the array is one of Python objects.
         ValueError: the array claims to be larger than what is there can unpack to; other `READING_ERRORS` for damage.
     """
     info = archive.getinfo(f"{name}.npy")
@@ -43,6 +46,11 @@ def array_form(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[tuple[i
     with archive.open(info) as stream:
         shape, fortran, dtype = read_header(stream)
         size = math.prod(shape) * dtype.itemsize + stream.tell()
+    if dtype.hasobject:
+        raise DataError(
+            f"data file {path}: array '{name}' holds Python objects, which are pickled and could run code, so it is "
+            "not read; save numbers or text as such, np.asarray(values, dtype=np.float32) or dtype=str, say"
+        )
     packed = min(info.compress_size, path.stat().st_size)
     possible = min(shape, default=1) >= 0 and 0 not in shape[1:]
     if not possible or size != info.file_size or size > _DEFLATE_LIMIT * packed + _OVERHEAD:

@@ -59,6 +59,21 @@ def test_bombs(tmp_path: Path, content: bytes, read) -> None:
         read(tmp_path / "x.npz")
 
 
+OBJECTS = {
+    "objects": np.array([{"a": 1}, None], dtype=object),
+    "images of several sizes": np.array([PIXELS[0], PIXELS[0, :2]], dtype=object),
+    "objects in a field": np.zeros(2, dtype=[("x", "f4"), ("y", object)]),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("values", OBJECTS.values(), ids=OBJECTS)
+def test_pickled_objects_are_called_so(tmp_path: Path, values, read) -> None:
+    np.savez(tmp_path / "x.npz", images=values)
+    with pytest.raises(DataError, match=r"x\.npz: array 'images' holds Python objects, which are pickled .* save"):
+        read(tmp_path / "x.npz")
+
+
 WHOLE = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED}
 
 
