@@ -51,11 +51,15 @@ def audit(
 
     Example: gradscore audit configs/digits.yaml --split in_dist.fit --trust-code
     """
-    from gradscore.label_audit import audit_config, write_audit  # import PyTorch, which help need not wait for
-    from gradscore.store import changing
+    # These import PyTorch, which help need not wait for.
+    from gradscore.label_audit import audit_config, check_audit_target, write_audit
+    from gradscore.store import changing, refuse_run_files
 
     output = Output(as_json=as_json, quiet=quiet)
     config, folder, run = opened(source, settings or [], folder="audit")
+    target = (out or folder) / split
+    refuse_run_files(target, option="--out")
+    check_audit_target(target)
     with counting(quiet=quiet) as tell:
         found = audit_config(
             config,
@@ -66,7 +70,6 @@ def audit(
             tell=None if run is None else say_code,
             progress=tell,
         )
-    target = (out or folder) / split
     name = f"{config.run.parent.name}: labels of {split}"
     with changing(source, [f"{folder.name}/{split}"]) if run is not None and out is None else nullcontext():
         files = write_audit(found.audit, target, name=name, images=found.images, shown=shown)

@@ -72,7 +72,13 @@ def project(
     Example: gradscore project configs/digits.yaml --split in_dist.fit --loss label --out projected --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.projections import load_projections, nearest_table, project_config, write_nearest
+    from gradscore.projections import (
+        load_projections,
+        nearest_notices,
+        nearest_table,
+        project_config,
+        write_nearest,
+    )
     from gradscore.store import refuse_run_files
 
     refuse_run_files(out, option="--out")
@@ -95,6 +101,7 @@ def project(
             tell=None if run is None else say_code,
             progress=tell,
         )
+    more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))
     table = None if bank is None else nearest_table(bank, found, count=count, similarity=by.value)
     file = None if table is None else write_nearest(table, out)
     if table is not None:
@@ -102,8 +109,9 @@ def project(
     output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
     if file is not None:
         output.say(f"nearest samples: {file}")
-    output.note(found.notices, rest=f"{out / 'projections.json'}")
-    output.document({"samples": len(found), "folder": out, "nearest": file, "notices": list(found.notices)})
+    notices = [*more, *found.notices]
+    output.note(notices, rest=f"{out / 'projections.json'}")
+    output.document({"samples": len(found), "folder": out, "nearest": file, "notices": notices})
 
 
 def _print(output: Output, found: pd.DataFrame) -> None:

@@ -9,7 +9,7 @@ the files: CSV, Parquet, and a gallery to click through.
 from __future__ import annotations
 
 from .of_samples import audit, audited_features
-from .pages import AuditFiles, PixelsOf, write_audit
+from .pages import AuditFiles, PixelsOf, check_audit_target, write_audit
 from .ranking import Audit, ranked
 from .run import AuditedSplit, audit_config
 
@@ -21,6 +21,7 @@ __all__ = [
     "audit",
     "audit_config",
     "audited_features",
+    "check_audit_target",
     "ranked",
     "write_audit",
 ]

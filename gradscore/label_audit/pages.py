@@ -15,7 +15,7 @@ from ..data import Pixels
 from ..errors import MissingExtraError
 from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import replacing, without_formulas
+from ..system import check_target, replacing, without_formulas
 from .ranking import Audit
 
 SHOWN = 100
@@ -51,6 +51,20 @@ class Card:
     suggested: str
     image: str | None
     nearest: list[tuple[str, str | None]]
+
+
+FILES = ("audit.csv", "audit.parquet", "audit.html", "plots/scores.png")
+"""Where `write_audit` writes, the plots as one for all."""
+
+
+def check_audit_target(folder: str | Path) -> None:
+    """Makes sure that `write_audit` can write into a folder, as far as that can be told before.
+
+    Raises:
+        OutputError: it cannot.
+    """
+    for name in FILES:
+        check_target(Path(folder) / name)
 
 
 def write_audit(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from .folder import load_projections
 from .kinds import KINDS, LARGEST, SMALLEST, make_projection
-from .neighbours import nearest_table, write_nearest
+from .neighbours import nearest_notices, nearest_table, write_nearest
 from .of_samples import project
 from .of_split import project_config
 from .projection import Projection
@@ -32,6 +32,7 @@ __all__ = [
     "dot_products",
     "load_projections",
     "make_projection",
+    "nearest_notices",
     "nearest_table",
     "project",
     "project_config",

@@ -19,11 +19,11 @@ def nearest_table(
     Args:
         bank: where they are looked for.
         queries: what they are like.
-        count: how many for each, or all there are.
+        count: how many for each; fewer where there are fewer, see `nearest_notices`.
         similarity: as for `Projections.nearest`.
 
     Returns:
-        `count` rows for each of the queries, in order: `sample_id`, `label` (-1 for none), `rank` (from 1),
+        As many rows for each of the queries, in order: `sample_id`, `label` (-1 for none), `rank` (from 1),
         `nearest_sample_id`, `nearest_label`, `similarity` (higher is nearer).
 
     Raises:
@@ -42,6 +42,29 @@ def nearest_table(
             "similarity": found.similarities.reshape(-1),
         }
     )
+
+
+def nearest_notices(bank: Projections, queries: Projections, *, count: int, bank_name: str) -> list[str]:
+    """What a reader of `nearest_table` should know.
+
+    Args:
+        bank: as for `nearest_table`.
+        queries: as for `nearest_table`.
+        count: how many were asked for.
+        bank_name: what messages call the bank.
+    """
+    own = bank.own_places(queries)[0]
+    shared, there = len(np.unique(own)), len(bank) - int(np.bincount(own).max(initial=0))
+    found = []
+    if shared:
+        found.append(
+            f"{shared} of {len(queries)} samples are in {bank_name} themselves, by name and content; none is its own "
+            "nearest"
+        )
+    if there < count:
+        beside = ", beside the sample itself" if shared else ""
+        found.append(f"{count} nearest samples were asked for, and {bank_name} has {there}{beside}")
+    return found
 
 
 def write_nearest(table: pd.DataFrame, folder: str | Path) -> Path:

@@ -141,9 +141,9 @@ class Projections:
         """The samples of these whose gradients are most like those of others.
 
         Args:
-            queries: M samples to find neighbours of; these samples themselves by default, of which none is its own
-                neighbour.
-            count: how many neighbours; all there are where these are fewer.
+            queries: M samples to find neighbours of; these samples themselves by default. None is its own neighbour:
+                a sample of the same name and content is left out.
+            count: how many neighbours; as many as there are for each of the queries, where these are fewer.
             similarity: "cosine", or "dot" for products, which large gradients win.
 
         Returns:
@@ -157,16 +157,36 @@ class Projections:
         if similarity not in ("cosine", "dot"):
             raise EvaluationError(f"similarity: wanted 'cosine' or 'dot', got {similarity!r}")
         asking = self._comparable(queries)
+        own, own_places = self.own_places(queries)
+        wanted = min(count, len(self) - int(np.bincount(own).max(initial=0)))
         places, similarities, start = [], [], 0
         for found in asking._products(self, *(each._weights(similarity) for each in (asking, self))):
-            if queries is None:
-                found[np.arange(len(found)), start + np.arange(len(found))] = -np.inf
+            here = (own >= start) & (own < start + len(found))
+            found[own[here] - start, own_places[here]] = -np.inf
             start += len(found)
-            wanted = min(count, len(self) - (queries is None))
             order = np.argsort(-found, axis=1, kind="stable")[:, :wanted]
             places.append(order)
             similarities.append(np.take_along_axis(found, order, axis=1))
         return Nearest(places=np.concatenate(places), similarities=np.concatenate(similarities))
+
+    def own_places(self, queries: Projections | None = None) -> tuple[IntArray, IntArray]:
+        """Which of some samples are among these, by name and content, and where.
+
+        Args:
+            queries: M samples; these samples themselves by default.
+
+        Returns:
+            Places among the queries and among these samples, one pair for each time that one is there.
+        """
+        if queries is None:
+            return np.arange(len(self)), np.arange(len(self))
+        known: dict[tuple[str, str], list[int]] = {}
+        for place, each in enumerate(zip(self.sample_ids, self.content_hashes, strict=True)):
+            known.setdefault(each, []).append(place)
+        asked = zip(queries.sample_ids, queries.content_hashes, strict=True)
+        pairs = [(query, place) for query, each in enumerate(asked) for place in known.get(each, ())]
+        found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
 
     def _comparable(self, other: Projections | None) -> Projections:
         if other is None:

@@ -10,6 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import gradscore
+from gradscore import label_audit
 from gradscore.config import dump_config
 from gradscore.data import collate
 from gradscore.features import open_datasets
@@ -64,6 +65,51 @@ def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Pat
     assert [set(table["sample_id"]) for table in tables] == wanted
     assert wanted[0] != wanted[1]
     assert not verify_run(run).damaged
+
+
+def a_file(folder: Path) -> Path:
+    (folder / "file").write_text("something")
+    return folder / "file"
+
+
+def below_a_file(folder: Path) -> Path:
+    return a_file(folder) / "deeper"
+
+
+def with_a_folder_in_the_place_of_a_table(folder: Path) -> Path:
+    (folder / "in_dist.fit" / "audit.csv").mkdir(parents=True)
+    return folder
+
+
+def with_a_file_in_the_place_of_plots(folder: Path) -> Path:
+    (folder / "in_dist.fit").mkdir()
+    (folder / "in_dist.fit" / "plots").write_text("something")
+    return folder
+
+
+TARGETS = {
+    "a file": (a_file, "file is a file, wanted a folder"),
+    "below a file": (below_a_file, "file is a file, wanted a folder"),
+    "a folder in the place of a table": (with_a_folder_in_the_place_of_a_table, "audit.csv: wanted a file"),
+    "a file in the place of a folder": (with_a_file_in_the_place_of_plots, "plots is a file, wanted a folder"),
+}
+
+
+@pytest.mark.parametrize(("place", "message"), TARGETS.values(), ids=TARGETS)
+def test_targets_are_refused_before_anything_is_computed(
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Callable[[Path], Path], message: str
+) -> None:
+    monkeypatch.setattr(label_audit, "audit_config", None)
+    found = audit(small_run, "--trust-code", "--out", place(tmp_path))
+    assert found.exit_code == 2
+    assert message in words(found)
+
+
+def test_an_audit_goes_not_among_the_files_of_a_run(small_run: Path) -> None:
+    found = audit(small_run, "--trust-code", "--out", small_run / "features")
+    assert found.exit_code == 2
+    assert "this is part of the run folder" in words(found)
+    assert not (small_run / "features" / "in_dist.fit" / "audit.csv").exists()
 
 
 REFUSALS = {

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -89,6 +90,30 @@ def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Pat
     np.testing.assert_allclose(table["similarity"], np.take_along_axis(products, order, axis=1).ravel(), rtol=1e-6)
     places = {name: place for place, name in enumerate(known.sample_ids)}
     assert table["nearest_label"].tolist() == [known.labels[places[name]] for name in table["nearest_sample_id"]]
+
+
+def nearest_in(bank: Path, small_run: Path, out: Path, *options: str) -> tuple[str, Any]:
+    found = project(small_run, *OPTIONS, "--nearest", bank, *options, "--out", out)
+    assert found.exit_code == 0, found.output
+    return words(found), pq.read_table(out / "nearest.parquet").to_pandas()
+
+
+def test_none_is_its_own_nearest(small_run: Path, bank: Path, tmp_path: Path) -> None:
+    said, table = nearest_in(bank, small_run, tmp_path / "fit", "--count", "2")
+    count = len(gradscore.load_projections(bank))
+    assert f"{count} of {count} samples are in {bank} themselves" in said
+    assert not (table["sample_id"] == table["nearest_sample_id"]).any()
+    assert len(table) == 2 * count
+    alone = gradscore.load_projections(bank).nearest(count=2)
+    np.testing.assert_allclose(table["similarity"], alone.similarities.ravel(), rtol=1e-12)
+
+
+def test_fewer_than_were_asked_for(small_run: Path, bank: Path, tmp_path: Path) -> None:
+    said, table = nearest_in(bank, small_run, tmp_path / "test", "--split", "in_dist.test", "--count", "1000")
+    count = len(gradscore.load_projections(bank))
+    assert "1000 nearest samples were asked for, and" in said
+    assert f"has {count}" in said
+    assert table["rank"].max() == count
 
 
 REFUSALS = {

@@ -1,5 +1,6 @@
 """`gradscore.project`, its folder, and exact products with stored gradients."""
 
+import dataclasses
 import functools
 import json
 import operator
@@ -205,9 +206,15 @@ def test_nearest_against_sorting():
     np.testing.assert_allclose(nearest.similarities, -np.sort(-cosines, axis=1)[:, :3], rtol=1e-9)
     others = gradscore.project(net(), tuple(each[:4] for each in samples()), loss=cross_entropy, dim=128)
     by_product = found.nearest(others, count=50, similarity="dot")
-    assert np.array_equal(by_product.places, np.argsort(-products[:4], axis=1))
-    assert found.nearest(others, count=1).places[:, 0].tolist() == [0, 1, 2, 3]
+    own = np.arange(4)
+    apart = products[:4].copy()
+    apart[own, own] = -np.inf
+    assert np.array_equal(by_product.places, np.argsort(-apart, axis=1)[:, :-1])
     np.testing.assert_allclose(others.dot(found), products[:4], rtol=1e-9, atol=1e-12)
+    named = dataclasses.replace(others, sample_ids=[f"other {name}" for name in others.sample_ids])
+    assert found.nearest(named, count=1).places[:, 0].tolist() == [0, 1, 2, 3]
+    changed = dataclasses.replace(others, content_hashes=["0"] * 4)
+    assert found.nearest(changed, count=1).places[:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_a_gradient_of_zero_is_like_no_other():
