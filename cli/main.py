@@ -50,13 +50,6 @@ class _ErrorsAsMessages(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted; run the same command again", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        except SystemExit as error:  # commands end by typer.Exit: this is sys.exit in the code of a model or view
-            typer.echo(
-                f"error: code of the model or of a view ended the program (SystemExit: {_shown(error)}); take that "
-                "out of it",
-                err=True,
-            )
-            raise typer.Exit(GradscoreError.exit_code) from None
         except BrokenPipeError:
             raise  # see main
         except OSError as error:
@@ -70,11 +63,26 @@ class _ErrorsAsMessages(TyperGroup):
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("click", "typer"):
                 raise  # how a command ends, or wrong usage
+            if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the second is PyTorch's
+                typer.echo(
+                    f"error: memory ran out ({type(error).__name__}: {_shown(error)}); take fewer samples at a time "
+                    "(--batch-size, extract.batch_size), or free some",
+                    err=True,
+                )
+                raise typer.Exit(GradscoreError.exit_code) from None
             if isinstance(error, UnicodeError) and _on_paths():
                 typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
                 raise typer.Exit(GradscoreError.exit_code) from None
             typer.echo(f"internal error: {type(error).__name__}: {_shown(error)}\n{_report(error)}", err=True)
             raise typer.Exit(BUG) from None
+        except BaseException as error:  # noqa: BLE001
+            # Commands end by typer.Exit: this is sys.exit, or something no less odd, in the code of a model or view.
+            typer.echo(
+                f"error: code of the model or of a view ended the program ({type(error).__name__}: {_shown(error)}); "
+                "take that out of it",
+                err=True,
+            )
+            raise typer.Exit(GradscoreError.exit_code) from None
 
 
 def _shown(error: BaseException) -> str:

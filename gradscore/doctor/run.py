@@ -121,7 +121,9 @@ def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Fi
     except (*FAILURES, SystemExit) as error:
         yield problem(f"samples of {name}", refusal(error, images))
         return
-    finite = torch.isfinite(logits).flatten(1).all(1)
+    if logits.dim() != 2:
+        return  # as above
+    finite = torch.isfinite(logits).all(1)
     if not bool(finite.any()):
         yield problem(f"samples of {name}", f"none of {len(finite)} has finite logits; look at what is in them")
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..columns import LOGIT, view_column
 from ..data import View
-from ..errors import ModelError
+from ..errors import GradscoreError, ModelError
 from ..models import LastLayer, refuse_probabilities
 from ..system import Inputs, described, each_input, finite_rows, rows_of, sample_count
 
@@ -69,7 +69,7 @@ class ForwardPass:
             with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
                 # A copy, since a network may work in place on what it is given.
                 outputs = self._model(each_input(self._here(images), Tensor.clone))
-        except torch.OutOfMemoryError:
+        except (GradscoreError, torch.OutOfMemoryError):
             raise
         except SystemExit as error:
             raise ModelError(
@@ -150,8 +150,8 @@ class ForwardPass:
         return each_input(images, lambda each: each.to(self._device, non_blocking=True))
 
 
-FAILURES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AssertionError, ImportError, NotImplementedError)
-"""What models raise that cannot take their inputs."""
+FAILURES = (Exception,)
+"""What models raise that cannot take their inputs: they are anyone's code, and may raise anything."""
 
 
 def refusal(error: BaseException, inputs: Inputs) -> str:
@@ -163,10 +163,12 @@ def refusal(error: BaseException, inputs: Inputs) -> str:
     """
     reason = (str(error) or type(error).__name__).splitlines()[0]
     kind = "images" if isinstance(inputs, Tensor) and inputs.dim() == 4 else "inputs"
-    return f"the model cannot take {kind} of shape {described(inputs)}: {reason}; {_help(reason, inputs)}"
+    return f"the model cannot take {kind} of shape {described(inputs)}: {reason}; {_help(error, reason, inputs)}"
 
 
-def _help(reason: str, inputs: Inputs) -> str:
+def _help(error: BaseException, reason: str, inputs: Inputs) -> str:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return "take fewer samples at a time (--batch-size, extract.batch_size), or a smaller network"
     if "Guard failed" in reason or "constraint" in reason.lower():
         return (
             "a program of torch.export takes the shapes it was exported for: export it with dynamic_shapes whose first "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..config import Config, FeaturesConfig
 from ..data import Batch, open_views
-from ..errors import ModelError
+from ..errors import GradscoreError, ModelError
 from ..models import LastLayer, NamedCode, TellCode, find_last_layer, group_parameters, refuse_foreign
 from ..store import describe_inputs
 from ..system import Inputs, each_input, rows_of, sample_count
@@ -144,6 +144,8 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
     try:
         with torch.no_grad():
             outputs = model(each_input(images, Tensor.clone))
+    except GradscoreError:
+        raise
     except FAILURES as error:
         raise ModelError(refusal(error, images)) from None
     count = sample_count(images)

@@ -22,6 +22,12 @@ from .trial import try_plan
 
 SINGLE = "a single sample"
 
+CHANGED = {
+    "modified by an inplace operation": "the model changes in place what its gradients need; let it work on copies",
+    "does not require grad": "the model stops its parameters from needing gradients; leave requires_grad as it is",
+}
+"""What autograd says of networks that change themselves or their inputs, and what to do."""
+
 
 class GradientWarning(UserWarning):
     """Something is computed the slow way."""
@@ -244,3 +250,8 @@ def _readable(outputs: Tensor) -> Iterator[None]:
             "activation checkpointing recomputes what a rule looks up and allows one look only; switch it off, "
             "for example by model.gradient_checkpointing_disable()"
         ) from error
+    except RuntimeError as error:
+        advice = next((advice for said, advice in CHANGED.items() if said in str(error)), None)
+        if advice is None:
+            raise
+        raise EngineError(f"{advice} ({str(error).splitlines()[0]})") from error

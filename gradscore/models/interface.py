@@ -85,9 +85,15 @@ class Interface:
 
         Raises:
             ModelError: none of the entries is called so, or it is not clear which one is meant; or there is not one
-                logit where there should be.
+                logit where there should be, or no dense tensor of floats.
         """
         found = self._entry(returned)
+        if isinstance(found, Tensor) and (not found.is_floating_point() or found.layout is not torch.strided):
+            layout = "" if found.layout is torch.strided else f" and layout {found.layout}"
+            raise ModelError(
+                f"model outputs: wanted logits as floats in an ordinary tensor, got {found.dtype}{layout}; let forward "
+                "return what goes into an argmax or softmax, dense"
+            )
         if not self.one_logit:
             return found
         if found.dim() not in (1, 2) or (found.dim() == 2 and found.shape[1] != 1):
