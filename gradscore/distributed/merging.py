@@ -114,6 +114,9 @@ def _missing(run: Path, names: Sequence[str]) -> str:
 def _take_in(run: Path, source: Path) -> None:
     """Copies the shares of a run folder into another, which begins as a copy of it."""
     manifest = read_manifest(source)
+    ledgers = read_ledgers(source, identity=identity_of(manifest["inputs"], manifest["versions"]))
+    for ledger in ledgers:
+        _check_whole(source, ledger)
     begun = RunFolder(run) if (run / "manifest.json").exists() else None
     if begun is not None and (begun.manifest["inputs"], begun.manifest["versions"]) != (
         manifest["inputs"],
@@ -127,15 +130,25 @@ def _take_in(run: Path, source: Path) -> None:
         config = RunFolder(source).config.model_copy(update={"run": run})
         with RunWriter.opened(run, config=config, inputs=manifest["inputs"]):
             pass
-    for ledger in read_ledgers(source, identity=identity_of(manifest["inputs"], manifest["versions"])):
+    for ledger in ledgers:
         for name in ledger.files:
             _copy(source / name, run / name)
         ledger.write(run)
 
 
+def _check_whole(source: Path, ledger: Ledger) -> None:
+    """Refuses a share that is damaged before anything of it is copied."""
+    for name, digest in ledger.files.items():
+        if not (source / name).is_file():
+            raise StoreError(f"{source / name}: this shard is missing; run its share again")
+        if file_sha256(source / name) != digest:
+            raise StoreError(
+                f"{source / name}: not what --shard {ledger.name} wrote; delete it and run that share again, or "
+                "restore it"
+            )
+
+
 def _copy(source: Path, target: Path) -> None:
-    if not source.is_file():
-        raise StoreError(f"{source}: this shard is missing; run its share again")
     if target.exists():
         return
     with replacing(target) as temporary:

@@ -156,6 +156,22 @@ def test_what_does_not_belong_together_is_refused(config: Config, tmp_path: Path
     assert not RunFolder(tmp_path / "run").manifest["finished"]
 
 
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-9]), lambda path: path.unlink()],
+                         ids=["damaged", "missing"])  # fmt: skip
+def test_nothing_of_a_bad_share_is_copied(config: Config, local: Path, tmp_path: Path, damage: Any) -> None:
+    folders = [tmp_path / str(index) for index in range(2)]
+    _ = [in_shares(config, folder, [f"{index}/2"]) for index, folder in enumerate(folders)]
+    shard = folders[1] / "features/in_dist.fit/part-00001.parquet"
+    whole = shard.read_bytes()
+    damage(shard)
+    with pytest.raises(StoreError, match=re.escape(str(shard))):
+        merge(tmp_path / "run", folders, trust_code=True)
+    assert not (tmp_path / "run/features/in_dist.fit/part-00001.parquet").exists()
+    shard.write_bytes(whole)
+    merge(tmp_path / "run", folders, trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
 def test_shares_of_other_inputs_are_refused(config: Config, tmp_path: Path) -> None:
     in_shares(config, tmp_path / "run", ["0/2"])
     other = config.model_copy(update={"extract": config.extract.model_copy(update={"part_size": 9})})
