@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .addresses import run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -22,7 +23,13 @@ PRINTED = 10
 """Samples on the terminal; all of them are in the files."""
 
 SourceArgument = Annotated[
-    Path, typer.Argument(metavar="CONFIG|RUN", help="A YAML configuration file or a run folder.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="CONFIG|RUN",
+        help="A YAML configuration file or a run folder.",
+        callback=run_at_hand,
+        show_default=False,
+    ),
 ]
 SplitOption = Annotated[str, typer.Option("--split", help="Whose labels: in_dist.fit, in_dist.test, in_dist.bank, ...")]
 OutOption = Annotated[

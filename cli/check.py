@@ -43,7 +43,7 @@ class WritesJson(TyperCommand):
 def _is_file(argument: str) -> bool:
     if argument.startswith("-") or not argument:
         return argument == str(STDOUT)
-    return not (Path(argument) / "manifest.json").is_file()
+    return "://" not in argument and not (Path(argument) / "manifest.json").is_file()
 
 
 def check(

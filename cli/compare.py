@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gradscore.printable import printable
 
+from .addresses import run_at_hand
 from .options import JsonOption, QuietOption
 from .output import Output
 from .rendering import cell, figures_table
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 RunsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN RUN...", help="Evaluated run folders; the first is what the others are compared with."),
+    typer.Argument(
+        metavar="RUN RUN...",
+        help="Evaluated run folders; the first is what the others are compared with.",
+        callback=run_at_hand,
+    ),
 ]
 
 

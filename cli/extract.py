@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gradscore.errors import ConfigError
 
+from .addresses import opened
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
 from .progress import counting
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="RUN", help="Run folder, instead of the configuration's.")
+    Path | None,
+    typer.Option("--out", metavar="RUN", help="Run folder or address of one, instead of the configuration's."),
 ]
 DeviceOption = Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")]
@@ -62,6 +64,7 @@ GpusOption = Annotated[
 
 
 def extract(
+    context: typer.Context,
     config: ConfigArgument,
     out: OutOption = None,
     settings: SetOption = None,
@@ -91,9 +94,9 @@ def extract(
         raise ConfigError("--shard and --engine ray both share out the work; give one of the two")
     share = None if ray_options is not None else _share(shard)
     if share is not None:
-        output.document(_share_extracted(output, config, given, share, out=out, trust_code=trust_code))
+        output.document(_share_extracted(context, output, config, given, share, out=out, trust_code=trust_code))
         return
-    summary = extracted(output, config, given, out=out, trust_code=trust_code, ray_options=ray_options)
+    summary = extracted(context, output, config, given, out=out, trust_code=trust_code, ray_options=ray_options)
     output.document(document(summary))
 
 
@@ -103,6 +106,7 @@ def settings_of(settings: list[str] | None, **options: object) -> list[str]:
 
 
 def extracted(
+    context: typer.Context,
     output: Output,
     config: Path,
     settings: list[str],
@@ -122,11 +126,16 @@ def extracted(
     loaded = load_config(config, settings)
     if to_fit:
         refuse_with_labels(loaded.features.losses, where=str(config))
+    copy = opened(context, out or loaded.run, must_exist=False)
+    out = out if copy is None else copy.path
     with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
+        told = tell if copy is None else copy.telling(tell)
         if ray_options is None:
-            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=tell)
+            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=told)
         else:
-            summary = extract_with_ray(loaded, ray_options, out=out, trust_code=trust_code, progress=tell)
+            summary = extract_with_ray(loaded, ray_options, out=out, trust_code=trust_code, progress=told)
+        if copy is not None:
+            copy.upload()
     report(output, summary)
     return summary
 
@@ -166,15 +175,25 @@ def _share(text: str | None) -> Share | None:
 
 
 def _share_extracted(
-    output: Output, config: Path, settings: list[str], share: Share, *, out: Path | None, trust_code: bool
+    context: typer.Context,
+    output: Output,
+    config: Path,
+    settings: list[str],
+    share: Share,
+    *,
+    out: Path | None,
+    trust_code: bool,
 ) -> ShareSummary:
     """Makes one share of a run and says what was done."""
     from gradscore.config import load_config
     from gradscore.distributed import extract_share
 
     loaded = load_config(config, settings)
+    copy = opened(context, out or loaded.run, must_exist=False)
+    out = out if copy is None else copy.path
     with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
-        summary = extract_share(loaded, share, out=out, trust_code=trust_code, progress=tell)
+        told = tell if copy is None else copy.telling(tell)
+        summary = extract_share(loaded, share, out=out, trust_code=trust_code, progress=told)
     if summary.was_complete:
         output.remark("this run is already complete: nothing to compute")
     if summary.waiting_for:

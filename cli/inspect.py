@@ -11,6 +11,7 @@ import typer
 
 from gradscore.errors import ConfigError
 
+from .addresses import run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -44,6 +45,7 @@ SourceArgument = Annotated[
     typer.Argument(
         metavar="CONFIG|RUN",
         help="A YAML configuration file or a run folder; with --checkpoints or --training, further files.",
+        callback=run_at_hand,
         show_default=False,
     ),
 ]

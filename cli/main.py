@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 from gradscore.printable import printable
 
+from .addresses import named
 from .audit import audit
 from .bundle import bundle
 from .check import WritesJson, check
@@ -86,7 +87,7 @@ class _ErrorsAsMessages(TyperGroup):
 
 
 def _shown(error: BaseException) -> str:
-    return "\n".join(map(printable, str(error).splitlines()))
+    return "\n".join(map(printable, named(str(error)).splitlines()))
 
 
 def _check_names() -> None:

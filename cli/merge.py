@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .addresses import run_at_hand
 from .extract import document, report
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
 from .output import Output
@@ -14,7 +15,12 @@ from .progress import counting
 
 SourcesArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FROM...", help="Run folders of single shares, copied into RUN first.", show_default=False),
+    typer.Argument(
+        metavar="FROM...",
+        help="Run folders of single shares, copied into RUN first.",
+        callback=run_at_hand,
+        show_default=False,
+    ),
 ]
 
 

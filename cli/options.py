@@ -12,6 +12,8 @@ from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
 
+from .addresses import run_at_hand
+
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 INCONCLUSIVE = 3
@@ -25,7 +27,13 @@ ConfigArgument = Annotated[
 ]
 
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, as extract writes it.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder, as extract writes it, or the address of one: s3://bucket/run.",
+        callback=run_at_hand,
+        show_default=False,
+    ),
 ]
 
 SetOption = Annotated[

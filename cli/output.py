@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
+from .addresses import named
 from .rendering import Terminal, notes, say, warnings
 
 FOLDED = 10
@@ -100,7 +101,7 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, str | Path):
+        return named(str(value))
     number = value.item() if hasattr(value, "item") else value
     return None if isinstance(number, float) and not math.isfinite(number) else number

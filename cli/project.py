@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .addresses import run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -30,7 +31,13 @@ class By(StrEnum):
 
 
 SourceArgument = Annotated[
-    Path, typer.Argument(metavar="CONFIG|RUN", help="A YAML configuration file or a run folder.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="CONFIG|RUN",
+        help="A YAML configuration file or a run folder.",
+        callback=run_at_hand,
+        show_default=False,
+    ),
 ]
 OutOption = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="A folder for the projections; the same command goes on there.")

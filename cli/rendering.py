@@ -14,6 +14,8 @@ from rich.text import Text
 
 from gradscore.printable import printable
 
+from .addresses import named
+
 NARROWEST = 16
 """Names take so many columns at least before a table becomes wider than the terminal."""
 
@@ -26,7 +28,7 @@ class Terminal(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """See `Console`: every text passes here, cells of tables too."""
-        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+        return super().render_str("\n".join(map(printable, named(text).split("\n"))), **options)
 
     def on_broken_pipe(self) -> None:
         """Passes on that the reader has seen enough, which `main` knows from an error."""
@@ -59,7 +61,7 @@ def say_code(code: object) -> None:
 def say(console: Console, *lines: str, style: str | None = None) -> None:
     """Prints lines as they stand: no wrapping, no markup, no colours but those of `style`."""
     for line in lines:
-        console.print(printable(line), soft_wrap=True, highlight=False, markup=False, style=style)
+        console.print(printable(named(line)), soft_wrap=True, highlight=False, markup=False, style=style)
 
 
 def notes(lines: Iterable[str]) -> list[str]:
@@ -80,7 +82,7 @@ def figures_table(names: Sequence[str | Column], figures: Sequence[str], *, titl
         figures: headings of the columns with figures.
         title: above it.
     """
-    heading = Text(printable(title), overflow="fold") if title else None
+    heading = Text(printable(named(title)), overflow="fold") if title else None
     columns = [Column(name, overflow="fold") if isinstance(name, str) else name for name in names]
     table = Table(*columns, title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in figures:

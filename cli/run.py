@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from .evaluate import PermutedOption, TablesOption, end, evaluated
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
 from .extract import document as extract_document
@@ -21,6 +23,7 @@ from .threads import ThreadsOption
 
 
 def run(
+    context: typer.Context,
     config: ConfigArgument,
     out: OutOption = None,
     settings: SetOption = None,
@@ -44,7 +47,7 @@ def run(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
-    summary = extracted(output, config, given, out=out, trust_code=trust_code, to_fit=True)
+    summary = extracted(context, output, config, given, out=out, trust_code=trust_code, to_fit=True)
     models = fitted(output, summary.run, again=again)
     found = evaluated(output, summary.run, tables=tables, permuted=permuted)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})

@@ -13,6 +13,7 @@ import typer
 
 from gradscore.errors import DataError, EngineError, ModelError
 
+from .addresses import file_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import Tell, counting
@@ -31,7 +32,9 @@ OF_A_FILE = (DataError, EngineError, ModelError)
 
 EXPLAINED = 5
 
-BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.")]
+BundleArgument = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.", callback=file_at_hand)
+]
 SamplesArgument = Annotated[
     list[str],
     typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv, .tar or Parquet files."),

@@ -51,6 +51,10 @@ class OutputError(GradscoreError):
     """A target that cannot be written."""
 
 
+class ObjectStorageError(GradscoreError):
+    """Object storage that cannot be reached or does not do what it is asked, or an address that cannot be used."""
+
+
 class EvaluationError(GradscoreError):
     """Features from which nothing can be fitted or reported."""
 

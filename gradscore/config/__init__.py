@@ -19,6 +19,7 @@ from .schema import (
     dump_config,
     load_config,
     parse_config,
+    placed,
     section,
 )
 from .yaml_source import FILL_IN
@@ -39,5 +40,6 @@ __all__ = [
     "dump_config",
     "load_config",
     "parse_config",
+    "placed",
     "section",
 ]

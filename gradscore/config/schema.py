@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_serializer, model_validator
 
 from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig
 from ..errors import ConfigError
 from ..models import TRANSFORMERS, CodeSource, ModelConfig, processor_files
+from ..objects import called
 from ..system import (
     AnchoredPath,
     Device,
@@ -28,7 +29,9 @@ from ..system import (
     Positive,
     Section,
     anchored,
+    as_address,
     closest,
+    is_address,
     without_repeats,
 )
 from .presets import with_preset
@@ -192,7 +195,12 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     """What is reported."""
     run: Elsewhere[AnchoredPath]
-    """The run folder, which `extract` writes to unless told otherwise."""
+    """The run folder, or the address of a run in object storage, which `extract` writes to unless told otherwise."""
+
+    @field_serializer("run", when_used="json")
+    def _called(self, run: Path) -> str:
+        """A local copy is called by its address, so that settings are the same on every machine."""
+        return called(as_address(run))
 
     @model_validator(mode="before")
     @classmethod
@@ -265,6 +273,21 @@ def section(kind: type[AnySection], settings: Mapping[str, Any], *, where: str) 
         return kind.model_validate(dict(settings))
     except ValidationError as error:
         raise ConfigError(f"{where}: {'; '.join(explain(error, kind))}") from None
+
+
+def placed(config: Config, out: Path | None) -> Config:
+    """The settings of a run in another folder than they say, if one is given.
+
+    Raises:
+        ConfigError: the run is in object storage, where nothing can work directly.
+    """
+    run = config.run if out is None else out
+    if is_address(run):
+        raise ConfigError(
+            f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.store.working_copy("
+            "address) as copy, give copy.path as the run folder and copy.telling() as progress"
+        )
+    return config if out is None else config.model_copy(update={"run": out.absolute()})
 
 
 def dump_config(config: Config) -> str:

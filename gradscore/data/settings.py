@@ -26,6 +26,8 @@ from ..system import (
     Section,
     Slug,
     anchored,
+    as_address,
+    is_address,
     without_repeats,
 )
 from .sources import SOURCES
@@ -34,7 +36,7 @@ from .sources import SOURCES
 def anchored_source(source: str, info: ValidationInfo) -> str:
     """A data source with the path of a file or folder made absolute."""
     kind, _, rest = source.partition(":")
-    if kind not in SOURCES or not rest:
+    if kind not in SOURCES or not rest or is_address(rest):
         return source
     file, _, function = rest.rpartition(":")
     if SOURCES[kind].is_code and file.endswith(".py"):
@@ -150,7 +152,7 @@ class DatasetConfig(Section):
     @classmethod
     def _anchor_root(cls, arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         root = arguments.get("root")
-        return {**arguments, "root": str(anchored(Path(root), info))} if isinstance(root, str) else arguments
+        return {**arguments, "root": as_address(anchored(Path(root), info))} if isinstance(root, str) else arguments
 
 
 class OodConfig(DatasetConfig):

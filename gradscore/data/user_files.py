@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path, PurePath
 
 from ..errors import DataError
+from ..objects import called, fetched
+from ..system import is_address
 from .sources import IMAGE_SUFFIXES, SOURCES
 
 FILE_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
@@ -77,6 +79,8 @@ def check_options(files: Iterable[UserFile], given: Mapping[str, object]) -> Non
 
 
 def _named(name: str) -> list[UserFile]:
+    if is_address(name):
+        return _named(str(fetched(name)))
     path = Path(name)
     if path.is_dir():
         inside = [found for found in path.rglob("*") if found.is_file() or found.suffix.lower() in IMAGE_SUFFIXES]
@@ -84,7 +88,7 @@ def _named(name: str) -> list[UserFile]:
         tables = [found for found in inside if found.suffix in FILE_KINDS]
         return [_one(found, below=path) for found in _some(name, images or tables)]
     if path.exists():
-        return [_one(path, below=path.parent, name=name)]
+        return [_one(path, below=path.parent, name=called(name))]
     kind, _, rest = name.partition(":")
     if rest and kind in SOURCES and SOURCES[kind].is_path:
         return [UserFile(name, kind)]
@@ -98,7 +102,7 @@ def _named(name: str) -> list[UserFile]:
 def _one(path: Path, *, below: Path, name: str | None = None) -> UserFile:
     kind = FILE_KINDS.get(path.suffix)
     place = None if kind is None else path.relative_to(below)
-    return UserFile(name or str(path), kind, [path], place)
+    return UserFile(name or called(str(path)), kind, [path], place)
 
 
 def _together(images: Sequence[UserFile]) -> UserFile:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import DataError
+from ..objects import called
 from ..system import closest
 from .sources import (
     SOURCES,
@@ -108,7 +109,7 @@ class Files:
 
     def __iter__(self) -> Iterator[RawImage]:
         """See `UserImages`."""
-        return (_decoded(str(path), path) for path in self.paths)
+        return (_decoded(called(str(path)), path) for path in self.paths)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class ParquetImages:
             raise DataError(f"{self.path}: damaged from row {place} on ({reason}); copy it again") from None
 
     def _image(self, place: int, value: Any) -> RawImage:
-        name = f"{self.path}[{place}]"
+        name = f"{called(str(self.path))}[{place}]"
         found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
         if isinstance(found, bytes):
             return _decoded(name, found)

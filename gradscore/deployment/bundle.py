@@ -33,7 +33,7 @@ from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..store import MEAN_GRADIENTS
-from ..system import FloatArray, file_sha256
+from ..system import FloatArray, file_sha256, is_address
 from .archive import is_archive, read_archive, write_archive
 from .conformal import Threshold, threshold
 from .single_score import SingleScore, wanted_scores
@@ -389,7 +389,7 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
 def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
     """The model with its paths relative to a folder, so that both can be moved together."""
     changes: dict[str, Any] = {"source": _relative_source(model.source, folder)}
-    if model.checkpoint is not None:
+    if model.checkpoint is not None and not is_address(model.checkpoint):
         changes["checkpoint"] = Path(os.path.relpath(model.checkpoint, folder))
     return model.model_copy(update=changes)
 

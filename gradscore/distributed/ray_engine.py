@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..config import Config
+from ..config import Config, placed
 from ..data import FIT
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run, read_means
@@ -125,7 +125,7 @@ def extract_with_ray(
         GradscoreError: as `gradscore.features.extract`.
     """
     ray = _import_ray()
-    config = config if out is None else config.model_copy(update={"run": out.absolute()})
+    config = placed(config, out)
     plan = RunPlan.of(config, trust_code=trust_code)
     with closing(_RayMaker(ray, plan, options, trust_code=trust_code)) as maker:
         return complete_run(plan, maker, progress=progress)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from ..config import Config
+from ..config import Config, placed
 from ..data import FIT
 from ..errors import ConfigError, StoreError
 from ..features import Progress, RunPlan, read_means, write_means
@@ -109,7 +109,7 @@ def extract_share(
         StoreError: the run folder was begun with other inputs, or has a damaged share.
         GradscoreError: as `gradscore.features.extract`.
     """
-    config = config if out is None else config.model_copy(update={"run": out.absolute()})
+    config = placed(config, out)
     plan = RunPlan.of(config, trust_code=trust_code)
     target = check_target(config.run, config, plan.inputs)
     mine = table_shards(plan)[share.index :: share.count]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..columns import COSINE
-from ..config import Config
+from ..config import Config, placed
 from ..data import BANK, FIT, naming_lost_workers
 from ..errors import DataError, StoreError
 from ..gradients import GradientWarning
@@ -115,7 +115,7 @@ def extract(
         StoreError: a run folder made from other inputs, or with a damaged shard.
         EngineError: gradients that cannot be computed.
     """
-    config = config if out is None else config.model_copy(update={"run": out.absolute()})
+    config = placed(config, out)
     return complete_run(RunPlan.of(config, trust_code=trust_code), Here(), progress=progress)
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
-from ..system import closest, some
+from ..objects import fetched
+from ..system import as_address, closest, is_address, some
 from .checkpoint import load_checkpoint
 from .code import NamedCode, TellCode
 from .interface import Interface, refuse_foreign
@@ -118,7 +119,8 @@ def build_classifier(
     refuse_foreign(model, source=f"model.source {config.source}")
     prefix, random, is_own = "", [], False
     if config.checkpoint is not None:
-        prefix = load_checkpoint(model, config.checkpoint, prefix=config.prefix)
+        weights = fetched(config.checkpoint) if is_address(config.checkpoint) else config.checkpoint
+        prefix = load_checkpoint(model, weights, prefix=config.prefix)
     elif look_for_random and not source.brings_weights:
         random = _random_weights(source, request, model, seed)
         is_own = not random
@@ -130,10 +132,8 @@ def build_classifier(
 def weight_notices(built: BuiltModel, config: ModelConfig, *, seed: int) -> list[str]:
     """What a reader of the figures should know of the weights of a model, in sentences."""
     if built.prefix:
-        return [
-            f"all names in checkpoint {config.checkpoint} begin with {built.prefix!r}, which was taken off to fit "
-            "the model"
-        ]
+        where = as_address(config.checkpoint or "")
+        return [f"all names in checkpoint {where} begin with {built.prefix!r}, which was taken off to fit the model"]
     if built.is_own:
         return ["model.checkpoint is null: the model came with weights of its own, which do not depend on the seed"]
     parameters = [name for name, _ in built.model.named_parameters()]

@@ -3,7 +3,8 @@
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
 `run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `changes` what of it is kept
 when its inputs change, `head` its last layer, `checksums` those of every file, `overview` what there is, `label_order`
-doubts of labels; all that changes a run folder does so within `changing`.
+doubts of labels, `object_runs` local copies of runs in object storage; all that changes a run folder does so within
+`changing`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
+from .object_runs import WorkingCopy, working_copy
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
@@ -33,6 +35,7 @@ __all__ = [
     "ShardRows",
     "Skipped",
     "Verification",
+    "WorkingCopy",
     "changing",
     "check_target",
     "describe_inputs",
@@ -54,6 +57,7 @@ __all__ = [
     "split_folder",
     "summarise_run",
     "verify_run",
+    "working_copy",
     "write_head",
     "write_shard",
 ]

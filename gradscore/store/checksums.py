@@ -90,7 +90,7 @@ def read_checksums(run: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
         found = {line[2]: line[1] for line in map(_LINE.fullmatch, text.splitlines()) if line is not None}
-        reason = "" if text == _text(found) else "a line is not as gradscore writes it"
+        reason = "" if text == checksum_lines(found) else "a line is not as gradscore writes it"
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -173,8 +173,9 @@ def _is_in(name: str, parts: Sequence[str]) -> bool:
 
 
 def _write(run: Path, checksums: Mapping[str, str]) -> None:
-    write_text(run / CHECKSUMS, _text(checksums))
+    write_text(run / CHECKSUMS, checksum_lines(checksums))
 
 
-def _text(checksums: Mapping[str, str]) -> str:
+def checksum_lines(checksums: Mapping[str, str]) -> str:
+    """What `SHA256SUMS` says, given checksums by relative path."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(checksums.items()))

@@ -19,7 +19,7 @@ from ..gradients import RULES
 from ..losses import LOSSES
 from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_path, weights_sha256
 from ..statistics import STATISTICS
-from ..system import Influence, parse_json, settings_of, write_text
+from ..system import Influence, as_address, is_address, parse_json, settings_of, write_text
 
 FORMAT = 1
 """The version of the layout of run folders."""
@@ -202,6 +202,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         StoreError: there is none, it is damaged, or a newer gradscore wrote it.
     """
+    if is_address(path):
+        raise StoreError(
+            f"{as_address(path)}: a run in object storage is read from a local copy: with gradscore.store.working_copy("
+            "address) as copy, open RunFolder(copy.path)"
+        )
     file = path / MANIFEST
     try:
         manifest = parse_json(file.read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ Nothing comes in from other rooms but `errors`. Everything here may be used ever
 
 from __future__ import annotations
 
+from .addresses import as_address, is_address
 from .arrays import BoolArray, FloatArray, IntArray
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
@@ -39,6 +40,7 @@ __all__ = [
     "Slug",
     "anchored",
     "are_texts",
+    "as_address",
     "check_target",
     "closest",
     "described",
@@ -49,6 +51,7 @@ __all__ = [
     "full_precision",
     "import_torchvision",
     "influence_of",
+    "is_address",
     "is_leftover",
     "is_temporary",
     "only_writer",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationInfo
+
+from .addresses import as_address, is_address
 
 
 class Section(BaseModel):
@@ -18,9 +20,12 @@ class Section(BaseModel):
 
 
 def anchored(path: Path, info: ValidationInfo) -> Path:
-    """`path` made absolute against the folder of the configuration file, where the validation names one."""
+    """`path` made absolute against the folder of the configuration file, where the validation names one.
+
+    An address in object storage stays as it is.
+    """
     base = (info.context or {}).get("base")
-    return path if base is None else (base / path.expanduser()).resolve()
+    return path if base is None or is_address(path) else (base / path.expanduser()).resolve()
 
 
 def without_repeats(values: list[str]) -> list[str]:
@@ -35,4 +40,4 @@ Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Names = Annotated[list[str], Field(min_length=1), AfterValidator(without_repeats)]
-AnchoredPath = Annotated[Path, AfterValidator(anchored)]
+AnchoredPath = Annotated[Path, AfterValidator(anchored), PlainSerializer(as_address, return_type=str, when_used="json")]

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import OutputError, StoreError
+from .addresses import as_address, is_address
 
 _SUFFIX = ".tmp"
 _NUMBERS = count()
@@ -43,6 +44,8 @@ def check_target(path: Path) -> None:
     Raises:
         OutputError: it is a folder, or its folder is none or lets nobody write.
     """
+    if is_address(path):
+        raise OutputError(f"{as_address(path)}: this cannot be written to object storage; give a local path")
     if path.is_dir():
         raise OutputError(f"{path}: wanted a file to write to, got a folder; give the path of a file")
     folder = next(each for each in path.absolute().parents if each.exists())
@@ -62,7 +65,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the file cannot be written; what was there before still is.
     """
-    if path.is_dir():
+    if path.is_dir() or is_address(path):
         check_target(path)
     own = f"{_HOST}@{os.getpid()}-{threading.get_ident()}-{next(_NUMBERS)}"
     temporary = path.with_name(f".{path.name}.{own}{_SUFFIX}")

@@ -38,6 +38,7 @@ from .hf import hf_source
 from .labels import UNLABELLED
 from .npz import npz_source
 from .python_code import code_source
+from .remote import at_hand, refuse_paths_alone
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
 from .synthetic_values import VALUE_KINDS
@@ -200,6 +201,9 @@ def open_source(
             f"data source {source!r} takes {', '.join(found.arguments or ()) or 'no arguments'}, got "
             f"{', '.join(unknown)}"
         )
-    return found.open(
-        Request(source=source, name=name, arguments=given, base=base, seed=seed, trust_code=trust_code, code=code)
+    place, local = at_hand(name, given) if found.is_path else (name, given)
+    opened = found.open(
+        Request(source=source, name=place, arguments=local, base=base, seed=seed, trust_code=trust_code, code=code)
     )
+    refuse_paths_alone(opened, written=source, name=name, arguments=given)
+    return opened

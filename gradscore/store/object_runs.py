@@ -1,0 +1,243 @@
+"""Runs in object storage: a run folder on this machine, and the same run below an address, kept alike.
+
+Commands work in the local run folder and know of nothing else. What they write there is uploaded in an order in which
+the objects are a valid run, finished or not, at every moment: what is about to change is first taken out of
+`SHA256SUMS`, the manifest of an unfinished run comes before its shards and that of a finished one after them, and
+`SHA256SUMS` last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import GradscoreError, ObjectStorageError, StoreError
+from ..objects import Address, ConflictError, Mirror, Storage, cache_folder, call
+from ..system import only_writer, parse_json, sha256, writing
+from .checksums import CHECKSUMS, checksum_lines, read_checksums
+from .manifest import CONFIG, MANIFEST, differences
+
+_STATE = (CONFIG, MANIFEST, CHECKSUMS)
+_MOST_COPIES = 1000
+_ATTEMPTS = 3
+_SHARE_OF_TIME = 20
+"""A look at the folder is taken after so many times what the last one took, so that it costs a twentieth at most."""
+
+
+class Tell(Protocol):
+    """Takes how far an extraction is."""
+
+    def __call__(self, split: str, done: int, total: int) -> None:
+        """`done` of `total` samples are there; `split` is being worked on."""
+
+
+class WorkingCopy:
+    """A local copy of a run, which `working_copy` opens.
+
+    Attributes:
+        address: of the run.
+        path: the run folder on this machine.
+    """
+
+    def __init__(self, address: Address, mirror: Mirror) -> None:
+        """Takes a mirror that was pulled."""
+        self.address, self.path = address, mirror.folder
+        self._mirror = mirror
+        self._recorded = self._checksums()
+        self._failed = self._moved = False
+        self._next_look = 0.0
+
+    def telling(self, tell: Tell | None = None) -> Tell:
+        """What an extraction tells how far it is: uploads what is new, then tells another."""
+
+        def told(split: str, done: int, total: int) -> None:
+            if time.monotonic() >= self._next_look:
+                began = time.monotonic()
+                self.upload()
+                self._next_look = time.monotonic() + _SHARE_OF_TIME * (time.monotonic() - began) * (not self._moved)
+            if tell is not None:
+                tell(split, done, total)
+
+        return told
+
+    def upload(self) -> None:
+        """Uploads what changed here since the last time; nothing here may be written meanwhile.
+
+        Raises:
+            StoreError: another run was begun at this address meanwhile, by another process.
+            ObjectStorageError: the storage does not take it.
+        """
+        changed, gone = self._mirror.changed(), self._mirror.gone()
+        self._moved = bool(changed or gone)
+        if not self._moved or self._failed:
+            return
+        try:
+            self._upload(changed, gone)
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._mirror.remember()
+
+    def _upload(self, changed: Sequence[str], gone: Sequence[str]) -> None:
+        files = [name for name in changed if name not in _STATE]
+        self._forget_checksums({*changed, *gone})
+        # Files that belong together are never of two ages: what is replaced goes first.
+        self._mirror.delete([*gone, *(name for name in files if name in self._mirror.seen)])
+        shards = [name for name in files if name.startswith("features/")]
+        state = [name for name in (MANIFEST, CONFIG) if name in changed]
+        is_finished = bool(self._manifest().get("finished"))
+        ours = is_finished or self._put_state(state)
+        self._mirror.put_all(shards)
+        for name in (name for name in files if name not in set(shards)):
+            self._mirror.put(name)
+        ours = self._put_state(state) if is_finished else ours
+        if ours and CHECKSUMS in changed:
+            self._mirror.put(CHECKSUMS)
+            self._recorded = self._checksums()
+        elif CHECKSUMS in changed:
+            self._mirror.take_as_seen(CHECKSUMS)
+
+    def _put_state(self, names: Sequence[str]) -> bool:
+        """Uploads manifest and settings; whether they are those of this process and not of one that did the same."""
+        if MANIFEST not in names:
+            for name in names:
+                self._mirror.put(name)
+            return True
+        ours = self._put_manifest()
+        for name in names:
+            if name != MANIFEST and ours:
+                self._mirror.put(name)
+            elif name != MANIFEST:
+                with suppress(ConflictError):
+                    self._mirror.put(name, replaces=None)
+                self._mirror.take_as_seen(name)
+        return ours
+
+    def _put_manifest(self) -> bool:
+        seen = self._mirror.seen.get(MANIFEST)
+        expected, is_new = (None, True) if seen is None else (seen.tag, False)
+        for _ in range(_ATTEMPTS):
+            try:
+                self._mirror.put(MANIFEST, replaces=expected)
+                return True
+            except ConflictError:
+                theirs = self._theirs()
+            if theirs is not None and (is_new or theirs[0]["finished"]):
+                self._mirror.take_as_seen(MANIFEST)
+                return False
+            expected = None if theirs is None else theirs[1]
+        raise StoreError(f"{self.address}: other processes write to this run all the time; wait for them or stop them")
+
+    def _theirs(self) -> tuple[dict[str, Any], str] | None:
+        """The manifest that another process has written, and its tag.
+
+        Raises:
+            StoreError: it is that of another run.
+        """
+        found = self._mirror.read(MANIFEST)
+        if found is None:
+            return None
+        ours, theirs = self._manifest(), _parsed(found[0])
+        parts = ("inputs", "versions")
+        others = differences(*({part: each.get(part, {}) for part in parts} for each in (theirs, ours)))
+        if others:
+            raise StoreError(
+                f"{self.address}: another process has begun a run here meanwhile, of other inputs ({others[0]}); give "
+                "another address"
+            )
+        return theirs, found[1]
+
+    def _forget_checksums(self, touched: set[str]) -> None:
+        kept = {name: digest for name, digest in self._recorded.items() if name not in touched}
+        if kept != self._recorded:
+            self._mirror.put_text(CHECKSUMS, checksum_lines(kept))
+            self._recorded = kept
+
+    def _checksums(self) -> dict[str, str]:
+        with suppress(StoreError):  # a command that reads them says what is wrong
+            return read_checksums(self.path)
+        return {}
+
+    def _manifest(self) -> dict[str, Any]:
+        try:
+            return _parsed((self.path / MANIFEST).read_bytes())
+        except OSError:
+            return {}
+
+
+@contextmanager
+def working_copy(address: str | Path, *, must_exist: bool = False) -> Iterator[WorkingCopy]:
+    """Opens a run in object storage as a run folder on this machine.
+
+    What is missing here or has changed there is downloaded first; what another process, or a killed one, left here and
+    never uploaded is removed. What the block writes is uploaded at its end, also after an error.
+
+    Args:
+        address: of the run, `s3://bucket/runs/example`.
+        must_exist: refuse an address at which there is no run.
+
+    Raises:
+        ObjectStorageError: the storage cannot be reached, or does not do what it is asked.
+        StoreError: there is no run, or something else than a run.
+        OutputError: the copy cannot be written.
+    """
+    place = Address.parsed(address)
+    with ExitStack() as stack:
+        folder = stack.enter_context(_own_folder(place))
+        mirror = Mirror(Storage(place), place, folder / "run", folder / "index.json")
+        _pull(mirror, must_exist=must_exist)
+        call(mirror.folder, str(place))
+        copy = WorkingCopy(place, mirror)
+        try:
+            yield copy
+        except BaseException:
+            with suppress(GradscoreError, OSError):  # what went wrong first is what counts
+                copy.upload()
+            raise
+        copy.upload()
+
+
+def _pull(mirror: Mirror, *, must_exist: bool) -> None:
+    for _ in range(_ATTEMPTS):
+        there = mirror.listing()
+        if MANIFEST not in there and (there or must_exist):
+            what = "objects of something else than a run" if there else "no run"
+            raise StoreError(
+                f"{mirror.address}: there is {what}, it has no {MANIFEST}; give the address of a run, or to gradscore "
+                "extract another one"
+            )
+        if not mirror.pull(there):
+            return
+        now = mirror.listing()
+        if all(now.get(name) == entry for name, entry in there.items()):
+            return
+    raise ObjectStorageError(f"{mirror.address}: it is being rewritten all the time; wait for who does, then try again")
+
+
+@contextmanager
+def _own_folder(place: Address) -> Iterator[Path]:
+    """A folder for the copy that no other process uses; the same one as last time, if it is free."""
+    base = cache_folder() / "runs" / f"{place.name}-{sha256(str(place).encode())[:12]}"
+    with ExitStack() as stack:
+        for number in range(_MOST_COPIES):
+            folder = base / str(number)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            with suppress(StoreError):
+                stack.enter_context(only_writer(folder))
+                break
+        else:
+            raise StoreError(f"{base}: {_MOST_COPIES} processes work on copies of {place}; remove what is not in use")
+        yield folder
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        found = parse_json(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

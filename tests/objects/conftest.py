@@ -1,0 +1,33 @@
+"""A local S3-compatible server, and this process with an empty cache set up to use it."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from object_storage import KEYS, Bucket, Server
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    started = Server()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def bucket(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    nowhere = str(tmp_path / "nowhere")
+    settings = {
+        **KEYS,
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_CONFIG_FILE": nowhere,
+        "AWS_SHARED_CREDENTIALS_FILE": nowhere,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "GRADSCORE_CACHE": str(tmp_path / "cache"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return Bucket(server, f"bucket-{next(NUMBERS)}")

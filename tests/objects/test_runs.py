@@ -1,0 +1,227 @@
+"""Runs in object storage against the same runs in a local folder."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from distributed_runs import content, settings
+from object_storage import Bucket
+from typer.testing import CliRunner, Result
+
+from gradscore.config import Config, dump_config
+from gradscore.distributed import Share, extract_share
+from gradscore.errors import ConfigError, StoreError
+from gradscore.features import extract
+from gradscore.store import RunFolder, verify_run, working_copy
+from gradscore_cli.main import app
+
+SHARDS = [
+    *(f"features/in_dist.fit/part-0000{number}.parquet" for number in range(2)),
+    *(f"features/in_dist.test/part-0000{number}.parquet" for number in range(2)),
+    *(f"features/in_dist.bank/part-0000{number}.parquet" for number in range(3)),
+    "features/ood.noise/part-00000.parquet",
+]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    found = settings(tmp_path_factory.mktemp("run"))
+    (found.run.parent / "config.yaml").write_text(dump_config(found))
+    return found
+
+
+@pytest.fixture(scope="module")
+def local(config: Config) -> Path:
+    return extract(config, out=config.run.parent / "local", trust_code=True).run
+
+
+@pytest.fixture
+def config_file(config: Config) -> str:
+    return str(config.run.parent / "config.yaml")
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def extracted(config_file: str, address: str, *options: str) -> Result:
+    return command("extract", config_file, "--trust-code", "--out", address, *options)
+
+
+def downloaded(bucket: Bucket, key: str, folder: Path) -> Path:
+    """A run as any other S3 client copies it."""
+    for name, found in bucket.content(key).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(found)
+    return folder
+
+
+def uploads(bucket: Bucket, key: str) -> list[str]:
+    """What was written below a key, in order."""
+    begin = f"/{bucket.name}/{key}/"
+    return [
+        path.removeprefix(begin) for method, path in bucket.server.log if method == "PUT" and path.startswith(begin)
+    ]
+
+
+def test_extract_writes_the_local_run(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
+    address = bucket.address("runs/a")
+    result = extracted(config_file, address)
+    assert result.exit_code == 0, result.stderr
+    assert f"run folder: {address}\n" in result.stdout
+    assert str(tmp_path) not in result.stdout + result.stderr
+    copy = downloaded(bucket, "runs/a", tmp_path / "copy")
+    assert content(copy) == content(local)
+    assert f"\nrun: {address}\n" in (copy / "config.yaml").read_text()
+    found = verify_run(copy)
+    assert (found.damaged, found.not_recorded) == ([], [])
+
+
+def test_manifest_comes_first_unfinished_and_last_finished(bucket: Bucket, config_file: str) -> None:
+    extracted(config_file, bucket.address("runs/a"))
+    order = uploads(bucket, "runs/a")
+    places = {name: [place for place, each in enumerate(order) if each == name] for name in set(order)}
+    assert order[0] == "manifest.json"
+    assert sorted(name for name in places if name.endswith(".parquet")) == sorted(SHARDS)
+    last_shard = max(places[name][-1] for name in SHARDS)
+    assert places["manifest.json"][-1] > last_shard
+    assert order[-1] == "SHA256SUMS"
+
+
+def killed(config_file: str, address: str, *, at: int, cache: Path) -> int:
+    environment = os.environ | {"GRADSCORE_TEST_KILL_AT": str(at), "GRADSCORE_CACHE": str(cache)}
+    started = [sys.executable, "-m", "gradscore", "extract", config_file, "--trust-code", "--out", address]
+    return subprocess.run(started, env=environment, capture_output=True, check=False).returncode
+
+
+def test_goes_on_elsewhere_after_a_kill(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
+    address = bucket.address("runs/a")
+    assert killed(config_file, address, at=13, cache=tmp_path / "first") == -9
+    there = [name for name in bucket.content("runs/a") if name.endswith(".parquet")]
+    assert 0 < len(there) < len(SHARDS)
+    assert not json.loads(bucket.get("runs/a/manifest.json"))["finished"]
+    del bucket.server.log[:]
+    result = extracted(config_file, address)
+    assert result.exit_code == 0, result.stderr
+    assert not set(there) & set(uploads(bucket, "runs/a"))
+    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
+
+
+SHARES = {"two": ["0/2", "1/2"], "one has nothing new": ["0/1", "1/3"]}
+
+
+@pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES)
+def test_shares_from_several_machines_are_merged(
+    shares: Sequence[str],
+    bucket: Bucket,
+    config_file: str,
+    local: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = bucket.address("runs/a")
+    for share in shares:
+        monkeypatch.setenv("GRADSCORE_CACHE", str(tmp_path / share.replace("/", "-")))
+        assert extracted(config_file, address, "--shard", share).exit_code == 0
+    result = command("merge", address, "--trust-code")
+    assert result.exit_code == 0, result.stderr
+    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
+
+
+def test_shares_at_once_have_copies_of_their_own(bucket: Bucket, config: Config, local: Path, tmp_path: Path) -> None:
+    address = bucket.address("runs/a")
+    with working_copy(address) as one, working_copy(address) as other:
+        assert one.path != other.path
+        extract_share(config, Share(0, 2), out=one.path, trust_code=True, progress=one.telling())
+        extract_share(config, Share(1, 2), out=other.path, trust_code=True, progress=other.telling())
+    assert command("merge", address, "--trust-code").exit_code == 0
+    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
+
+
+def test_fits_and_evaluates_as_a_local_run(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
+    address, twin = bucket.address("runs/a"), tmp_path / "twin"
+    shutil.copytree(local, twin)
+    assert extracted(config_file, address).exit_code == 0
+    for where in (address, str(twin)):
+        assert command("fit-meta", where, "--protocols", "known", "--set", "meta.cv_folds=2").exit_code == 0
+        assert command("evaluate", where).exit_code == 0
+    there, here = content(downloaded(bucket, "runs/a", tmp_path / "copy")), content(twin)
+    assert there.keys() == here.keys()
+    pages = {name for name in here if name.endswith((".html", ".md", ".svg", ".png", "SHA256SUMS"))}
+    assert {name: there[name] for name in here.keys() - pages} == {name: here[name] for name in here.keys() - pages}
+    assert verify_run(tmp_path / "copy").damaged == []
+    shown = command("runs", "verify", address)
+    assert shown.exit_code == 0
+    assert uploads(bucket, "runs/a")[-1] == "SHA256SUMS"
+
+
+def test_reading_writes_nothing(bucket: Bucket, config_file: str) -> None:
+    extracted(config_file, bucket.address("runs/a"))
+    del bucket.server.log[:]
+    results = [command("runs", each, bucket.address("runs/a")) for each in ("show", "verify")]
+    assert [result.exit_code for result in results] == [0, 0]
+    assert bucket.server.log == []
+
+
+def test_another_run_at_the_same_address_is_refused(bucket: Bucket, config_file: str) -> None:
+    address = bucket.address("runs/a")
+    extracted(config_file, address)
+    before = bucket.content("runs/a")
+    result = extracted(config_file, address, "--set", "features.statistics=[l1]")
+    assert result.exit_code == 2
+    assert address in result.stderr
+    assert "features.statistics was" in result.stderr
+    assert bucket.content("runs/a") == before
+
+
+def test_of_two_runs_begun_at_once_one_is_refused(bucket: Bucket, config: Config, config_file: str) -> None:
+    address = bucket.address("runs/a")
+    with working_copy(address) as first:
+        assert extracted(config_file, address, "--set", "features.statistics=[l1]").exit_code == 0
+        before = bucket.content("runs/a")
+        with pytest.raises(StoreError, match=r"another process has begun a run here meanwhile.*features\.statistics"):
+            extract(config, out=first.path, trust_code=True, progress=first.telling())
+    assert bucket.content("runs/a") == before
+
+
+def test_two_that_do_the_same_at_once_make_one_run(
+    bucket: Bucket, config: Config, config_file: str, local: Path, tmp_path: Path
+) -> None:
+    address = bucket.address("runs/a")
+    with working_copy(address) as first:
+        assert extracted(config_file, address).exit_code == 0
+        extract(config, out=first.path, trust_code=True, progress=first.telling())
+    copy = downloaded(bucket, "runs/a", tmp_path / "copy")
+    assert content(copy) == content(local)
+    assert verify_run(copy).damaged == []
+
+
+def test_goes_on_with_other_data_as_a_local_run(bucket: Bucket, config_file: str, tmp_path: Path) -> None:
+    address, fewer = bucket.address("runs/a"), ["--set", "data.in_dist.bank.select.stop=60"]
+    extracted(config_file, address)
+    result = extracted(config_file, address, *fewer)
+    assert result.exit_code == 0, result.stderr
+    twin = tmp_path / "twin"
+    assert command("extract", config_file, "--trust-code", "--out", str(twin), *fewer).exit_code == 0
+    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(twin)
+
+
+def test_python_works_in_a_copy(bucket: Bucket, config: Config, local: Path) -> None:
+    address = bucket.address("runs/a")
+    with working_copy(address) as copy:
+        extract(config, out=copy.path, trust_code=True, progress=copy.telling())
+    with working_copy(address, must_exist=True) as copy:
+        assert RunFolder(copy.path).read("in_dist.fit").equals(RunFolder(local).read("in_dist.fit"))
+
+
+def test_the_library_refuses_an_address_as_a_folder(bucket: Bucket, config: Config) -> None:
+    address = Path(bucket.address("runs/a"))
+    with pytest.raises(ConfigError, match=f"s3://{bucket.name}/runs/a: .*working_copy"):
+        extract(config, out=address)
+    with pytest.raises(StoreError, match=f"s3://{bucket.name}/runs/a: .*working_copy"):
+        RunFolder(address)
