@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from gradscore.store import WorkingCopy
+
+Found = TypeVar("Found")
 
 
 def run_at_hand(context: typer.Context, given: Any) -> Any:
@@ -29,6 +31,15 @@ def file_at_hand(_context: typer.Context, given: Path | None) -> Path | None:
     from gradscore.objects import fetched  # slow to import
 
     return fetched(given)
+
+
+def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
+    """Where a command writes; what it writes for an address is uploaded when the command ends."""
+    if given is None or not _is_address(given):
+        return given
+    from gradscore.objects import uploading  # slow to import
+
+    return context.with_resource(_with_results(uploading(given)))
 
 
 def opened(context: typer.Context, given: Path | None, *, must_exist: bool) -> WorkingCopy | None:
@@ -49,11 +60,11 @@ def named(text: str) -> str:
 def _is_address(given: Path) -> bool:
     from gradscore.system import is_address  # slow to import
 
-    return ":" in given.parts[0:1][0] and is_address(given) if given.parts else False
+    return is_address(given)
 
 
 @contextmanager
-def _with_results(copy: Any) -> Iterator[WorkingCopy]:
+def _with_results(copy: AbstractContextManager[Found]) -> Iterator[Found]:
     """An exit code is no error: what was made is uploaded, and it counts whether that succeeds."""
     ended = None
     with copy as found:

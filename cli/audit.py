@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .addresses import run_at_hand
+from .addresses import output_at_hand, run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -35,7 +35,10 @@ SplitOption = Annotated[str, typer.Option("--split", help="Whose labels: in_dist
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="DIR", help="Where the folder SPLIT goes; RUN/audit, or audit beside the run folder."
+        "--out",
+        metavar="DIR",
+        help="Where the folder SPLIT goes; RUN/audit, or audit beside the run folder.",
+        callback=output_at_hand,
     ),
 ]
 ShownOption = Annotated[int, typer.Option("--shown", min=1, help="Samples on the page, the most suspicious ones.")]

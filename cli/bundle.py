@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
 from .output import Output
 from .rendering import figures_table, interval, say_code
@@ -20,7 +21,9 @@ WHAT = {"wrong": "wrong predictions", "ood": "OOD samples"}
 
 def bundle(
     run: RunArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The bundle to write.")] = Path("scorer.gradscore"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The bundle to write.", callback=output_at_hand)
+    ] = Path("scorer.gradscore"),
     alpha: Annotated[
         float,
         typer.Option(

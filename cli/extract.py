@@ -201,6 +201,8 @@ def _share_extracted(
             f"the tables need the mean gradients of all shares, and {len(summary.waiting_for)} of their sums are not "
             "there yet: give the commands of all shares once more when they have ended"
         ])  # fmt: skip
+    if not summary.shards:
+        output.remark(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
     output.say(
         f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s; "
         f"gradscore merge {summary.run} makes a run of all shares"

@@ -11,7 +11,7 @@ import typer
 
 from gradscore.errors import ConfigError
 
-from .addresses import run_at_hand
+from .addresses import output_at_hand, run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -79,7 +79,12 @@ LossOption = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Where the files go; RUN/inspect, or inspect beside the run folder."),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where the files go; RUN/inspect, or inspect beside the run folder.",
+        callback=output_at_hand,
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .addresses import run_at_hand
+from .addresses import output_at_hand, run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -40,7 +40,13 @@ SourceArgument = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="A folder for the projections; the same command goes on there.")
+    Path,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="A folder for the projections; the same command goes on there.",
+        callback=output_at_hand,
+    ),
 ]
 SplitOption = Annotated[str, typer.Option("--split", help="Whose gradients: in_dist.fit, in_dist.test, ...")]
 LossOption = Annotated[str, typer.Option("--loss", help="Of which loss: pseudo_label, label, uniform, ...")]

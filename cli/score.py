@@ -13,7 +13,7 @@ import typer
 
 from gradscore.errors import DataError, EngineError, ModelError
 
-from .addresses import file_at_hand
+from .addresses import file_at_hand, output_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import Tell, counting
@@ -45,6 +45,7 @@ OutOption = Annotated[
         "--out",
         metavar="PATH",
         help="Write a .parquet, .csv or .jsonl file; or a folder, with a Parquet file for each file of samples.",
+        callback=output_at_hand,
     ),
 ]
 ExplainOption = Annotated[

@@ -18,7 +18,8 @@ def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, P
     Args:
         source: a configuration file or a run folder.
         settings: of `--set`, for a configuration file.
-        folder: what the folder of the files is called, in the run folder or beside it.
+        folder: what the folder of the files is called, in the run folder or beside it; beside the configuration, where
+            the run is in object storage.
 
     Raises:
         ConfigError: settings for a run folder, which has its own.
@@ -26,10 +27,12 @@ def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, P
     # These import PyTorch, which help need not wait for.
     from gradscore.config import load_config
     from gradscore.store import RunFolder
+    from gradscore.system import is_address
 
     if not source.is_dir():
         config = load_config(source, settings)
-        return config, config.run.parent / folder, None
+        beside = source if is_address(config.run) else config.run
+        return config, beside.parent / folder, None
     if settings:
         raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
     run = RunFolder(source)

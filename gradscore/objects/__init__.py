@@ -2,16 +2,18 @@
 
 In come addresses, `s3://bucket/key`; out come local copies. `address` takes them apart, `storage` lists, downloads,
 uploads and deletes objects and says in our words what goes wrong, `mirror` keeps a local folder and what lies below an
-address alike, `cache` says where local copies are and fetches data, `names` calls local copies by their addresses.
+address alike, `cache` says where local copies are and fetches data, `outputs` uploads what commands write, `names`
+calls local copies by their addresses.
 Objects are written whole, in one request that shows all or nothing; nothing is ever renamed.
 """
 
 from __future__ import annotations
 
 from .address import Address
-from .cache import cache_folder, fetched, local_place
+from .cache import cache_folder, fetched, local_place, own_folder
 from .mirror import Mirror
 from .names import call, called
+from .outputs import uploading
 from .storage import ConflictError, Entry, Storage
 
 __all__ = [
@@ -25,4 +27,6 @@ __all__ = [
     "called",
     "fetched",
     "local_place",
+    "own_folder",
+    "uploading",
 ]

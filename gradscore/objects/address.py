@@ -48,7 +48,7 @@ class Address:
     @property
     def path(self) -> str:
         """As fsspec takes it."""
-        return f"{self.bucket}/{self.key}"
+        return f"{self.bucket}/{self.key}".rstrip("/")
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Address:
 
     def __truediv__(self, name: str) -> Address:
         """The address of an object below this one."""
-        return replace(self, key=f"{self.key}/{name}" if name else self.key)
+        return replace(self, key=f"{self.key}/{name}".strip("/"))
 
     def __str__(self) -> str:
         """As it is written."""

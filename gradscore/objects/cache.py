@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ..errors import ObjectStorageError
-from ..system import sha256
+from ..errors import ObjectStorageError, StoreError
+from ..system import only_writer, sha256, writing
 from .address import Address
 from .mirror import Mirror
 from .storage import Storage
 
 _OBJECTS: Final = "objects"
 _SPECIAL: Final = "*?[{"
+_MOST_COPIES: Final = 1000
 
 
 def cache_folder() -> Path:
@@ -75,6 +77,32 @@ def fetched(given: str | Path, *, stands_for: Sequence[str] = ()) -> Path:
     index = cache_folder() / "indexes" / f"{sha256(str(address).encode())[:20]}.json"
     Mirror(storage, base, folder, index).pull(chosen, wanted=lambda name: wanted.fullmatch(name) is not None)
     return local_place(given)
+
+
+@contextmanager
+def own_folder(kind: str, place: Address) -> Iterator[Path]:
+    """A folder for a copy of what is at an address, which no other process uses; the same as last time, if it is free.
+
+    Args:
+        kind: what such copies are called in the cache.
+        place: the address.
+
+    Raises:
+        StoreError: very many processes have such a folder.
+        OutputError: it cannot be made.
+    """
+    base = cache_folder() / kind / f"{place.name}-{sha256(str(place).encode())[:12]}"
+    with ExitStack() as stack:
+        for number in range(_MOST_COPIES):
+            folder = base / str(number)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            with suppress(StoreError):
+                stack.enter_context(only_writer(folder))
+                break
+        else:
+            raise StoreError(f"{base}: {_MOST_COPIES} processes work on copies of {place}; remove what is not in use")
+        yield folder
 
 
 def _expression(pattern: str) -> str:

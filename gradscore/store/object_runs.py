@@ -9,19 +9,18 @@ the objects are a valid run, finished or not, at every moment: what is about to 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import GradscoreError, ObjectStorageError, StoreError
-from ..objects import Address, ConflictError, Mirror, Storage, cache_folder, call
-from ..system import only_writer, parse_json, sha256, writing
+from ..objects import Address, ConflictError, Mirror, Storage, call, own_folder
+from ..system import parse_json
 from .checksums import CHECKSUMS, checksum_lines, read_checksums
 from .manifest import CONFIG, MANIFEST, differences
 
 _STATE = (CONFIG, MANIFEST, CHECKSUMS)
-_MOST_COPIES = 1000
 _ATTEMPTS = 3
 _SHARE_OF_TIME = 20
 """A look at the folder is taken after so many times what the last one took, so that it costs a twentieth at most."""
@@ -47,6 +46,7 @@ class WorkingCopy:
         self.address, self.path = address, mirror.folder
         self._mirror = mirror
         self._recorded = self._checksums()
+        self._tag = mirror.seen[MANIFEST].tag if MANIFEST in mirror.seen else None
         self._failed = self._moved = False
         self._next_look = 0.0
 
@@ -85,16 +85,20 @@ class WorkingCopy:
     def _upload(self, changed: Sequence[str], gone: Sequence[str]) -> None:
         files = [name for name in changed if name not in _STATE]
         self._forget_checksums({*changed, *gone})
-        # Files that belong together are never of two ages: what is replaced goes first.
-        self._mirror.delete([*gone, *(name for name in files if name in self._mirror.seen)])
-        shards = [name for name in files if name.startswith("features/")]
         state = [name for name in (MANIFEST, CONFIG) if name in changed]
         is_finished = bool(self._manifest().get("finished"))
+        # What shares say of themselves is needed until the manifest says that they were merged.
+        last = gone if is_finished and MANIFEST in state else []
+        # Files that belong together are never of two ages: what is replaced goes first.
+        replaced = [name for name in files if name in self._mirror.seen]
+        self._mirror.delete([*replaced, *(name for name in gone if name not in set(last))])
+        shards = [name for name in files if name.startswith("features/")]
         ours = is_finished or self._put_state(state)
         self._mirror.put_all(shards)
         for name in (name for name in files if name not in set(shards)):
             self._mirror.put(name)
         ours = self._put_state(state) if is_finished else ours
+        self._mirror.delete(last)
         if ours and CHECKSUMS in changed:
             self._mirror.put(CHECKSUMS)
             self._recorded = self._checksums()
@@ -118,38 +122,33 @@ class WorkingCopy:
         return ours
 
     def _put_manifest(self) -> bool:
-        seen = self._mirror.seen.get(MANIFEST)
-        expected, is_new = (None, True) if seen is None else (seen.tag, False)
         for _ in range(_ATTEMPTS):
             try:
-                self._mirror.put(MANIFEST, replaces=expected)
-                return True
+                self._mirror.put(MANIFEST, replaces=self._tag)
             except ConflictError:
-                theirs = self._theirs()
-            if theirs is not None and (is_new or theirs[0]["finished"]):
-                self._mirror.take_as_seen(MANIFEST)
-                return False
-            expected = None if theirs is None else theirs[1]
+                is_first = self._tag is None
+                found = self._mirror.read(MANIFEST)
+            else:
+                self._tag = self._mirror.seen[MANIFEST].tag
+                return True
+            self._tag = None if found is None else found[1]
+            if found is not None:
+                self._refuse_others(_parsed(found[0]))
+                is_ours = found[0] == (self.path / MANIFEST).read_bytes()  # its answer was lost on the way
+                if is_ours or is_first or _parsed(found[0])["finished"]:
+                    self._mirror.take_as_seen(MANIFEST)
+                    return is_ours
         raise StoreError(f"{self.address}: other processes write to this run all the time; wait for them or stop them")
 
-    def _theirs(self) -> tuple[dict[str, Any], str] | None:
-        """The manifest that another process has written, and its tag.
-
-        Raises:
-            StoreError: it is that of another run.
-        """
-        found = self._mirror.read(MANIFEST)
-        if found is None:
-            return None
-        ours, theirs = self._manifest(), _parsed(found[0])
-        parts = ("inputs", "versions")
+    def _refuse_others(self, theirs: Mapping[str, Any]) -> None:
+        """Refuses to go on where another process has begun another run meanwhile."""
+        ours, parts = self._manifest(), ("inputs", "versions")
         others = differences(*({part: each.get(part, {}) for part in parts} for each in (theirs, ours)))
         if others:
             raise StoreError(
                 f"{self.address}: another process has begun a run here meanwhile, of other inputs ({others[0]}); give "
                 "another address"
             )
-        return theirs, found[1]
 
     def _forget_checksums(self, touched: set[str]) -> None:
         kept = {name: digest for name, digest in self._recorded.items() if name not in touched}
@@ -187,7 +186,7 @@ def working_copy(address: str | Path, *, must_exist: bool = False) -> Iterator[W
     """
     place = Address.parsed(address)
     with ExitStack() as stack:
-        folder = stack.enter_context(_own_folder(place))
+        folder = stack.enter_context(own_folder("runs", place))
         mirror = Mirror(Storage(place), place, folder / "run", folder / "index.json")
         _pull(mirror, must_exist=must_exist)
         call(mirror.folder, str(place))
@@ -216,23 +215,6 @@ def _pull(mirror: Mirror, *, must_exist: bool) -> None:
         if all(now.get(name) == entry for name, entry in there.items()):
             return
     raise ObjectStorageError(f"{mirror.address}: it is being rewritten all the time; wait for who does, then try again")
-
-
-@contextmanager
-def _own_folder(place: Address) -> Iterator[Path]:
-    """A folder for the copy that no other process uses; the same one as last time, if it is free."""
-    base = cache_folder() / "runs" / f"{place.name}-{sha256(str(place).encode())[:12]}"
-    with ExitStack() as stack:
-        for number in range(_MOST_COPIES):
-            folder = base / str(number)
-            with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-            with suppress(StoreError):
-                stack.enter_context(only_writer(folder))
-                break
-        else:
-            raise StoreError(f"{base}: {_MOST_COPIES} processes work on copies of {place}; remove what is not in use")
-        yield folder
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

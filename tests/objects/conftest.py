@@ -19,12 +19,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def bucket(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    nowhere = str(tmp_path / "nowhere")
     settings = {
         **KEYS,
         "AWS_ENDPOINT_URL": server.url,
-        "AWS_CONFIG_FILE": nowhere,
-        "AWS_SHARED_CREDENTIALS_FILE": nowhere,
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         "AWS_EC2_METADATA_DISABLED": "true",
         "GRADSCORE_CACHE": str(tmp_path / "cache"),
     }

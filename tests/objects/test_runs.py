@@ -201,6 +201,19 @@ def test_two_that_do_the_same_at_once_make_one_run(
     assert verify_run(copy).damaged == []
 
 
+def test_an_answer_that_is_lost_changes_nothing(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
+    """The first manifest arrives, and the process is told that it did not."""
+    address, key = bucket.address("runs/a"), f"/{bucket.name}/runs/a/manifest.json"
+    lost = iter([True])
+
+    with bucket.server.losing(lambda method, path: (method, path) == ("PUT", key) and next(lost, False)):
+        result = extracted(config_file, address)
+    assert result.exit_code == 0, result.stderr
+    copy = downloaded(bucket, "runs/a", tmp_path / "copy")
+    assert content(copy) == content(local)
+    assert verify_run(copy).not_recorded == []
+
+
 def test_goes_on_with_other_data_as_a_local_run(bucket: Bucket, config_file: str, tmp_path: Path) -> None:
     address, fewer = bucket.address("runs/a"), ["--set", "data.in_dist.bank.select.stop=60"]
     extracted(config_file, address)

@@ -22,6 +22,7 @@ class Server:
     Attributes:
         log: method and path of every request that changes something, in order.
         answer: what is asked first.
+        is_lost: by method and path, whether a request is carried out and answered as if it were not.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class Server:
         self._app = DomainDispatcherApplication(create_backend_app)
         self.log: list[tuple[str, str]] = []
         self.answer: Answer = lambda method, path: None
+        self.is_lost: Callable[[str, str], bool] = lambda method, path: False
         self._server = make_server("127.0.0.1", 0, self._respond, threaded=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -43,6 +45,15 @@ class Server:
         )
 
     @contextmanager
+    def losing(self, is_lost: Callable[[str, str], bool]) -> Iterator[None]:
+        """Has requests carried out and answered as if they were not."""
+        self.is_lost = is_lost
+        try:
+            yield
+        finally:
+            self.is_lost = lambda method, path: False
+
+    @contextmanager
     def answering(self, answer: Answer) -> Iterator[None]:
         self.answer = answer
         try:
@@ -55,6 +66,10 @@ class Server:
         if method in ("PUT", "DELETE", "POST"):
             self.log.append((method, path))
         given = self.answer(method, path)
+        if self.is_lost(method, path):
+            b"".join(self._app(environ, lambda *ignored: lambda content: None))
+            environ["CONTENT_LENGTH"] = "0"  # its content was read
+            given = 503, "SlowDown", b""
         if given is None:
             found: Iterable[bytes] = self._app(environ, start_response)
             return found
