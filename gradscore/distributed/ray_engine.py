@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import warnings
 from collections import Counter as Count
@@ -29,6 +30,9 @@ ATTEMPTS = 3
 
 _FRUITLESS = 600.0
 """Seconds without any worker after which the run ends."""
+
+_ANSWERING = 5.0
+"""Seconds in which the machine of a cluster has to take a connection, which Ray itself waits for much longer."""
 
 _OBJECT_STORE = 100_000_000
 """Bytes of shared memory of a Ray that is started here: nothing large passes through it."""
@@ -176,6 +180,8 @@ class _RayMaker:
     def _started(self) -> _Pool:
         ray, options = self._ray, self._options
         if not ray.is_initialized():
+            if options.address is not None:
+                check_answers(options.address)
             own = {} if options.address else {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
             try:
                 ray.init(address=options.address, log_to_driver=False, logging_level="ERROR", **own)
@@ -269,10 +275,29 @@ class _Pool:
             )
 
 
+def check_answers(address: str) -> None:
+    """Makes sure that something listens at the address of a cluster; what has no port, such as `auto`, Ray looks for.
+
+    Raises:
+        DistributedError: nothing does.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERING).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise DistributedError(
+            f"--address {address}: no Ray cluster can be reached there ({_first_line(error)}); start one (ray start "
+            "--head), or leave out --address for one on this machine"
+        ) from None
+
+
 def _check_is_here(path: Path, sha256: str) -> None:
     if not path.is_file():
         raise StoreError(
-            f"{path}: a worker wrote it, and it is not here; give a run folder on a file system that all machines share"
+            f"{path}: a worker wrote it, and it is not here; give a run folder (for a run in object storage, "
+            "GRADSCORE_CACHE) on a file system that all machines share"
         )
     if file_sha256(path) != sha256:
         raise StoreError(f"{path}: not what its worker wrote; delete it and run the same command again")

@@ -20,6 +20,9 @@ from ..store import MANIFEST, MEAN_GRADIENTS, RunWriter, check_target, is_comple
 from .ledger import Ledger, identity_of, read_ledgers
 from .work import Shard, add_up, make_shard, needs_means, sum_shards, table_shards
 
+_MOST_SHARES = 10**6
+"""More than any run has shards."""
+
 _PATIENCE = 60.0
 """Seconds to wait for another process that is beginning the run."""
 
@@ -39,8 +42,11 @@ class Share:
             ConfigError: it is no share.
         """
         found = re.fullmatch(r"(\d+)/(\d+)", text)
-        if found is None or not int(found[1]) < int(found[2]):
-            raise ConfigError(f"--shard {text}: wanted i/n with i from 0 to n - 1, for example 0/4; give such a share")
+        if found is None or not int(found[1]) < int(found[2]) <= _MOST_SHARES:
+            raise ConfigError(
+                f"--shard {text}: wanted i/n with i from 0 to n - 1 and n at most {_MOST_SHARES}, for example 0/4; "
+                "give such a share"
+            )
         return cls(int(found[1]), int(found[2]))
 
     @classmethod

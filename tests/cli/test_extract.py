@@ -201,3 +201,9 @@ def linear():
     result = extract(config_file)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "SystemExit: 0" in result.stderr
+
+
+def test_a_share_without_a_shard_is_named(config_file: Path) -> None:
+    result = extract(config_file, "--shard", "3/4")
+    assert result.exit_code == 0, result.stderr
+    assert "share 3/4 has no shard: there are more shares than shards" in result.stdout

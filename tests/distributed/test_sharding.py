@@ -182,7 +182,14 @@ def test_shares_of_other_inputs_are_refused(config: Config, tmp_path: Path) -> N
         merge(tmp_path / "run", [tmp_path / "other"], trust_code=True)
 
 
-NO_SHARES = {"one too many": "4/4", "no number": "a/b", "one number": "3", "none": "0/0", "negative": "-1/4"}
+NO_SHARES = {
+    "one too many": "4/4",
+    "no number": "a/b",
+    "one number": "3",
+    "none": "0/0",
+    "negative": "-1/4",
+    "too many": "0/1000000000000",
+}
 
 
 @pytest.mark.parametrize("text", NO_SHARES.values(), ids=NO_SHARES)

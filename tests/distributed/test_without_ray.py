@@ -1,13 +1,59 @@
+import socket
 from pathlib import Path
 
 import pytest
 from distributed_runs import settings
 
+from gradscore.config import Config
 from gradscore.distributed import RayOptions, extract_with_ray
-from gradscore.errors import MissingExtraError
+from gradscore.distributed.ledger import identity_of
+from gradscore.distributed.ray_engine import Worker, check_answers
+from gradscore.distributed.work import Shard
+from gradscore.errors import DistributedError, MissingExtraError, StoreError
+from gradscore.features import RunPlan
+from gradscore.store import package_versions
 
 
 def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"--engine ray: the package ray is not installed"):
         extract_with_ray(settings(tmp_path), RayOptions(), trust_code=True)
+
+
+UNREACHABLE = {"address": "127.0.0.1:{}", "client": "ray://127.0.0.1:{}", "in brackets": "[::1]:{}"}
+
+
+@pytest.mark.parametrize("form", UNREACHABLE.values(), ids=UNREACHABLE)
+def test_nothing_listens_at_the_address_of_a_cluster(form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = form.format(free.getsockname()[1] if "127" in form else 9)
+    with pytest.raises(DistributedError, match="no Ray cluster can be reached there"):
+        check_answers(address)
+
+
+def test_what_listens_is_left_to_ray() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        check_answers(f"127.0.0.1:{listening.getsockname()[1]}")
+    check_answers("auto")
+
+
+def identity(config: Config) -> str:
+    return identity_of(RunPlan.of(config, trust_code=True).inputs, package_versions())
+
+
+def test_a_worker_that_sees_the_same_starts(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    worker = Worker()
+    worker.start(config, identity=identity(config), trust_code=True)
+    with pytest.raises(StoreError, match="this worker has not started"):
+        Worker().make(Shard("in_dist.fit", 0), means_sha256=None)
+    assert worker.make(Shard("ood.noise", 0), means_sha256=None).shard == Shard("ood.noise", 0)
+
+
+def test_a_worker_that_sees_other_code_is_refused(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    known = identity(config)
+    with (tmp_path / "net.py").open("a") as code:
+        code.write("\nOTHER = 1\n")
+    with pytest.raises(StoreError, match="a worker sees other data, code, weights"):
+        Worker().start(config, identity=known, trust_code=True)
