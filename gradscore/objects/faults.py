@@ -68,7 +68,7 @@ def _meaning(error: Exception, address: Address, status: int | None) -> str:
     if isinstance(error, FileNotFoundError):
         return f"there is no such object{at}, or it has gone meanwhile; check the address and run the command again"
     if isinstance(error, EOFError) or _is(error, _BROKEN):
-        return f"its content ends early or breaks off ({said}); run the same command again, or upload it again"
+        return f"it could not be moved as a whole ({said}); run the same command again, or mend the object"
     if isinstance(error, ValueError):
         return f"it cannot be asked for ({said}); check the address and AWS_ENDPOINT_URL"
     number = "" if status is None else f"status {status}, "

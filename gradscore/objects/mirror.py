@@ -140,7 +140,7 @@ class Mirror:
     def _download(self, name: str, entry: Entry) -> None:
         path = self.folder / name
         with replacing(path) as temporary:
-            self._storage.download(self.address / name, temporary, size=entry.size)
+            self._storage.download(self.address / name, temporary, listed=entry)
         self.seen[name] = self._seen(name)._replace(tag=entry.tag)
 
     def _seen(self, name: str) -> Seen:

@@ -28,8 +28,8 @@ WAITS = (0.2, 0.8, 2.0)
 PATIENCE = 8.0
 """No other try begins so many seconds after the first where the storage cannot be reached."""
 
-_PART = 8 * 2**20
-"""Bytes of a part of a large upload, of which four are in memory at once."""
+_PARTS = {"chunksize": 8 * 2**20, "max_concurrency": 2}
+"""Bytes of a part of a large object on S3, and how many of one object are in memory at once."""
 
 _CONNECTING, _ANSWERING, _MOVING = 4, 8, 60
 """Seconds to wait for a connection, for an answer, and for an answer while content is moved."""
@@ -95,18 +95,21 @@ class Storage:
         """
         return bytes(self._tried(lambda: self._quick.cat_file(address.path), address))
 
-    def download(self, address: Address, target: Path, *, size: int) -> None:
-        """Writes the content of an object to a file.
+    def download(self, address: Address, target: Path, *, listed: Entry) -> None:
+        """Writes the content of an object, of which a listing said `listed`, to a file.
 
         Raises:
-            ObjectStorageError: it is gone, its content ends early, or it cannot be reached.
+            ObjectStorageError: it is gone, ends early, changes meanwhile, or cannot be reached.
             OSError: the file cannot be written.
         """
 
         def get() -> None:
-            self._patient.get_file(address.path, str(target))
-            if target.stat().st_size != size:
-                raise EOFError(f"wanted {size} bytes, got {target.stat().st_size}")
+            self._patient.get_file(address.path, str(target), **self._parts)
+            if target.stat().st_size != listed.size:
+                raise EOFError(f"wanted {listed.size} bytes, got {target.stat().st_size}")
+            is_in_parts = listed.size > self._parts.get("chunksize", listed.size)
+            if is_in_parts and _entry(self._quick.info(address.path)) != listed:
+                raise EOFError("it changed meanwhile")  # the parts may be of two contents
 
         self._tried(get, address)
 
@@ -152,8 +155,7 @@ class Storage:
         if isinstance(source, bytes):
             self._patient.pipe_file(address.path, source, **condition)
             return
-        pieces = {"chunksize": _PART, "max_concurrency": 4} if self._has_conditions else {}
-        self._patient.put_file(str(source), address.path, **pieces, **condition)
+        self._patient.put_file(str(source), address.path, **self._parts, **condition)
 
     def _compare(self, address: Address, replaces: str | None) -> None:
         there = self.entry(address)
@@ -174,6 +176,10 @@ class Storage:
                     raise worded(error, address) from error
                 time.sleep(wait)
         raise AssertionError
+
+    @property
+    def _parts(self) -> dict[str, int]:
+        return _PARTS if self._has_conditions else {}
 
     @property
     def _has_conditions(self) -> bool:

@@ -147,6 +147,20 @@ def test_an_object_that_ends_early(bucket: Bucket, tmp_path: Path) -> None:
     assert fetched(address).read_bytes() == b"content"
 
 
+def test_a_large_object_that_changes_while_it_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradscore.objects.storage.WAITS", (0.01,))
+    address = bucket.put("data/a.npz", bytes(9 * 2**20))
+    changes = iter([True])
+
+    def answer(method: str, path: str) -> None:
+        if method == "GET" and path.endswith("a.npz") and next(changes, False):
+            bucket.put("data/a.npz", bytes([1]) * (9 * 2**20))
+
+    with bucket.server.answering(answer), pytest.raises(ObjectStorageError, match="it changed meanwhile"):
+        fetched(address)
+    assert set(fetched(address).read_bytes()) == {1}
+
+
 def test_a_disk_that_is_too_small(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     address = bucket.put("data/a.npz", b"content")
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=6))
