@@ -32,8 +32,7 @@ def uploading(given: str | Path) -> Iterator[Path]:
     with own_folder("outputs", place) as own:
         base = Address(place.protocol, place.bucket, place.key.rpartition("/")[0]) if is_file else place
         mirror = Mirror(Storage(place), base, own / "files", own / "index.json")
-        there = mirror.listing()
-        mirror.pull({} if is_file else there)
+        mirror.pull({} if is_file else mirror.listing())
         path = mirror.folder / place.name if is_file else mirror.folder
         call(path, str(place))
         try:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gradscore.data.sources import ImageSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig, build_model
-from gradscore.objects import fetched, local_place
+from gradscore.objects import fetched, local_place, uploading
 from gradscore_cli.main import app
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
@@ -213,3 +213,22 @@ def test_keys_that_lead_out_of_the_cache_are_refused(bucket: Bucket) -> None:
     bucket.put("data/a/../../../escaped.npz", b"no")
     with pytest.raises(ObjectStorageError, match="can be no path of a local copy"):
         fetched(bucket.address("data"))
+
+
+def test_a_file_right_below_a_bucket(bucket: Bucket) -> None:
+    with uploading(bucket.address("top.txt")) as path:
+        path.write_text("content")
+    assert bucket.get("top.txt") == b"content"
+    assert fetched(bucket.address("top.txt")).read_bytes() == b"content"
+
+
+def written_in_part(address: str) -> None:
+    with uploading(address) as folder:
+        (folder / "first").write_text("whole")
+        raise DataError("the second cannot be read")
+
+
+def test_what_was_made_before_an_error_is_uploaded(bucket: Bucket) -> None:
+    with pytest.raises(DataError, match="the second"):
+        written_in_part(bucket.address("out"))
+    assert bucket.keys() == ["out/first"]
