@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 REQUIREMENTS = ("traker==0.3.2", "dattri==0.3.0", "captum==0.9.0", "kronfluence==1.0.1", "transformers==5.23.0")
 CONFIG = {"n_embd": 256, "n_layer": 4, "n_head": 4, "vocab_size": 5000, "n_positions": 256}
-SAMPLES, BATCH, LENGTH, DIM = 32, 8, 64, 4096
+SAMPLES, BATCH, LENGTH, DIM = 32, 8, 64, 512
 
 Products = Callable[[], Tensor]
 """Makes the products (N, N) anew."""
