@@ -19,7 +19,7 @@ from pages import put_table
 from scipy.special import expit
 
 from gradscore.columns import logit_columns, penultimate_columns
-from gradscore.deployment import CONFIDENCE, Bundle, read_bundle, watched
+from gradscore.deployment import CONFIDENCE, Bundle, is_stream, read_bundle, watched
 from gradscore.monitoring import ExpectedAccuracy, Stream
 from gradscore.monitoring.drift import after_window
 from gradscore.store import RunFolder
@@ -139,10 +139,14 @@ def raised_after(streams: dict[str, Stream], windows: list[Samples]) -> int | No
     return None
 
 
+def streams_of(calibration: Samples) -> dict[str, Stream]:
+    return {name: Stream.of(each) for name, each in calibration.columns.items() if is_stream(name)}
+
+
 def calm_streams(population: Samples, random: Generator) -> tuple[dict[str, Stream], Samples]:
     """Streams with calibration samples of their own, after some windows without shift, and those samples."""
     calibration = drawn(population, 2500, random)
-    streams = {name: Stream.of(each) for name, each in calibration.columns.items()}
+    streams = streams_of(calibration)
     for _ in range(CALM):
         streams, _ = after_window(
             streams, drawn(population, WINDOW, random).columns, before=[], name="", alarmed=(), alpha=ALPHA
@@ -160,7 +164,7 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
     false = 0
     for _ in range(streams):
         calibration = drawn(population, 2500, random)
-        fresh = {name: Stream.of(each) for name, each in calibration.columns.items()}
+        fresh = streams_of(calibration)
         false += raised_after(fresh, [drawn(population, WINDOW, random) for _ in range(20)]) is not None
     lines = [
         f"Without shift, {false} of {streams} monitors raised an alarm in {20 * streams} windows in all "

@@ -31,11 +31,13 @@ from .result_folder import ResultFolder
 from .scorer import Scorer
 from .self_test import self_test_of
 from .streaming import result_columns, score_file, score_stream, table_writer
-from .watched import CONFIDENCE, WATCHED, Reference, WatchedSet, watched
+from .watched import CLASS, CONFIDENCE, FEATURE, WATCHED, Reference, WatchedSet, is_stream, watched
 
 __all__ = [
+    "CLASS",
     "CONFIDENCE",
     "COPIES",
+    "FEATURE",
     "WATCHED",
     "Baseline",
     "BatchScorer",
@@ -49,6 +51,7 @@ __all__ = [
     "check_bundle_target",
     "check_run",
     "gate_cells",
+    "is_stream",
     "make_baseline",
     "make_bundle",
     "read_baseline",

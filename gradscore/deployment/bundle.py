@@ -48,7 +48,7 @@ TASKS = {"wrong": "misclassification", "ood": "ood"}
 """What the meta models of the detectors are fitted for."""
 
 _WEIGHTS = "weights.safetensors"
-_REFERENCE = "reference.safetensors"
+_REFERENCE = "monitor.safetensors"  # that of older versions, reference.safetensors, lacks classes
 _CALIBRATION = "calibration.safetensors"
 _INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"

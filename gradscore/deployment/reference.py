@@ -7,6 +7,7 @@ Nobody knows the shifts to come. What P(wrong) is worth under shift is learnt on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -27,10 +28,10 @@ from ..data import (
 from ..errors import BundleError
 from ..features import Extractor
 from ..store import RunFolder
-from ..system import BoolArray
+from ..system import IntArray
 from .bundle import Detector
 from .single_score import Seen
-from .watched import Reference, WatchedSet, watched
+from .watched import CLASS, Reference, WatchedSet, watched
 
 COPIES = 200
 """Images that each kind and strength of shift is made of."""
@@ -40,7 +41,10 @@ _BATCH = 64
 
 def plain_reference(calibration: pd.DataFrame, detectors: Mapping[str, Detector]) -> Reference:
     """What a monitor of drift needs, from the feature table of the labelled calibration samples."""
-    return Reference(calibration=_watched_set(calibration, detectors, calibration["correct"].to_numpy(dtype=np.bool_)))
+    labels = calibration["label"].to_numpy(dtype=np.int64)
+    return Reference(
+        calibration=_watched_set(calibration, detectors, labels), classes=len(logit_columns(calibration.columns))
+    )
 
 
 def shifted_reference(
@@ -81,7 +85,7 @@ def shifted_reference(
             shifted[f"{kind}:{strength}"] = _scored(copied, detectors, extractor)
     auxiliary = [info for info in run.splits() if info.kind == "ood" and info.auxiliary]
     ood = {info.dataset_name: _ood_set(run.read(info.name), detectors) for info in auxiliary}
-    return Reference(calibration=plain.calibration, shifted=shifted, ood=ood)
+    return replace(plain, shifted=shifted, ood=ood)
 
 
 def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor: Extractor) -> WatchedSet:
@@ -96,17 +100,16 @@ def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor
         raise BundleError(f"no sample of {FIT} can be read; check the data")
     frame = pd.DataFrame(np.concatenate(values), columns=extractor.names, dtype=np.float64)
     finite = np.isfinite(frame.to_numpy()).all(axis=1)
-    right = frame[logit_columns(frame.columns)].to_numpy().argmax(axis=1) == np.concatenate(labels)
-    return _watched_set(frame[finite], detectors, right[finite])
+    return _watched_set(frame[finite], detectors, np.concatenate(labels)[finite])
 
 
 def _ood_set(frame: pd.DataFrame, detectors: Mapping[str, Detector]) -> WatchedSet:
     chosen: NDArray[np.int64] = np.random.default_rng(0).permutation(len(frame))[:COPIES]
-    return _watched_set(frame.iloc[np.sort(chosen)], detectors, np.zeros(len(chosen), dtype=np.bool_))
+    return _watched_set(frame.iloc[np.sort(chosen)], detectors, np.full(len(chosen), -1))
 
 
-def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, Detector], right: BoolArray) -> WatchedSet:
+def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, Detector], label: IntArray) -> WatchedSet:
     seen = Seen(next(iter(detectors.values())).model.inputs, frame)
     scores = {f"score_{name}": seen.by(detector.model) for name, detector in detectors.items()}
     others = {str(name): column.to_numpy(dtype=np.float64) for name, column in watched(frame).items()}
-    return WatchedSet(columns={**scores, **others}, right=right)
+    return WatchedSet(columns={**scores, **others}, right=others[CLASS] == label, label=label)

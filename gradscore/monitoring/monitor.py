@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..deployment import CONFIDENCE, WATCHED, Bundle, Reference, read_bundle
+from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..printable import printable
 from ..system import closest, sha256
@@ -63,13 +63,19 @@ class Monitor:
             raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
         self.bundle, self.by, self.alpha = bundle, checked_by(by), float(alpha)
         reference = _reference_of(bundle)
+        self._watched, self._classes = list(reference.calibration.columns), reference.classes
         self._accuracy = ExpectedAccuracy.learnt(reference)
         self._path = None if state is None else Path(state)
         self._state = State(
             reference=_fingerprint(bundle, reference),
             by=self.by,
             alpha=self.alpha,
-            streams={name: Stream.of(values) for name, values in sorted(reference.calibration.columns.items())},
+            streams={
+                name: Stream.of(values)
+                for name, values in sorted(reference.calibration.columns.items())
+                if is_stream(name)
+            },
+            sums=self._accuracy.terms.none,
         )
         if self._path is not None and self._path.exists():
             self._state = read_state(self._path, self._state)
@@ -132,7 +138,8 @@ class Monitor:
         return list(state.windows[before:])
 
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
-        wanted = ["sample_id", "decision", "reason", *self._streams, *self._judged]
+        watched = list(map(_column, self._watched))
+        wanted = ["sample_id", "decision", "reason", *watched, *self._judged]
         missing = [name for name in wanted if name not in table]
         if missing:
             raise DataError(
@@ -141,13 +148,18 @@ class Monitor:
             )
         rows = table[wanted].reset_index(drop=True)
         scored = (rows["decision"] != "error").to_numpy()
-        values = rows.loc[scored, self._streams].to_numpy(dtype=np.float64)
+        values = rows.loc[scored, watched].to_numpy(dtype=np.float64)
         lost = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(lost):
             name = printable(str(rows.loc[scored, "sample_id"].iloc[int(lost[0])]))
             raise DataError(
                 f"table: {len(lost)} samples without an error have scores that are not finite, the first is {name}; "
                 "give what Scorer(samples, watch=True) gives as it is"
+            )
+        predicted = rows.loc[scored, _column(CLASS)].to_numpy(dtype=np.float64)
+        if not np.isin(predicted, np.arange(self._classes)).all():
+            raise DataError(
+                f"table: {_column(CLASS)!r} holds classes that are none of the {self._classes} of the bundle"
             )
         return rows
 
@@ -175,14 +187,22 @@ class Monitor:
 
     def _taken(self, state: State, rows: pd.DataFrame, name: str | None) -> State:
         """The state after more rows of one window, or of windows of a number of samples."""
-        if name is not None and state.pending_name not in (None, name):
-            state = self._closed(state)
-        pending = pd.DataFrame(dict(state.pending))
-        joined = pd.concat([pending, rows], ignore_index=True) if len(pending) else rows
-        while isinstance(self.by, int) and len(joined) >= self.by:
-            state = self._closed(replace(state, pending=_columns(joined.iloc[: self.by])))
-            joined = joined.iloc[self.by :]
-        return replace(state, pending=_columns(joined), pending_name=name)
+        if name is not None:
+            state = self._closed(state) if state.pending_name not in (None, name) else state
+            return replace(self._joined(state, rows), pending_name=name)
+        while len(rows):
+            room = int(self.by) - _pending(state)
+            state, rows = self._joined(state, rows.iloc[:room]), rows.iloc[room:]
+            state = self._closed(state) if _pending(state) == self.by else state
+        return state
+
+    def _joined(self, state: State, rows: pd.DataFrame) -> State:
+        """The state with more rows of its window."""
+        scored = rows[(rows["decision"] != "error").to_numpy()]
+        columns = {name: scored[_column(name)].to_numpy(dtype=np.float64) for name in self._watched}
+        kept = rows[["sample_id", "decision", "reason", *self._streams, *self._judged]]
+        pending = {name: [*state.pending.get(name, []), *values] for name, values in _columns(kept).items()}
+        return replace(state, pending=pending, sums=self._accuracy.terms.added(state.sums, columns))
 
     def _closed(self, state: State) -> State:
         window, streams = self._window(state, complete=True)
@@ -193,6 +213,7 @@ class Monitor:
             alarmed=(*state.alarmed, *[alarm.stream for alarm in window.alarms]),
             pending={},
             pending_name=None,
+            sums=self._accuracy.terms.none,
         )
 
     def _open_window(self) -> list[Window]:
@@ -207,7 +228,7 @@ class Monitor:
         streams, alarms = after_window(
             state.streams, values, before=state.windows, name=name, alarmed=state.alarmed, alpha=self.alpha
         )
-        expected = self._accuracy.of(values)
+        expected = self._accuracy.of_sums(state.sums)
         flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
         window = Window(
             name=name,

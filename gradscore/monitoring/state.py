@@ -13,10 +13,11 @@ import numpy as np
 from ..errors import MonitorError
 from ..system import FloatArray, parse_json, sha256, write_text
 from .betting import BETS, Stream
+from .sums import Sums
 from .windows import By, Window, checked_by
 
 FORMAT = "gradscore monitor"
-VERSION = 1
+VERSION = 2
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
 
@@ -30,6 +31,7 @@ class State:
         by: how windows are made.
         alpha: probability of a false alarm, ever.
         streams: what is watched, by name.
+        sums: over the samples of the window that is not complete.
         windows: those that are complete.
         alarmed: the streams that have raised an alarm.
         pending: rows of the window that is not complete, as columns of plain values.
@@ -40,6 +42,7 @@ class State:
     by: By
     alpha: float
     streams: Mapping[str, Stream]
+    sums: Sums
     windows: tuple[Window, ...] = ()
     alarmed: tuple[str, ...] = ()
     pending: Mapping[str, list[Any]] = field(default_factory=dict)
@@ -59,6 +62,7 @@ def write_state(path: Path, state: State) -> None:
         "by": state.by,
         "alpha": state.alpha,
         "streams": {name: _plain(stream) for name, stream in state.streams.items()},
+        "sums": _plain_sums(state.sums),
         "windows": [window.plain() for window in state.windows],
         "alarmed": list(state.alarmed),
         "pending": dict(state.pending),
@@ -87,7 +91,8 @@ def read_state(path: Path, fresh: State) -> State:
         raise MonitorError(f"{path}: cannot be read: {error.strerror}; check its permissions") from None
     if known != (FORMAT, VERSION):
         raise MonitorError(
-            f"{path}: wanted {FORMAT!r} version {VERSION}, got {known[0]!r} version {known[1]!r}; {_ADVICE}"
+            f"{path}: wanted {FORMAT!r} version {VERSION}, got {known[0]!r} version {known[1]!r}; go on with the "
+            "gradscore that wrote it, or start anew in another folder"
         )
     if sha256(_text(content).encode()) != wanted:
         raise MonitorError(f"{path}: was changed after it was written; {_ADVICE}")
@@ -98,6 +103,7 @@ def read_state(path: Path, fresh: State) -> State:
             by=checked_by(content["by"]),
             alpha=float(content["alpha"]),
             streams={name: _stream(content["streams"][name], stream) for name, stream in fresh.streams.items()},
+            sums=_sums(content["sums"], fresh.sums),
             windows=tuple(map(Window.of_plain, content["windows"])),
             alarmed=tuple(content["alarmed"]),
             pending=dict(content["pending"]),
@@ -148,6 +154,27 @@ def _stream(values: Mapping[str, Any], fresh: Stream) -> Stream:
     sizes = (found.counts.shape, found.log_capital.shape, found.log_since.shape, found.since.shape)
     if sizes != (fresh.counts.shape, *[(len(BETS),)] * 3):
         raise ValueError("another number of bins or bets")
+    return found
+
+
+def _plain_sums(sums: Sums) -> dict[str, Any]:
+    return {
+        "samples": sums.samples,
+        "values": sums.values.tolist(),
+        "classes": sums.classes.tolist(),
+        "certain": sums.certain.tolist(),
+    }
+
+
+def _sums(values: Mapping[str, Any], fresh: Sums) -> Sums:
+    found = Sums(
+        samples=int(values["samples"]),
+        values=_floats(values["values"]),
+        classes=_floats(values["classes"]),
+        certain=_floats(values["certain"]),
+    )
+    if (found.values.shape, found.classes.shape) != (fresh.values.shape, fresh.classes.shape):
+        raise ValueError("another number of values or classes")
     return found
 
 

@@ -1,6 +1,7 @@
 """What a bundle knows for a monitor: calibration samples, shifted copies, OOD samples, and its damages."""
 
 from dataclasses import replace
+from hashlib import shake_256
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,13 @@ from gradscore.deployment import Reference, WatchedSet, make_bundle, read_bundle
 from gradscore.errors import BundleError
 from gradscore.store import RunFolder
 
-CALM = WatchedSet(columns={"confidence": np.array([1.0, 2.0])}, right=np.array([True, False]))
+CALM = WatchedSet(
+    columns={"confidence": np.array([1.0, 2.0]), "class": np.array([0.0, 2.0])},
+    right=np.array([True, False]),
+    label=np.array([0, 1]),
+)
+
+SIGNS = 2.0 * np.unpackbits(np.frombuffer(shake_256(b"monitor").digest(2000), np.uint8))[::32] - 1
 
 
 def features(run: Path) -> pd.DataFrame:
@@ -39,6 +46,30 @@ def test_the_size_of_a_gradient_is_its_logarithm(small_run: Path) -> None:
     np.testing.assert_allclose(watched(frame)["gradient 3.weight"], np.log(frame["uniform/3.weight/l2"]))
 
 
+def test_the_class_is_the_predicted_one_and_the_label_the_true_one(small_run: Path, small_bundle: Path) -> None:
+    bundle, frame = read_bundle(small_bundle), features(small_run).drop_duplicates("content_hash")
+    found = bundle.reference.calibration
+    np.testing.assert_array_equal(found.columns["class"], frame["prediction"])
+    np.testing.assert_array_equal(found.label, frame["label"])
+    assert bundle.reference.classes == 10
+
+
+def test_penultimate_features_are_projected_and_keep_their_lengths() -> None:
+    random = np.random.default_rng(0)
+    many, few = random.normal(size=(200, 500)), random.normal(size=(200, 20))
+    logits = {f"logit_{place}": random.normal(size=200) for place in range(3)}
+
+    def noted(values: np.ndarray) -> np.ndarray:
+        named = {f"penultimate_{place}": each for place, each in enumerate(values.T)}
+        return watched(pd.DataFrame(logits | named)).filter(regex="^feature ").to_numpy()
+
+    np.testing.assert_array_equal(noted(few), few)
+    assert noted(many).shape == (200, 32)
+    lengths = np.linalg.norm(noted(many), axis=1) / np.linalg.norm(many, axis=1)
+    assert lengths.mean() == pytest.approx(1, abs=0.03)  # Johnson and Lindenstrauss: 1, within an eighth each
+    assert noted(many)[0, 0] == pytest.approx(many[0] @ SIGNS / np.sqrt(32))
+
+
 def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> None:
     made = make_bundle(RunFolder(small_run), alpha=0.1, with_weights=True, trust_code=True, shifted_copies=3)
     write_bundle(tmp_path / "b", made)
@@ -55,27 +86,39 @@ def without(members: dict, name: str) -> dict:
 
 
 DAMAGES = {
-    "no calibration": (lambda members: {}, "holds no calibration samples"),
+    "no calibration": (lambda members: {"classes": members["classes"]}, "holds no calibration samples"),
     "no answers": (lambda members: without(members, "calibration/right"), "lacks a column of 'calibration'"),
     "not finite": (lambda members: {**members, "calibration/confidence": np.array([1.0, np.nan])}, "that cannot be"),
     "no truth value": (lambda members: {**members, "calibration/right": np.array([0.5, 1.0])}, "that cannot be"),
     "lengths": (lambda members: {**members, "calibration/confidence": np.ones(3)}, "columns of other lengths"),
     "columns": (
-        lambda members: {**members, "ood:a/other": np.ones(2), "ood:a/right": np.zeros(2)},
+        lambda members: {
+            **members,
+            "ood:a/confidence": np.ones(2),
+            "ood:a/class": np.ones(2),
+            "ood:a/other": np.ones(2),
+            "ood:a/right": np.zeros(2),
+            "ood:a/label": np.full(2, -1.0),
+        },
         "has other columns in 'ood:a'",
     ),
+    "no number of classes": (lambda members: without(members, "classes"), "how many classes"),
+    "a class too many": (lambda members: {**members, "calibration/class": np.array([0.0, 3.0])}, "none of 3"),
+    "half a class": (lambda members: {**members, "calibration/class": np.array([0.0, 0.5])}, "none of 3"),
+    "a label too many": (lambda members: {**members, "calibration/label": np.array([0.0, 3.0])}, "none of 3"),
+    "no labels": (lambda members: without(members, "calibration/label"), "lacks a column of 'calibration'"),
 }
 
 
 @pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_reference_is_refused(damage, says: str) -> None:
     with pytest.raises(BundleError, match=says):
-        Reference.of_members(damage(Reference(calibration=CALM).members()))
+        Reference.of_members(damage(Reference(calibration=CALM, classes=3).members()))
 
 
 def test_a_reference_is_read_back_as_it_was() -> None:
     wanted = Reference(
-        calibration=CALM, shifted={"jpeg:1": CALM}, ood={"noise": replace(CALM, right=np.zeros(2, bool))}
+        calibration=CALM, classes=3, shifted={"jpeg:1": CALM}, ood={"noise": replace(CALM, right=np.zeros(2, bool))}
     )
     found = Reference.of_members(wanted.members())
     assert found.members().keys() == wanted.members().keys()

@@ -7,14 +7,24 @@ from scipy.special import expit
 from gradscore.deployment import Reference, WatchedSet
 from gradscore.monitoring import ExpectedAccuracy
 
+CLASSES = 5
 
-def samples(count: int, *, shift: float = 0.0, seed: int = 0) -> WatchedSet:
-    """Samples whose log-odds of an error move by the shift, while the scores move by half of it."""
+
+def samples(count: int, *, shift: float = 0.0, seed: int = 0, shares: tuple[float, ...] | None = None) -> WatchedSet:
+    """Samples whose log-odds of an error move by the shift, while the scores move by half of it.
+
+    Those that are wrong are predicted to be of one of the first two classes.
+    """
     random = np.random.default_rng([seed, round(100 * shift)])
     truth = random.normal(-3 + shift, 1.5, count)
     scores = truth - shift / 2
-    columns = {"score_wrong": scores, "confidence": -scores + random.normal(0, 0.3, count)}
-    return WatchedSet(columns=columns, right=random.random(count) > expit(truth))
+    label, right = random.choice(CLASSES, count, p=shares), random.random(count) > expit(truth)
+    columns = {
+        "score_wrong": scores,
+        "confidence": -scores + random.normal(0, 0.3, count),
+        "class": np.where(right, label, random.integers(0, 2, count)).astype(float),
+    }
+    return WatchedSet(columns=columns, right=right, label=label)
 
 
 SHIFTED = {
@@ -22,41 +32,75 @@ SHIFTED = {
     for kind in "abcdef"
     for strength in (1, 3, 5)
 }
-REFERENCE = Reference(calibration=samples(3000, seed=1), shifted=SHIFTED)
+REFERENCE = Reference(calibration=samples(3000, seed=1), classes=CLASSES, shifted=SHIFTED)
+LEARNT = ExpectedAccuracy.learnt(REFERENCE)
 
 
 def test_without_shift_it_is_the_accuracy_of_the_calibration_samples() -> None:
-    expected = ExpectedAccuracy.learnt(REFERENCE).of(REFERENCE.calibration.columns)
-    assert expected.accuracy == pytest.approx(REFERENCE.calibration.right.mean())
+    assert LEARNT.of(REFERENCE.calibration.columns).accuracy == pytest.approx(REFERENCE.calibration.right.mean())
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.8, 1.7, 2.4])
 def test_it_is_near_the_truth_where_the_scores_are_not(shift: float) -> None:
     window = samples(4000, shift=shift, seed=9)
-    expected = ExpectedAccuracy.learnt(REFERENCE).of(window.columns)
+    expected = LEARNT.of(window.columns)
     by_scores = 1 - expit(window.columns["score_wrong"]).mean()
     assert expected.accuracy == pytest.approx(window.right.mean(), abs=0.05)
     assert abs(expected.accuracy - window.right.mean()) <= abs(by_scores - window.right.mean()) + 0.02
 
 
 def test_intervals_hold_the_truth() -> None:
-    learnt = ExpectedAccuracy.learnt(REFERENCE)
     windows = [samples(500, shift=shift, seed=seed) for seed in range(100, 125) for shift in (0.0, 0.7, 1.3, 2.2)]
-    found = [learnt.of(window.columns) for window in windows]
+    found = [LEARNT.of(window.columns) for window in windows]
     held = [each.low <= window.right.mean() <= each.high for each, window in zip(found, windows, strict=True)]
     assert np.mean(held) >= 0.9
 
 
+UNEVEN = {"one class": (0.6, 0.1, 0.1, 0.1, 0.1), "two": (0.05, 0.05, 0.05, 0.4, 0.45), "not one": (0.0, *[0.25] * 4)}
+
+
+@pytest.mark.parametrize("shares", UNEVEN.values(), ids=UNEVEN.keys())
+def test_classes_in_other_shares_are_no_shift(shares: tuple[float, ...]) -> None:
+    window = samples(1000, seed=7, shares=shares)
+    expected = LEARNT.of(window.columns)
+    assert expected.low <= window.right.mean() <= expected.high
+    assert expected.accuracy == pytest.approx(window.right.mean(), abs=0.03)
+
+
+def honest(count: int, shift: float, seed: int) -> WatchedSet:
+    """Samples whose scores move as those of `samples`, and say what is true; their predictions are of all classes."""
+    moved = samples(count, shift=shift, seed=seed)
+    random = np.random.default_rng(seed)
+    right = random.random(count) > expit(moved.columns["score_wrong"])
+    predicted = np.where(right, moved.label, random.integers(0, CLASSES, count))
+    return WatchedSet(columns={**moved.columns, "class": predicted.astype(float)}, right=right, label=moved.label)
+
+
+def test_predictions_of_few_classes_are_wrong_more_often_than_scores_say() -> None:
+    even = {f"{kind}:{strength}": honest(400, 0.5 * strength, ord(kind)) for kind in "uvwxyz" for strength in (1, 3, 5)}
+    both = Reference(calibration=REFERENCE.calibration, classes=CLASSES, shifted=SHIFTED | even)
+    learnt = ExpectedAccuracy.learnt(both)
+    windows = [samples(4000, shift=2.2, seed=9), honest(4000, 2.2, 9)]
+    found = [learnt.of(window.columns).accuracy for window in windows]
+    true = [window.right.mean() for window in windows]
+    assert true[1] - true[0] > 0.12  # with the same scores
+    assert found == pytest.approx(true, abs=0.04)
+
+
 def test_few_samples_say_nothing() -> None:
-    expected = ExpectedAccuracy.learnt(REFERENCE).of(samples(49).columns)
+    expected = LEARNT.of(samples(49).columns)
     assert (expected.accuracy, expected.low, expected.high) == (None, None, None)
 
 
-def test_one_kind_of_shift_says_little_of_others() -> None:
-    one = Reference(calibration=REFERENCE.calibration, shifted={"a:5": SHIFTED["a:5"]})
-    window = samples(1000, shift=2.5, seed=9)
-    alone, all_of_them = (ExpectedAccuracy.learnt(each).of(window.columns) for each in (one, REFERENCE))
-    assert alone.high - alone.low > 2 * (all_of_them.high - all_of_them.low)
+def test_small_windows_are_no_shift() -> None:
+    found = [LEARNT.of(samples(60, seed=seed).columns).accuracy for seed in range(200, 260)]
+    assert np.mean(found) == pytest.approx(REFERENCE.calibration.right.mean(), abs=0.02)
+
+
+def test_one_kind_of_shift_says_nothing_of_others() -> None:
+    one = Reference(calibration=REFERENCE.calibration, classes=CLASSES, shifted={"a:5": SHIFTED["a:5"]})
+    expected = ExpectedAccuracy.learnt(one).of(samples(1000, shift=2.5, seed=9).columns)
+    assert (expected.low, expected.high) == (0.0, 1.0)
 
 
 EVERY = {"right": True, "wrong": False}
@@ -64,20 +108,25 @@ EVERY = {"right": True, "wrong": False}
 
 @pytest.mark.parametrize("value", EVERY.values(), ids=EVERY.keys())
 def test_calibration_samples_that_are_all_alike(value: bool) -> None:
-    calibration = WatchedSet(columns=REFERENCE.calibration.columns, right=np.full(3000, value))
-    expected = ExpectedAccuracy.learnt(Reference(calibration=calibration, shifted=SHIFTED)).of(calibration.columns)
+    known = REFERENCE.calibration
+    calibration = WatchedSet(columns=known.columns, right=np.full(3000, value), label=known.label)
+    reference = Reference(calibration=calibration, classes=CLASSES, shifted=SHIFTED)
+    expected = ExpectedAccuracy.learnt(reference).of(calibration.columns)
     assert expected.accuracy == pytest.approx(float(value), abs=0.021)
 
 
-def test_a_constant_column_is_no_harm() -> None:
+def test_constant_columns_are_no_harm() -> None:
     def with_constant(each: WatchedSet) -> WatchedSet:
-        return WatchedSet(columns={**each.columns, "gradient a": np.zeros(len(each.right))}, right=each.right)
+        constant = np.zeros(len(each.right))
+        columns = {**each.columns, "gradient a": constant, "feature 0": constant}
+        return WatchedSet(columns=columns, right=each.right, label=each.label)
 
     reference = Reference(
         calibration=with_constant(REFERENCE.calibration),
+        classes=CLASSES,
         shifted={name: with_constant(each) for name, each in SHIFTED.items()},
     )
     window = samples(500, shift=1.0, seed=3)
     assert ExpectedAccuracy.learnt(reference).of(with_constant(window).columns).accuracy == pytest.approx(
-        ExpectedAccuracy.learnt(REFERENCE).of(window.columns).accuracy, abs=1e-6
+        LEARNT.of(window.columns).accuracy, abs=1e-6
     )

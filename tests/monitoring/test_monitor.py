@@ -186,6 +186,8 @@ def test_times_without_a_use_are_refused(bundle, table) -> None:
 
 
 BAD_TABLES = {
+    "other classes": (lambda rows: rows.assign(watched_class=10.0), "none of the 10 of the bundle"),
+    "half a class": (lambda rows: rows.assign(watched_class=0.5), "none of the 10 of the bundle"),
     "not watched": (lambda rows: rows.drop(columns="watched_confidence"), "no column 'watched_confidence'"),
     "other scores": (lambda rows: rows.drop(columns="score_ood"), "no column 'score_ood'"),
     "not finite": (
@@ -208,7 +210,8 @@ DAMAGES = {
     "empty": (lambda text: b"", "no state of a monitor, or cut off"),
     "a list": (lambda text: b"[]", "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "newer": (lambda text: text.replace(b'"version":1', b'"version":2'), "wanted 'gradscore monitor' version 1, got"),
+    "older": (lambda text: text.replace(b'"version":2', b'"version":1'), "version 2, got .* version 1; go on with the"),
+    "newer": (lambda text: text.replace(b'"version":2', b'"version":3'), "version 2, got .* version 3; go on with the"),
 }
 
 

@@ -1,0 +1,101 @@
+"""The process from terms to accuracies, against scikit-learn, fits without a group, and by hand."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
+
+from gradscore.monitoring.known import Known
+from gradscore.monitoring.process import BENDS, EDGE, LEAST, Process, Settings
+
+
+def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[Known]:
+    """The accuracy falls with the first term, and with the square of the second one."""
+    random = np.random.default_rng(seed)
+    found = [Known(np.zeros(3), 0.9, noise, ())]
+    for place in range(groups):
+        for _ in range(5):
+            terms = random.normal(size=3)
+            accuracy = float(expit(logit(0.9) - terms[0] - 0.5 * terms[1] ** 2 + random.normal(0, 0.1)))
+            found.append(Known(terms, accuracy, noise, (f"kind {place}",)))
+    return found
+
+
+KNOWN = windows(25)
+FITTED = Process.fitted(KNOWN)
+
+
+def test_without_shift_it_is_the_usual_accuracy() -> None:
+    assert FITTED.at(KNOWN[0].terms)[0] == pytest.approx(0.9)
+
+
+def test_it_learns_lines_and_bends() -> None:
+    others = windows(20, seed=1)
+    errors = [FITTED.at(each.terms)[0] - each.accuracy for each in others]
+    assert np.sqrt(np.mean(np.square(errors))) < 0.05
+
+
+def test_it_is_the_process_of_scikit_learn() -> None:
+    """Without shift is known there as a window without noise, here by the covariances."""
+    settings = Settings(0.7, 0.1)
+    scale = np.sqrt(np.mean([each.terms**2 for each in KNOWN], axis=0)) + 1e-9
+    process = Process._with(KNOWN, scale, settings)
+    accuracy = np.clip([each.accuracy for each in KNOWN], EDGE, 1 - EDGE)
+    noise = np.array([each.noise for each in KNOWN]) / (accuracy * (1 - accuracy)) ** 2
+    kernel = ConstantKernel(1 / 3, "fixed") * DotProduct(0.0, "fixed") + ConstantKernel(BENDS, "fixed") * RBF(
+        0.7 * np.sqrt(3), "fixed"
+    )
+    peer = GaussianProcessRegressor(kernel, alpha=np.r_[1e-10, noise[1:] + 0.1], optimizer=None)
+    peer.fit(np.array([each.terms for each in KNOWN]) / scale, logit(accuracy) - logit(0.9))
+    terms = np.array([0.3, -1.2, 0.5])
+    mean, deviation = peer.predict((terms / scale)[None], return_std=True)
+    found = process.at(terms)
+    assert found[0] == pytest.approx(float(expit(mean[0] + logit(0.9))), abs=1e-6)
+    slope = found[0] * (1 - found[0])
+    assert found[1] == pytest.approx(np.sqrt((deviation[0] ** 2 + 0.1) * slope**2 + LEAST**2), rel=1e-5)
+
+
+def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
+    left = next(each for each in FITTED.left_out() if each.group == "kind 3")
+    rest = [each for each in KNOWN if "kind 3" not in each.groups]
+    without = Process._with(rest, FITTED.scale, FITTED.settings)
+    wanted = [without.at(KNOWN[place].terms) for place in left.windows]
+    np.testing.assert_allclose(left.accuracy, [accuracy for accuracy, _ in wanted], rtol=1e-7)
+    np.testing.assert_allclose(left.deviation, [deviation for _, deviation in wanted], rtol=1e-6)
+
+
+def test_intervals_hold_new_groups() -> None:
+    """A kind that nothing was fitted on is wrong altogether, by an amount of its own."""
+
+    def of(seed: int, groups: int) -> list[Known]:
+        random = np.random.default_rng([1, seed])
+        offsets = {f"kind {place}": random.normal(0, 0.7) for place in range(groups)}
+        return [
+            each._replace(accuracy=float(expit(logit(each.accuracy) + offsets.get("".join(each.groups), 0.0))))
+            for each in windows(groups, seed=seed)
+        ]
+
+    held = []
+    for seed in range(40):
+        fitted = Process.fitted(of(seed, 24))
+        for each in of(seed + 1000, 6)[1:]:
+            accuracy, deviation = fitted.at(each.terms)
+            held.append(abs(accuracy - each.accuracy) <= fitted.stretch * deviation)
+    assert np.mean(held) >= 0.95
+
+
+def test_the_stretch_is_the_quantile_over_groups() -> None:
+    groups = FITTED.left_out()
+    scores = []
+    for each in groups:
+        true = np.array([KNOWN[place].accuracy for place in each.windows])
+        noise = np.array([KNOWN[place].noise for place in each.windows])
+        beyond = np.maximum((each.accuracy - true) ** 2 - 1.959964**2 * noise, 0)
+        scores += (np.sqrt(beyond) / each.deviation).tolist()
+    # 125 scores of 25 groups count 1/26/5 each: the 124th is the first with 0.95 or more below or at it.
+    assert FITTED.stretch == pytest.approx(sorted(scores)[123])
+
+
+def test_without_groups_nothing_is_known_of_its_error() -> None:
+    assert Process.fitted(windows(1)).stretch == np.inf
