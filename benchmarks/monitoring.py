@@ -22,6 +22,7 @@ from gradscore.columns import logit_columns, penultimate_columns
 from gradscore.deployment import CONFIDENCE, Bundle, is_stream, read_bundle, watched
 from gradscore.monitoring import ExpectedAccuracy, Stream
 from gradscore.monitoring.drift import after_window
+from gradscore.monitoring.novelty import NOVELTY, Novelty
 from gradscore.store import RunFolder
 
 WINDOW, CALM, ALPHA = 1000, 5, 0.01
@@ -49,10 +50,11 @@ def joined(parts: list[Samples]) -> Samples:
     return Samples(columns, *(np.concatenate([each[place] for each in parts]) for place in (1, 2, 3)))
 
 
-def samples_of(frame: pd.DataFrame, bundle: Bundle, *, ood: bool) -> Samples:
+def samples_of(frame: pd.DataFrame, bundle: Bundle, novelty: Novelty, *, ood: bool) -> Samples:
     features = frame[bundle.columns]
     columns = {f"score_{name}": each.model.decision(features) for name, each in bundle.detectors.items()}
     columns |= {str(name): each.to_numpy(dtype=np.float64) for name, each in watched(features).items()}
+    columns[NOVELTY] = novelty.of(columns)
     logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
@@ -200,7 +202,8 @@ def main() -> None:
     run, bundle = RunFolder(options.run), read_bundle(options.bundle)
     random = np.random.default_rng(0)
     wanted = [info for info in run.splits() if info.is_reported or info.kind == "in_dist.calibration"]
-    sets = {info.name: samples_of(run.read(info.name), bundle, ood=info.kind == "ood") for info in wanted}
+    novelty = Novelty.learnt(bundle.reference)
+    sets = {info.name: samples_of(run.read(info.name), bundle, novelty, ood=info.kind == "ood") for info in wanted}
     expected = ExpectedAccuracy.learnt(bundle.reference)
     lines = expected_table(windows_of(sets, random), expected, sets["in_dist.calibration"])
     lines += ["", *alarm_table(sets, streams=options.streams, random=random)]

@@ -36,6 +36,9 @@ from .watched import CLASS, Reference, WatchedSet, watched
 COPIES = 200
 """Images that each kind and strength of shift is made of."""
 
+PLAIN = 2000
+"""Samples of `in_dist.fit` that are kept as they are, at most."""
+
 _BATCH = 64
 
 
@@ -84,8 +87,12 @@ def shifted_reference(
             copied = SampleDataset(source, Preprocessing(run.config.preprocessing), labelled=True)
             shifted[f"{kind}:{strength}"] = _scored(copied, detectors, extractor)
     auxiliary = [info for info in run.splits() if info.kind == "ood" and info.auxiliary]
-    ood = {info.dataset_name: _ood_set(run.read(info.name), detectors) for info in auxiliary}
-    return replace(plain, shifted=shifted, ood=ood)
+    ood = {
+        info.dataset_name: _drawn_set(run.read(info.name), detectors, COPIES, of_known_classes=False)
+        for info in auxiliary
+    }
+    as_they_are = _drawn_set(run.read(FIT), detectors, PLAIN, of_known_classes=True)
+    return replace(plain, plain=as_they_are, shifted=shifted, ood=ood)
 
 
 def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor: Extractor) -> WatchedSet:
@@ -103,9 +110,14 @@ def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor
     return _watched_set(frame[finite], detectors, np.concatenate(labels)[finite])
 
 
-def _ood_set(frame: pd.DataFrame, detectors: Mapping[str, Detector]) -> WatchedSet:
-    chosen: NDArray[np.int64] = np.random.default_rng(0).permutation(len(frame))[:COPIES]
-    return _watched_set(frame.iloc[np.sort(chosen)], detectors, np.full(len(chosen), -1))
+def _drawn_set(
+    frame: pd.DataFrame, detectors: Mapping[str, Detector], count: int, *, of_known_classes: bool
+) -> WatchedSet:
+    """So many samples of a feature table at most, in its order."""
+    chosen: NDArray[np.int64] = np.random.default_rng(0).permutation(len(frame))[:count]
+    drawn = frame.iloc[np.sort(chosen)]
+    labels = drawn["label"].to_numpy(dtype=np.int64) if of_known_classes else np.full(len(drawn), -1)
+    return _watched_set(drawn, detectors, labels)
 
 
 def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, Detector], label: IntArray) -> WatchedSet:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import shake_256
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ CLASS = "class"
 FEATURE = "feature "
 """Starts the names of what is noted of the penultimate features."""
 
-PROJECTED = 32
+PROJECTED = 64
 """Penultimate features are projected to so many, more than enough to see their mean move."""
 
 LAYERS = 5
@@ -64,28 +65,30 @@ class Reference:
     Attributes:
         calibration: labelled in-distribution samples that fitted nothing.
         classes: how many the model knows.
+        plain: samples of `in_dist.fit` as they are; None without shifted copies.
         shifted: shifted copies of `in_dist.fit`, by kind and strength of the shift (`jpeg:3`); empty if none were made.
         ood: auxiliary OOD samples, by the name of their set; empty without shifted copies.
     """
 
     calibration: WatchedSet
     classes: int
+    plain: WatchedSet | None = None
     shifted: Mapping[str, WatchedSet] = field(default_factory=dict)
     ood: Mapping[str, WatchedSet] = field(default_factory=dict)
 
-    def members(self) -> dict[str, NDArray[np.float64]]:
+    def members(self) -> dict[str, NDArray[Any]]:
         """The arrays by name; see `of_members`."""
-        named = {"calibration": self.calibration}
+        named = {"calibration": self.calibration} | ({} if self.plain is None else {"plain": self.plain})
         named |= {f"shifted:{name}": each for name, each in self.shifted.items()}
         named |= {f"ood:{name}": each for name, each in self.ood.items()}
         return {
-            f"{name}/{key}": np.ascontiguousarray(array, dtype=np.float64)
+            f"{name}/{key}": np.ascontiguousarray(array, dtype=np.float32 if key.startswith(FEATURE) else np.float64)
             for name, each in named.items()
             for key, array in {**each.columns, _RIGHT: each.right, _LABEL: each.label}.items()
         } | {_CLASSES: np.array([float(self.classes)])}
 
     @classmethod
-    def of_members(cls, members: Mapping[str, NDArray[np.float64]]) -> Reference:
+    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> Reference:
         """Reads back what `members` gave.
 
         Raises:
@@ -95,7 +98,7 @@ class Reference:
         for key, array in sorted(members.items()):
             name, slash, column = key.partition("/")
             if slash:
-                found.setdefault(name, {})[column] = array
+                found.setdefault(name, {})[column] = array.astype(np.float64)
         classes = members.get(_CLASSES, np.zeros(1))
         if classes.shape != (1,) or classes[0] != max(1, round(classes[0])):
             raise BundleError("what the monitor compares with does not say how many classes there are")
@@ -110,7 +113,11 @@ class Reference:
             raise BundleError(f"what the monitor compares with has classes that are none of {int(classes[0])}")
         calibration = sets.pop("calibration")
         return cls(
-            calibration=calibration, classes=int(classes[0]), shifted=_of(sets, "shifted:"), ood=_of(sets, "ood:")
+            calibration=calibration,
+            classes=int(classes[0]),
+            plain=sets.pop("plain", None),
+            shifted=_of(sets, "shifted:"),
+            ood=_of(sets, "ood:"),
         )
 
 
@@ -123,7 +130,7 @@ def watched(features: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `confidence`: log-odds of the largest softmax probability; `gradient <group>`: logarithm of the size of the
         gradient at a group of parameters; `class`: the place of the predicted class; and `feature <number>`: the
-        penultimate features, where they are recorded, projected to `PROJECTED` if there are more.
+        penultimate features in single precision, where they are recorded, projected to `PROJECTED` if there are more.
     """
     logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
     ordered = np.sort(logits, axis=1)
@@ -135,7 +142,8 @@ def watched(features: pd.DataFrame) -> pd.DataFrame:
     penultimate = features[penultimate_columns(features.columns)].to_numpy(dtype=np.float64)
     if penultimate.shape[1] > PROJECTED:
         penultimate = penultimate @ _signs(penultimate.shape[1])
-    return pd.DataFrame(found | {f"{FEATURE}{place}": each for place, each in enumerate(penultimate.T)})
+    rounded = penultimate.astype(np.float32).astype(np.float64)
+    return pd.DataFrame(found | {f"{FEATURE}{place}": each for place, each in enumerate(rounded.T)})
 
 
 def is_stream(name: str) -> bool:

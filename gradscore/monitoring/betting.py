@@ -14,7 +14,7 @@ bound; Shin, Ramdas and Rinaldo 2023, "E-detectors", for stakes over the times o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,18 +31,18 @@ _ENDS = (0.0005, 0.001, 0.002, 0.005, 0.01)
 PATIENCE = 1000
 """Half of all stakes are paid in before so many samples."""
 
-_TAIL = 0.5
-"""Exponent of bets on the ends: values that are rare pay the inverse root of their p-value."""
+_TAIL, _FAR_TAIL = 0.5, 0.2
+"""Exponents of bets on the ends: values that are rare pay the inverse root of their p-value, or almost all of it."""
 
 
 def _tilted(slope: float) -> Callable[[FloatArray], FloatArray]:
     return lambda p: 1 + slope * (1 - 2 * p)
 
 
-def _on_tail(share: float, *, upper: bool) -> Callable[[FloatArray], FloatArray]:
+def _on_tail(share: float, *, upper: bool, tail: float = _TAIL) -> Callable[[FloatArray], FloatArray]:
     def pay(p: FloatArray) -> FloatArray:
         near = p if upper else 1 - p
-        return 1 - share + share * _TAIL * np.maximum(near, 1e-12) ** (_TAIL - 1)
+        return 1 - share + share * tail * np.maximum(near, 1e-12) ** (tail - 1)
 
     return pay
 
@@ -70,7 +70,9 @@ BETS: tuple[Bet, ...] = (
     Bet("is much higher", _tilted(0.7)),
     Bet("is lower", _tilted(-0.2)),
     Bet("is much lower", _tilted(-0.7)),
+    Bet("has a few more very high values", _on_tail(0.06, upper=True)),
     Bet("has more very high values", _on_tail(0.15, upper=True)),
+    Bet("has values that were never as high", _on_tail(0.15, upper=True, tail=_FAR_TAIL)),
     Bet("has many very high values", _on_tail(0.5, upper=True)),
     Bet("has more very low values", _on_tail(0.15, upper=False)),
     Bet("has many very low values", _on_tail(0.5, upper=False)),
@@ -181,11 +183,11 @@ def _since(log_since: FloatArray, since: IntArray, times: IntArray, gains: Float
     return worth[-1] - least, np.where(anew, times[lowest], since)
 
 
-def threshold_of(alpha: float, streams: Sized) -> float:
-    """The logarithm of the capital at which one of several streams raises an alarm.
+def threshold_of(alpha: float, share: float) -> float:
+    """The logarithm of the capital at which a stream raises an alarm with a probability of this share of alpha at most.
 
-    Each may raise one with probability alpha over the number of streams, so together they do with alpha at most. The
-    mean of their capitals would need a smaller one, but holds at a time fixed beforehand only: the ranks of several
-    streams are not independent of what was seen of all of them.
+    The shares of several streams add up to 1, so together they raise one with alpha at most. The mean of their
+    capitals would need a smaller one, but holds at a time fixed beforehand only: the ranks of several streams are not
+    independent of what was seen of all of them.
     """
-    return float(np.log(len(streams) / alpha))
+    return float(-np.log(share * alpha))

@@ -10,6 +10,7 @@ from numpy.random import Generator
 
 from ..system import FloatArray
 from .betting import BETS, Stream, threshold_of
+from .novelty import NOVELTY
 from .windows import Alarm, Window
 
 _LARGEST = 700.0
@@ -36,21 +37,28 @@ def after_window(
         alpha: bound of the probability that any stream ever raises one without a change.
     """
     found = {key: stream.after(values[key], random=_draws(before, key)) for key, stream in streams.items()}
-    limit = threshold_of(alpha, streams)
+    shares = shares_of(streams)
     alarms = [
         _alarm(
             key,
             streams[key],
             values[key],
-            log_e - np.log(len(streams)),
-            at=int(np.argmax(log_e >= limit)),
+            log_e + np.log(shares[key]),
+            at=int(np.argmax(log_e >= threshold_of(alpha, shares[key]))),
             before=before,
             name=name,
         )
         for key, (_, log_e) in found.items()
-        if key not in alarmed and len(log_e) and log_e.max() >= limit
+        if key not in alarmed and len(log_e) and log_e.max() >= threshold_of(alpha, shares[key])
     ]
     return {key: stream for key, (stream, _) in found.items()}, alarms
+
+
+def shares_of(streams: Collection[str]) -> dict[str, float]:
+    """The share of alpha that each stream has: half of it the novelty, which sees most, and the others as much each."""
+    others = len(streams) - (NOVELTY in streams)
+    kept = 1.0 if NOVELTY not in streams else 0.5
+    return {name: 0.5 if name == NOVELTY else kept / others for name in streams}
 
 
 def _alarm(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..printable import printable
-from ..system import closest, sha256
+from ..system import FloatArray, closest, sha256
 from .accuracy import ExpectedAccuracy
 from .betting import Stream
 from .drift import after_window
+from .novelty import NOVELTY, Novelty
 from .state import State, read_state, write_state
 from .windows import Alarm, By, Suspicious, Window, check_order, checked_by, periods
 
@@ -64,17 +65,13 @@ class Monitor:
         self.bundle, self.by, self.alpha = bundle, checked_by(by), float(alpha)
         reference = _reference_of(bundle)
         self._watched, self._classes = list(reference.calibration.columns), reference.classes
-        self._accuracy = ExpectedAccuracy.learnt(reference)
+        self._accuracy, self._novelty = ExpectedAccuracy.learnt(reference), Novelty.learnt(reference)
         self._path = None if state is None else Path(state)
         self._state = State(
             reference=_fingerprint(bundle, reference),
             by=self.by,
             alpha=self.alpha,
-            streams={
-                name: Stream.of(values)
-                for name, values in sorted(reference.calibration.columns.items())
-                if is_stream(name)
-            },
+            streams={name: Stream.of(values) for name, values in self._values(reference.calibration.columns).items()},
             sums=self._accuracy.terms.none,
         )
         if self._path is not None and self._path.exists():
@@ -94,13 +91,13 @@ class Monitor:
 
     @property
     def watched(self) -> list[str]:
-        """What is watched: scores, the confidence, and gradients of groups of parameters."""
+        """What is watched: scores, the confidence, gradients of groups of parameters, and the novelty of it all."""
         return list(self._state.streams)
 
-    @property
-    def _streams(self) -> list[str]:
-        """The same, as the columns of `update` are called."""
-        return list(map(_column, self._state.streams))
+    def _values(self, columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """(n,) of each stream, from all that is watched of samples."""
+        found = {name: values for name, values in sorted(columns.items()) if is_stream(name)}
+        return found if self._novelty is None else {**found, NOVELTY: self._novelty.of(columns)}
 
     @property
     def windows(self) -> list[Window]:
@@ -200,7 +197,9 @@ class Monitor:
         """The state with more rows of its window."""
         scored = rows[(rows["decision"] != "error").to_numpy()]
         columns = {name: scored[_column(name)].to_numpy(dtype=np.float64) for name in self._watched}
-        kept = rows[["sample_id", "decision", "reason", *self._streams, *self._judged]]
+        kept = rows[["sample_id", "decision", "reason", *self._judged]].assign(
+            **{name: pd.Series(values, index=scored.index) for name, values in self._values(columns).items()}
+        )
         pending = {name: [*state.pending.get(name, []), *values] for name, values in _columns(kept).items()}
         return replace(state, pending=pending, sums=self._accuracy.terms.added(state.sums, columns))
 
@@ -223,7 +222,7 @@ class Monitor:
         """What is said of the pending rows, and the streams after them."""
         rows = pd.DataFrame(dict(state.pending))
         scored = rows[(rows["decision"] != "error").to_numpy()]
-        values = {name: scored[_column(name)].to_numpy(dtype=np.float64) for name in state.streams}
+        values = {name: scored[name].to_numpy(dtype=np.float64) for name in state.streams}
         name = state.pending_name or str(len(state.windows) + 1)
         streams, alarms = after_window(
             state.streams, values, before=state.windows, name=name, alarmed=state.alarmed, alpha=self.alpha

@@ -14,6 +14,7 @@ from ..reporting import GREY, TimeLine, TimeRow, TimeRows, check_packages, write
 from ..reporting import colour as colour_of
 from ..system import FloatArray, write_text
 from .betting import threshold_of
+from .drift import shares_of
 from .monitor import Monitor
 from .outputs import json_lines, prometheus
 from .windows import Window
@@ -119,9 +120,12 @@ def _expected(windows: Sequence[Window]) -> TimeRows:
 
 
 def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
-    x, streams = np.arange(1.0, len(windows) + 1), monitor.watched
-    limit = float(threshold_of(monitor.alpha, streams) / np.log(10))
-    border = TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), limit), dashed=True)
+    x, shares = np.arange(1.0, len(windows) + 1), shares_of(monitor.watched)
+
+    def border(stream: str) -> TimeLine:
+        limit = threshold_of(monitor.alpha, shares[stream]) / np.log(10)
+        return TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), limit), dashed=True)
+
     rows = [
         TimeRow(
             name=stream,
@@ -132,10 +136,10 @@ def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
                     x=x,
                     y=_values(windows, lambda window, key=stream: window.log_e_values[key]) / np.log(10),  # type: ignore[misc]
                 ),
-                border,
+                border(stream),
             ],
         )
-        for stream in streams
+        for stream in shares
     ]
     return TimeRows(
         name="drift",

@@ -20,11 +20,11 @@ CALM = WatchedSet(
     label=np.array([0, 1]),
 )
 
-SIGNS = 2.0 * np.unpackbits(np.frombuffer(shake_256(b"monitor").digest(2000), np.uint8))[::32] - 1
+SIGNS = 2.0 * np.unpackbits(np.frombuffer(shake_256(b"monitor").digest(4000), np.uint8))[::64] - 1
 
 
-def features(run: Path) -> pd.DataFrame:
-    return RunFolder(run).read("in_dist.calibration")
+def features(run: Path, split: str = "in_dist.calibration") -> pd.DataFrame:
+    return RunFolder(run).read(split)
 
 
 def test_every_bundle_has_its_labelled_calibration_samples(small_run: Path, small_bundle: Path) -> None:
@@ -63,11 +63,11 @@ def test_penultimate_features_are_projected_and_keep_their_lengths() -> None:
         named = {f"penultimate_{place}": each for place, each in enumerate(values.T)}
         return watched(pd.DataFrame(logits | named)).filter(regex="^feature ").to_numpy()
 
-    np.testing.assert_array_equal(noted(few), few)
-    assert noted(many).shape == (200, 32)
+    np.testing.assert_array_equal(noted(few), few.astype(np.float32))
+    assert noted(many).shape == (200, 64)
     lengths = np.linalg.norm(noted(many), axis=1) / np.linalg.norm(many, axis=1)
     assert lengths.mean() == pytest.approx(1, abs=0.03)  # Johnson and Lindenstrauss: 1, within an eighth each
-    assert noted(many)[0, 0] == pytest.approx(many[0] @ SIGNS / np.sqrt(32))
+    assert noted(many)[0, 0] == pytest.approx(many[0] @ SIGNS / 8, rel=1e-6)
 
 
 def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> None:
@@ -76,6 +76,8 @@ def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> No
     found = read_bundle(tmp_path / "b").reference
     assert list(found.shifted) == sorted(f"{kind}:{strength}" for kind in IMAGE_SHIFTS for strength in (1, 3, 5))
     assert {len(each.right) for each in found.shifted.values()} == {3}
+    np.testing.assert_array_equal(found.plain.label, features(small_run, "in_dist.fit")["label"])
+    np.testing.assert_array_equal(found.plain.right, features(small_run, "in_dist.fit")["correct"].to_numpy(bool))
     np.testing.assert_array_equal(
         found.shifted["jpeg:3"].columns["score_ood"], made.reference.shifted["jpeg:3"].columns["score_ood"]
     )
@@ -118,7 +120,11 @@ def test_a_damaged_reference_is_refused(damage, says: str) -> None:
 
 def test_a_reference_is_read_back_as_it_was() -> None:
     wanted = Reference(
-        calibration=CALM, classes=3, shifted={"jpeg:1": CALM}, ood={"noise": replace(CALM, right=np.zeros(2, bool))}
+        calibration=CALM,
+        classes=3,
+        plain=CALM,
+        shifted={"jpeg:1": CALM},
+        ood={"noise": replace(CALM, right=np.zeros(2, bool))},
     )
     found = Reference.of_members(wanted.members())
     assert found.members().keys() == wanted.members().keys()

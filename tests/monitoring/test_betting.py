@@ -6,6 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 
 from gradscore.monitoring.betting import BETS, BINS, PATIENCE, Stream, threshold_of
+from gradscore.monitoring.drift import shares_of
 
 CALIBRATION = np.random.default_rng(0).normal(size=500)
 CHANGES = {
@@ -80,13 +81,13 @@ def test_without_a_change_few_streams_ever_raise_an_alarm() -> None:
         random = np.random.default_rng([5, seed])
         values = random.normal(size=2200)
         _, log_e = Stream.of(values[:200]).after(values[200:], random=random)
-        raised += int(log_e.max() >= threshold_of(alpha, {"one": 0}))
+        raised += int(log_e.max() >= threshold_of(alpha, 1))
     assert raised <= 300 * alpha  # Ville's bound; the chance of more is below one in a thousand at half of it
 
 
 def test_constant_values_raise_no_alarm() -> None:
     _, log_e = Stream.of(np.ones(100)).after(np.ones(5000), random=np.random.default_rng(0))
-    assert log_e.max() < threshold_of(0.01, {"one": 0})
+    assert log_e.max() < threshold_of(0.01, 1)
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -95,7 +96,7 @@ def test_a_change_is_found_and_dated(change, before: int) -> None:
     random = np.random.default_rng(6)
     calm, _ = Stream.of(random.normal(size=2000)).after(random.normal(size=before), random=random)
     changed, log_e = calm.after(change(random), random=random)
-    found = int(np.flatnonzero(log_e >= threshold_of(0.01, {"one": 0, "other": 0}))[0])
+    found = int(np.flatnonzero(log_e >= threshold_of(0.01, 0.5))[0])
     assert found < 2000
     assert abs(changed.since[changed.leading] - before) < 400
 
@@ -109,5 +110,13 @@ def test_bins_hold_equal_counts_but_for_the_ends() -> None:
     assert stream.counts.sum() == 6400
 
 
-def test_alarms_of_several_streams_share_the_bound() -> None:
-    assert np.exp(threshold_of(0.01, dict.fromkeys("abcd"))) == pytest.approx(400)
+SHARES = {
+    "equal": ("abcd", dict.fromkeys("abcd", 0.25)),
+    "with the novelty": (["a", "novelty", "b"], {"a": 0.25, "novelty": 0.5, "b": 0.25}),
+}
+
+
+@pytest.mark.parametrize(("streams", "wanted"), SHARES.values(), ids=SHARES.keys())
+def test_alarms_of_several_streams_share_the_bound(streams, wanted: dict[str, float]) -> None:
+    assert shares_of(streams) == wanted
+    assert sum(np.exp(-threshold_of(0.01, share)) for share in wanted.values()) == pytest.approx(0.01)
