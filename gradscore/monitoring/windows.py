@@ -121,9 +121,14 @@ def check_times(samples: Sequence[str], *, by: object, column: str | None) -> li
         column: of the tables.
 
     Raises:
-        DataError: no column where one is needed, or a table without it.
+        DataError: no column where one is needed, or one where none is; or a table without it.
     """
     if isinstance(checked_by(by), int):
+        if column is not None:
+            raise DataError(
+                f"--time {column}: windows are of {by} samples, in the order of the table; leave it out, or give "
+                "--by day or --by week"
+            )
         return None
     if column is None:
         raise DataError(f"--by {by} needs the times of the samples: give --time COLUMN, a column of a table of samples")

@@ -96,6 +96,7 @@ def test_windows_by_day(small_bundle, samples, tmp_path: Path, table: str) -> No
 REFUSED = {
     "no time": (["table.csv", "--by", "day"], "give --time COLUMN"),
     "another column": (["table.csv", "--by", "day", "--time", "token"], "no column 'token'"),
+    "times without a use": (["table.csv", "--time", "taken"], "leave it out, or give --by day or --by week"),
     "no table": (["digits.npz", "--by", "week", "--time", "taken"], "wanted a table"),
     "few": (["digits.npz", "--by", "10"], "by: wanted day, week or a number of samples of 50 or more, got '10'"),
     "no samples": (["nothing.npz"], "no such file or folder"),
