@@ -92,6 +92,7 @@ def monitor(
     times = check_times(samples, by=by, column=time)
     sources = open_user_images(samples, column=column, root=root, leave_out=time)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
+    watching.check_times(sum(map(len, sources)), times)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
     output = Output(as_json=as_json, quiet=quiet)

@@ -134,6 +134,14 @@ class Monitor:
         self._state = state
         return list(state.windows[before:])
 
+    def check_times(self, samples: int, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None) -> None:
+        """Refuses times that `update` would refuse, before so many samples are scored.
+
+        Raises:
+            DataError: times are missing, no times, out of order, or of no use.
+        """
+        self._names(samples, times)
+
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
         watched = list(map(_column, self._watched))
         wanted = ["sample_id", "decision", "reason", *watched, *self._judged]

@@ -111,6 +111,29 @@ def test_what_cannot_be_watched(small_bundle, samples, tmp_path: Path, arguments
     assert not (tmp_path / "m").exists()
 
 
+BAD_TIMES = {
+    "no time": ("soon", "time of sample 2: wanted a date, a time or seconds since 1970, got 'soon'"),
+    "backwards": ("2026-11-20", "sample 2 is of 2026-11-20, and one before it of 2026-11-21"),
+}
+
+
+@pytest.mark.parametrize(("odd", "says"), BAD_TIMES.values(), ids=BAD_TIMES.keys())
+def test_times_are_looked_at_before_anything_is_scored(
+    small_bundle, samples, tmp_path: Path, monkeypatch, odd: str, says: str
+) -> None:
+    def unwanted(*_arguments, **_settings) -> None:
+        raise AssertionError("scored before the times were looked at")
+
+    table = pd.read_csv(samples / "table.csv").astype({"taken": str})
+    table.loc[2, "taken"] = odd
+    table.to_csv(samples / "broken.csv", index=False)
+    monkeypatch.setattr("gradscore.deployment.Scorer.load", unwanted)
+    result = monitor(small_bundle, samples / "broken.csv", "--by", "day", "--time", "taken", "--out", tmp_path / "m")
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
 def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
     np.savez(tmp_path / "empty.npz", images=DIGITS[:0])
     result = monitor(small_bundle, tmp_path / "empty.npz", "--out", tmp_path / "m")
