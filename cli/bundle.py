@@ -10,6 +10,7 @@ import typer
 from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
 from .output import Output
+from .progress import counting
 from .rendering import figures_table, interval, say_code
 from .threads import ThreadsOption
 
@@ -82,7 +83,8 @@ def bundle(
         "shifted_copies": COPIES if monitor else 0,
         "tell": say_code,
     }
-    made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, **options)
+    with counting(quiet=quiet or not monitor) as tell:
+        made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, progress=tell, **options)
     output, written = Output(as_json=as_json, quiet=quiet), write_bundle(out, made)
     output.document(_document(made, out=out, sha256=written))
     _print(output, made, out=out, sha256=written)

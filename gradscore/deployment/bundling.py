@@ -17,7 +17,7 @@ from ..config import FeaturesConfig
 from ..data import FIT, TEST, BadSample, SampleDataset, collate, view_name
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
-from ..features import Extractor, LiveModel, input_dtype, open_datasets, run_means
+from ..features import Extractor, LiveModel, Progress, input_dtype, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
 from ..models import NamedCode, TellCode, build_model, weights_sha256
@@ -51,6 +51,7 @@ def make_bundle(
     model: nn.Module | None = None,
     self_test: TestInputs | None = None,
     shifted_copies: int = 0,
+    progress: Progress | None = None,
 ) -> Bundle:
     """Makes a bundle of a run with meta models.
 
@@ -69,6 +70,7 @@ def make_bundle(
             size of the first test sample.
         shifted_copies: for `gradscore monitor`, images of `in_dist.fit` that each of 42 kinds and strengths of shift is
             made of, to learn what P(wrong) is worth under shift; `COPIES` are enough.
+        progress: told how many shifted copies are scored.
 
     Returns:
         The bundle.
@@ -112,7 +114,9 @@ def make_bundle(
     reference = plain_reference(labelled, detectors)
     if shifted_copies:
         fit = open_datasets(config, only=[FIT], trust_code=trust_code, named=run.named_data_code())[FIT]
-        reference = shifted_reference(run, reference, detectors, live.extractor, fit, copies=shifted_copies)
+        reference = shifted_reference(
+            run, reference, detectors, live.extractor, fit, copies=shifted_copies, progress=progress
+        )
     if self_test is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
         self_test = self_test_of(_first_samples(dataset))

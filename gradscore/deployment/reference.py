@@ -26,7 +26,7 @@ from ..data import (
     is_image,
 )
 from ..errors import BundleError
-from ..features import Extractor
+from ..features import Extractor, Progress
 from ..store import RunFolder
 from ..system import IntArray
 from .bundle import Detector
@@ -58,6 +58,7 @@ def shifted_reference(
     dataset: SampleDataset,
     *,
     copies: int,
+    progress: Progress | None = None,
 ) -> Reference:
     """The same with what was seen under shift.
 
@@ -68,6 +69,7 @@ def shifted_reference(
         extractor: computes the features.
         dataset: the samples of `in_dist.fit`.
         copies: images that each kind and strength is made of, fewer where there are fewer.
+        progress: told after every kind and strength.
 
     Raises:
         BundleError: the samples are no images, or have no label.
@@ -80,12 +82,15 @@ def shifted_reference(
             "out --monitor: the drift of scores is watched without it"
         )
     shifted: dict[str, WatchedSet] = {}
+    taken, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(STRENGTHS)
     for kind in IMAGE_SHIFTS:
         for strength in STRENGTHS:
             chosen = np.random.default_rng([len(shifted), copies]).permutation(places)[:copies]
             source = ShiftedImages(kind, strength, dataset.images, chosen)
             copied = SampleDataset(source, Preprocessing(run.config.preprocessing), labelled=True)
             shifted[f"{kind}:{strength}"] = _scored(copied, detectors, extractor)
+            if progress is not None:
+                progress(kind, taken * len(shifted), taken * sets)
     auxiliary = [info for info in run.splits() if info.kind == "ood" and info.auxiliary]
     ood = {
         info.dataset_name: _drawn_set(run.read(info.name), detectors, COPIES, of_known_classes=False)

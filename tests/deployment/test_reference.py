@@ -71,7 +71,17 @@ def test_penultimate_features_are_projected_and_keep_their_lengths() -> None:
 
 
 def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> None:
-    made = make_bundle(RunFolder(small_run), alpha=0.1, with_weights=True, trust_code=True, shifted_copies=3)
+    told = []
+    made = make_bundle(
+        RunFolder(small_run),
+        alpha=0.1,
+        with_weights=True,
+        trust_code=True,
+        shifted_copies=3,
+        progress=lambda *each: told.append(each),
+    )
+    assert told[0] == ("rotation", 3, 126)
+    assert told[-1] == ("dead_pixels", 126, 126)
     write_bundle(tmp_path / "b", made)
     found = read_bundle(tmp_path / "b").reference
     assert list(found.shifted) == sorted(f"{kind}:{strength}" for kind in IMAGE_SHIFTS for strength in (1, 3, 5))
