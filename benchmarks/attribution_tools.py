@@ -108,8 +108,8 @@ def of_trak(model: nn.Module) -> Products:
             for batch in texts().split(BATCH):
                 tracer.featurize(batch=[batch], num_samples=BATCH)
             found = torch.as_tensor(np.array(tracer.saver.current_store["grads"])).double()
-        # Its projections have the norm of the gradient times the root of their number.
-        return found @ found.T / DIM
+        # Signs that are not over the root of their number, and gradients over the root of theirs.
+        return found @ found.T / DIM * sum(each.numel() for each in model.parameters())
 
     return run
 
