@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .addresses import output_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import counting
@@ -42,7 +43,12 @@ PRINTED = 10
 
 OutOption = Annotated[
     Path,
-    typer.Option("--out", metavar="FOLDER", help="Where the state, the page and the figures go; a later call goes on."),
+    typer.Option(
+        "--out",
+        metavar="FOLDER",
+        help="Where the state, the page and the figures go; a later call goes on.",
+        callback=output_at_hand,
+    ),
 ]
 ByOption = Annotated[
     str, typer.Option("--by", metavar="N|day|week", help="Samples of a window, or a day or a week (UTC) each.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .addresses import output_at_hand, run_at_hand
+from .addresses import file_at_hand, output_at_hand, run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
@@ -55,7 +55,12 @@ KindOption = Annotated[str, typer.Option("--kind", help="sparse, factored or rad
 SeedOption = Annotated[int, typer.Option("--seed", help="Of what is random.")]
 NearestOption = Annotated[
     Path | None,
-    typer.Option("--nearest", metavar="DIR", help="Find the nearest samples in a folder of other projections, too."),
+    typer.Option(
+        "--nearest",
+        metavar="DIR",
+        help="Find the nearest samples in a folder of other projections, too.",
+        callback=file_at_hand,
+    ),
 ]
 CountOption = Annotated[int, typer.Option("--count", min=1, help="How many nearest samples of each.")]
 ByOption = Annotated[By, typer.Option("--by", help="What is near: the cosine, or the product, which large ones win.")]

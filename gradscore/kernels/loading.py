@@ -1,4 +1,4 @@
-"""Modules of compiled loops, which are there with the extra `fast` (Numba) alone."""
+"""Modules of kernels, which are there with what compiles them alone: the extra `fast` (Numba), or Triton."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 @functools.cache
 def loops(name: str) -> ModuleType | None:
-    """The module of this room that has compiled loops; None without Numba."""
+    """A module of this room that has kernels; None without Numba, or Triton for those of accelerators."""
     try:
         return import_module(f".{name}", __package__)
     except ImportError:

@@ -61,7 +61,14 @@ def _gauges(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequenc
         "window_not_scored": ("Samples of the last window that could not be scored.", float(last.not_scored)),
     }
     gauges += [_Gauge(name, means, {"": value}) for name, (means, value) in shares.items()]
-    return [*gauges, _Gauge("log_e_value", "Natural logarithm of the evidence of a change.", last.log_e_values)]
+    return [
+        *gauges,
+        _Gauge(
+            "log_e_value",
+            "Natural logarithm of what a stream has won, of which its share of alpha counts.",
+            last.log_e_values,
+        ),
+    ]
 
 
 def _lines(gauge: _Gauge) -> Iterator[str]:

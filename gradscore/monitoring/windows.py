@@ -25,12 +25,13 @@ class Alarm:
     """Something changed.
 
     Attributes:
-        stream: what was watched: a score, the confidence, or the gradient at a group of parameters.
+        stream: what was watched: a score, the confidence, the gradient at a group of parameters, or the novelty.
         says: how it changed.
         since: name of the window in which it probably began.
         raised: name of the window in which it was noticed.
         sample: samples from the first one on until it was noticed.
-        e_value: how sure: without a change, it is reached with a probability of one over it at most, ever.
+        e_value: how sure: without a change, it is reached with a probability of one over it at most, ever, by any
+            stream: what the stream has won, times the share of alpha that the stream has.
     """
 
     stream: str
@@ -67,7 +68,7 @@ class Window:
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
-        log_e_values: logarithm (natural) of the e-value of each stream at its end.
+        log_e_values: logarithm (natural) of what each stream has won at its end, without its share of alpha.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
     """

@@ -9,6 +9,9 @@ from typing import Any
 from ..errors import GradscoreError, ObjectStorageError
 from .address import Address
 
+S3 = ("s3", "s3a")
+"""Protocols of S3."""
+
 _UNREACHABLE = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionError")
 _BROKEN = ("HTTPClientError", "ClientPayloadError", "IncompleteRead", "IncompleteReadError", "EOFError", "TimeoutError")
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
@@ -21,6 +24,11 @@ _TOO_MANY = 429
 def is_refused_replacement(error: Exception) -> bool:
     """Whether a conditional write found something else than it was to replace."""
     return isinstance(error, FileExistsError) or _status(error) in _LOST_CONDITION
+
+
+def is_unknown_condition(error: BaseException | None) -> bool:
+    """Whether storage says that it does not know conditional writes."""
+    return error is not None and _status(error) == _UNKNOWN_CONDITION
 
 
 def is_passing(error: Exception, *, late: bool) -> bool:
@@ -42,19 +50,18 @@ def worded(error: Exception, address: Address) -> Exception:
     """The error that says what happened; what happened to local files stays as it is."""
     if isinstance(error, GradscoreError) or (isinstance(error, OSError) and _is_local(error)):
         return error
-    status = _status(error)
-    if status == _UNKNOWN_CONDITION:
-        return NotImplementedError(str(error))
-    return ObjectStorageError(f"{address}: {_meaning(error, address, status)}")
+    return ObjectStorageError(f"{address}: {_meaning(error, address, _status(error))}")
 
 
 def _meaning(error: Exception, address: Address, status: int | None) -> str:
-    where = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    is_s3 = address.protocol in S3
+    where = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") if is_s3 else None
     at = f" at {where}" if where else ""
+    endpoint = " and AWS_ENDPOINT_URL" if is_s3 else ""
     said = (str(error).strip() or type(error).__name__).splitlines()[0]
     if _is(error, _UNREACHABLE):
         return (
-            f"the object storage{at} cannot be reached ({said}); check the network and AWS_ENDPOINT_URL, then run the "
+            f"the object storage{at} cannot be reached ({said}); check the network{endpoint}, then run the "
             "same command again"
         )
     if _is(error, _NO_CREDENTIALS):
@@ -64,13 +71,13 @@ def _meaning(error: Exception, address: Address, status: int | None) -> str:
     if isinstance(error, PermissionError):
         return f"access is denied{at} ({said}); check the credentials, and what they may read and write"
     if isinstance(error, FileNotFoundError) and "bucket" in said.lower():
-        return f"there is no bucket {address.bucket}{at}; check its name and AWS_ENDPOINT_URL, or make it"
+        return f"there is no bucket {address.bucket}{at}; check its name{endpoint}, or make it"
     if isinstance(error, FileNotFoundError):
         return f"there is no such object{at}, or it has gone meanwhile; check the address and run the command again"
     if isinstance(error, EOFError) or _is(error, _BROKEN):
         return f"it could not be moved as a whole ({said}); run the same command again, or mend the object"
     if isinstance(error, ValueError):
-        return f"it cannot be asked for ({said}); check the address and AWS_ENDPOINT_URL"
+        return f"it cannot be asked for ({said}); check the address{endpoint}"
     number = "" if status is None else f"status {status}, "
     return f"the object storage{at} does not do it ({number}{said}); run the same command again later"
 

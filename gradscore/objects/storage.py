@@ -15,7 +15,7 @@ import fsspec
 
 from ..errors import MissingExtraError, ObjectStorageError
 from .address import Address, is_usable
-from .faults import is_passing, is_refused_replacement, worded
+from .faults import S3, is_passing, is_refused_replacement, is_unknown_condition, worded
 
 Found = TypeVar("Found")
 
@@ -133,7 +133,9 @@ class Storage:
             self._compare(address, replaces)
         try:
             self._tried(lambda: self._put(source, address, condition), address)
-        except NotImplementedError:
+        except ObjectStorageError as error:
+            if not condition or not is_unknown_condition(error.__cause__):
+                raise
             self._compare(address, replaces)
             self._tried(lambda: self._put(source, address, {}), address)
         found = self.entry(address)
@@ -183,7 +185,7 @@ class Storage:
 
     @property
     def _has_conditions(self) -> bool:
-        return self._address.protocol in ("s3", "s3a")
+        return self._address.protocol in S3
 
     @cached_property
     def _quick(self) -> Any:
@@ -210,7 +212,7 @@ def _filesystem(protocol: str, answering: int, _environment: tuple[tuple[str, st
             f"{protocol}://: no such kind of object storage is known; wanted one of fsspec's, such as s3://"
         )
     options: dict[str, Any] = {}
-    if protocol in ("s3", "s3a"):
+    if protocol in S3:
         options["config_kwargs"] = {
             "connect_timeout": _CONNECTING,
             "read_timeout": answering,
@@ -219,7 +221,7 @@ def _filesystem(protocol: str, answering: int, _environment: tuple[tuple[str, st
     try:
         found = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
     except ImportError as error:
-        how = "run `pip install 'gradscore[s3]'`" if protocol in ("s3", "s3a") else f"install it ({error})"
+        how = "run `pip install 'gradscore[s3]'`" if protocol in S3 else f"install it ({error})"
         raise MissingExtraError(
             f"{protocol}://: the package that reads this kind of object storage is not installed; {how} and run the "
             "same command again"

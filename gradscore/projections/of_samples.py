@@ -53,8 +53,8 @@ def project(
             differentiate.
         losses: instead of `loss`, a function from the model and a batch to the loss of each sample (N,), or of each of
             its tokens (N, T), whose sum counts: any model and any loss, those of language models for example. `data`
-            is then an iterable of batches as they are (see `gradscore.features`), and the settings after
-            `parameters` are left out; labels and predictions are -1.
+            is then an iterable of batches as they are (see `gradscore.features`), and preprocessing,
+            batch_size, output and one_logit are left out; labels and predictions are -1.
         dim: numbers for each sample, 64 to 8,192.
         kind: "sparse" (one addition for each parameter), "factored" (both sides of a layer's products, the fastest
             for convolutions) or "rademacher" (dense signs, `dim` products for each parameter).

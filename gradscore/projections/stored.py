@@ -36,7 +36,7 @@ class StoredGradients:
     """The whole gradients of M samples: `values * scale`.
 
     Attributes:
-        values: (M, P) by the name of the parameter, of its dtype.
+        values: (M, P) by the name of the parameter, float64 where the model is, else float32.
         scale: (M,) float64, powers of two.
     """
 

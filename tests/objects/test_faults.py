@@ -252,3 +252,51 @@ def test_other_storage_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     storage.delete(place / "a/b.txt")
     with pytest.raises(ObjectStorageError, match="no such object, and none below it"):
         fetched("memory://bucket/data")
+
+
+class UnknownError(OSError):
+    """What s3fs raises for an answer with status 501."""
+
+    response = {"ResponseMetadata": {"HTTPStatusCode": 501}}  # noqa: RUF012
+
+
+class Simple:
+    """Storage that knows no conditions, or nothing at all."""
+
+    def __init__(self, *, takes_plain: bool) -> None:
+        self.takes_plain, self.content = takes_plain, {}
+
+    def pipe_file(self, path: str, content: bytes, **condition: str) -> None:
+        if condition or not self.takes_plain:
+            raise UnknownError("a header that you provided is not implemented")
+        self.content[path] = content
+
+    def info(self, path: str) -> dict[str, object]:
+        if path not in self.content:
+            raise FileNotFoundError(path)
+        return {"size": len(self.content[path]), "ETag": str(hash(self.content[path]))}
+
+    def find(self, *_: object, **__: object) -> None:
+        raise UnknownError("not implemented")
+
+
+def storage_on(simple: Simple) -> tuple[Storage, Address]:
+    address = Address.parsed("s3://bucket/key")
+    storage = Storage(address)
+    vars(storage).update(_patient=simple, _quick=simple)
+    return storage, address
+
+
+def test_storage_without_conditions_is_asked_before() -> None:
+    storage, address = storage_on(Simple(takes_plain=True))
+    assert storage.upload(b"one", address, replaces=None).size == 3
+    with pytest.raises(ConflictError):
+        storage.upload(b"two", address, replaces=None)
+
+
+def test_what_storage_does_not_know_is_said_to_be_that() -> None:
+    storage, address = storage_on(Simple(takes_plain=False))
+    with pytest.raises(ObjectStorageError, match=r"does not do it \(status 501"):
+        storage.upload(b"one", address)
+    with pytest.raises(ObjectStorageError, match="status 501"):
+        storage.listing(address)
