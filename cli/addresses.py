@@ -38,7 +38,9 @@ def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
     if given is None or not _is_address(given):
         return given
     from gradscore.objects import uploading  # slow to import
+    from gradscore.store import refuse_run_objects
 
+    refuse_run_objects(given, option="--out")
     return context.with_resource(_with_results(uploading(given)))
 
 

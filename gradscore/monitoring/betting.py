@@ -106,6 +106,10 @@ class Stream:
         """A stream of which nothing was seen but its calibration values (n,), n at least 1."""
         shares = np.concatenate([np.linspace(0, 1, BINS + 1)[1:-1], _ENDS, 1 - np.array(_ENDS)])
         edges = np.unique(np.quantile(calibration, shares, method="higher"))
+        largest = calibration.max()
+        if np.count_nonzero(calibration == largest) > 1:
+            # What is larger than many equal values is not one of them: a constant column that comes alive.
+            edges = np.append(edges[edges <= largest], np.nextafter(largest, np.inf))
         counts = np.bincount(np.searchsorted(edges, calibration, side="right"), minlength=len(edges) + 1)
         return cls(
             edges=edges,

@@ -13,7 +13,7 @@ from ..system import FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """Sums over samples, in order: in one part or in several, they are the same bit for bit.
+    """Sums over samples, in order: in one part or in several, they are the same but for rounding of the features.
 
     Attributes:
         samples: how many.

@@ -115,6 +115,11 @@ class Mirror:
 
         _each(remove, names)
 
+    def tag(self, name: str) -> str | None:
+        """The tag of an object now; None where there is none."""
+        entry = self._storage.entry(self.address / name)
+        return None if entry is None else entry.tag
+
     def read(self, name: str) -> tuple[bytes, str] | None:
         """The content and the tag of a small object; None where there is none."""
         entry = self._storage.entry(self.address / name)

@@ -21,7 +21,8 @@ def uploading(given: str | Path) -> Iterator[Path]:
     Files have to be written in one step, as `system.replacing` does, so that an error leaves whole ones.
 
     Args:
-        given: the address of a file or, where its last part has no ending, of a folder, which is downloaded first.
+        given: the address of a file or, where its last part has no ending, of a folder; what is there is
+            downloaded first.
 
     Raises:
         ObjectStorageError: the storage cannot be reached, or does not take it.
@@ -30,9 +31,12 @@ def uploading(given: str | Path) -> Iterator[Path]:
     place = Address.parsed(given)
     is_file = bool(Path(place.name).suffix)
     with own_folder("outputs", place) as own:
+        storage = Storage(place)
         base = Address(place.protocol, place.bucket, place.key.rpartition("/")[0]) if is_file else place
-        mirror = Mirror(Storage(place), base, own / "files", own / "index.json")
-        mirror.pull({} if is_file else mirror.listing())
+        mirror = Mirror(storage, base, own / "files", own / "index.json")
+        there = storage.entry(place) if is_file else None
+        # What is there is had here, too, so that what refuses to replace it locally does so.
+        mirror.pull(mirror.listing() if not is_file else {} if there is None else {place.name: there})
         path = mirror.folder / place.name if is_file else mirror.folder
         call(path, str(place))
         try:

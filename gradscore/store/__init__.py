@@ -13,7 +13,7 @@ from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
-from .object_runs import WorkingCopy, working_copy
+from .object_runs import WorkingCopy, refuse_run_objects, working_copy
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
@@ -52,6 +52,7 @@ __all__ = [
     "read_note",
     "read_shard",
     "refuse_run_files",
+    "refuse_run_objects",
     "renaming_advice",
     "shard_path",
     "split_folder",

@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import GradscoreError, ObjectStorageError, StoreError
+from ..errors import GradscoreError, ObjectStorageError, OutputError, StoreError
 from ..objects import Address, ConflictError, Mirror, Storage, call, own_folder
 from ..system import parse_json
 from .checksums import CHECKSUMS, checksum_lines, read_checksums
 from .manifest import CONFIG, MANIFEST, differences
+from .run_folder import OF_A_RUN
 
 _STATE = (CONFIG, MANIFEST, CHECKSUMS)
 _ATTEMPTS = 3
@@ -83,6 +84,7 @@ class WorkingCopy:
             self._mirror.remember()
 
     def _upload(self, changed: Sequence[str], gone: Sequence[str]) -> None:
+        self._refuse_changed()
         files = [name for name in changed if name not in _STATE]
         self._forget_checksums({*changed, *gone})
         state = [name for name in (MANIFEST, CONFIG) if name in changed]
@@ -140,9 +142,16 @@ class WorkingCopy:
                     return is_ours
         raise StoreError(f"{self.address}: other processes write to this run all the time; wait for them or stop them")
 
+    def _refuse_changed(self) -> None:
+        """Refuses to touch anything where another process has begun another run since this one looked."""
+        if self._mirror.tag(MANIFEST) not in (None, self._tag) and (found := self._mirror.read(MANIFEST)) is not None:
+            self._refuse_others(_parsed(found[0]))
+
     def _refuse_others(self, theirs: Mapping[str, Any]) -> None:
         """Refuses to go on where another process has begun another run meanwhile."""
         ours, parts = self._manifest(), ("inputs", "versions")
+        if not (self.path / MANIFEST).exists():
+            return
         others = differences(*({part: each.get(part, {}) for part in parts} for each in (theirs, ours)))
         if others:
             raise StoreError(
@@ -166,6 +175,23 @@ class WorkingCopy:
             return _parsed((self.path / MANIFEST).read_bytes())
         except OSError:
             return {}
+
+
+def refuse_run_objects(address: str | Path, *, option: str) -> None:
+    """As `refuse_run_files`, for what is to be written to an address.
+
+    Raises:
+        OutputError: it would be part of a run.
+        ObjectStorageError: the storage cannot be asked.
+    """
+    place = Address.parsed(address)
+    storage, parts = Storage(place), place.key.split("/")
+    for depth in range(1, len(parts)):
+        run = Address(place.protocol, place.bucket, "/".join(parts[:depth]))
+        if parts[depth] in OF_A_RUN and storage.entry(run / MANIFEST) is not None:
+            raise OutputError(
+                f"{option} {place}: this is part of the run {run}, which it would damage; give an address outside of it"
+            )
 
 
 @contextmanager
@@ -204,9 +230,9 @@ def _pull(mirror: Mirror, *, must_exist: bool) -> None:
     for _ in range(_ATTEMPTS):
         there = mirror.listing()
         if MANIFEST not in there and (there or must_exist):
-            what = "objects of something else than a run" if there else "no run"
+            what = "are objects of something else than a run" if there else "is no run"
             raise StoreError(
-                f"{mirror.address}: there is {what}, it has no {MANIFEST}; give the address of a run, or to gradscore "
+                f"{mirror.address}: there {what}, it has no {MANIFEST}; give the address of a run, or to gradscore "
                 "extract another one"
             )
         if not mirror.pull(there):

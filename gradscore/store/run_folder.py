@@ -24,7 +24,7 @@ from .checksums import CHECKSUMS
 from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
 
-_OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
+OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
 
 
 class RunFolder:
@@ -277,7 +277,7 @@ def refuse_run_files(path: Path, *, option: str) -> None:
     target = path.resolve()
     for folder in target.parents:
         first = target.relative_to(folder).parts[0]
-        if first in _OF_A_RUN and (folder / MANIFEST).is_file():
+        if first in OF_A_RUN and (folder / MANIFEST).is_file():
             raise OutputError(
                 f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
                 "give a path outside of it"

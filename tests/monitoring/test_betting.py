@@ -120,3 +120,18 @@ SHARES = {
 def test_alarms_of_several_streams_share_the_bound(streams, wanted: dict[str, float]) -> None:
     assert shares_of(streams) == wanted
     assert sum(np.exp(-threshold_of(0.01, share)) for share in wanted.values()) == pytest.approx(0.01)
+
+
+CHANGES = {"a constant column that grows": (0.0, 5.0), "a constant column that falls": (0.0, -5.0)}
+
+
+@pytest.mark.parametrize(("usual", "now"), CHANGES.values(), ids=CHANGES)
+def test_a_change_of_a_constant_is_noticed_whichever_way_it_goes(usual: float, now: float) -> None:
+    stream = Stream.of(np.full(2500, usual))
+    assert stream.after(np.full(2000, now), random=np.random.default_rng(1))[1].max() > np.log(1000)
+
+
+def test_values_beyond_a_tied_largest_one_are_noticed() -> None:
+    usual = np.minimum(np.random.default_rng(0).random(2500), 0.7)
+    now = np.where(usual[:2000] == 0.7, 9.0, usual[:2000])
+    assert Stream.of(usual).after(now, random=np.random.default_rng(1))[1].max() > np.log(1000)

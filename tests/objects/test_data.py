@@ -232,3 +232,22 @@ def test_what_was_made_before_an_error_is_uploaded(bucket: Bucket) -> None:
     with pytest.raises(DataError, match="the second"):
         written_in_part(bucket.address("out"))
     assert bucket.keys() == ["out/first"]
+
+
+def test_a_bundle_replaces_no_foreign_object(bucket: Bucket, small_run: Path) -> None:
+    address = bucket.put("weights/model.pt", b"weights")
+    result = CliRunner().invoke(app, ["bundle", str(small_run), "--out", address, "--trust-code"])
+    assert result.exit_code == 2
+    assert f"{address}: this file is there already and is no bundle" in result.stderr
+    assert bucket.get("weights/model.pt") == b"weights"
+
+
+def test_results_among_the_objects_of_a_run_are_refused(bucket: Bucket, small_bundle: Path, tmp_path: Path) -> None:
+    bucket.put("runs/a/manifest.json", b"{}")
+    np.savez(tmp_path / "a.npz", images=np.zeros((1, 8, 8), dtype=np.uint8))
+    out = bucket.address("runs/a/evaluation/scores.parquet")
+    arguments = ["score", str(small_bundle), str(tmp_path / "a.npz"), "--out", out, "--trust-code"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert f"this is part of the run {bucket.address('runs/a')}" in result.stderr
+    assert bucket.keys("runs/a") == ["runs/a/manifest.json"]

@@ -238,3 +238,25 @@ def test_the_library_refuses_an_address_as_a_folder(bucket: Bucket, config: Conf
         extract(config, out=address)
     with pytest.raises(StoreError, match=f"s3://{bucket.name}/runs/a: .*working_copy"):
         RunFolder(address)
+
+
+def with_ood_samples(config: Config, count: int) -> Config:
+    document = config.model_dump()
+    document["data"]["ood"][0]["select"]["count"] = count
+    return Config.model_validate(document)
+
+
+def test_the_refused_of_two_that_go_on_with_a_run_touches_nothing(
+    bucket: Bucket, config: Config, config_file: str
+) -> None:
+    """Both go on with a finished run whose OOD set has changed, which takes shards away."""
+    address = bucket.address("runs/a")
+    extracted(config_file, address)
+    fewer, fewest = (with_ood_samples(config, count) for count in (5, 4))
+    with working_copy(address) as second:
+        with working_copy(address) as first:
+            extract(fewer, out=first.path, trust_code=True, progress=first.telling())
+        before = bucket.content("runs/a")
+        with pytest.raises(StoreError, match="another process has begun a run here meanwhile"):
+            extract(fewest, out=second.path, trust_code=True, progress=second.telling())
+    assert bucket.content("runs/a") == before
