@@ -44,6 +44,9 @@ class Expected:
     high: float | None
 
 
+UNKNOWN = Expected(accuracy=None, low=None, high=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccuracy:
     """What a window's accuracy is expected to be.
@@ -78,7 +81,7 @@ class ExpectedAccuracy:
     def of_sums(self, sums: Sums) -> Expected:
         """What is expected of samples of which sums are known."""
         if sums.samples < FEWEST:
-            return Expected(accuracy=None, low=None, high=None)
+            return UNKNOWN
         if self.process is None:
             return Expected(accuracy=self.usual, low=None, high=None)
         accuracy, deviation = self.process.at(self.terms.at(sums.means))

@@ -20,7 +20,7 @@ from .terms import Terms
 MIXED = (1.0, 0.7, 0.4, 0.15)
 """Shares of a window that are shifted."""
 
-MIXED_OOD = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
+MIXED_OOD = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of a window that are OOD."""
 
 UNEVEN = (0.5, 1.0, 3.0, 10.0)

@@ -15,12 +15,13 @@ from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_strea
 from ..errors import DataError, MonitorError
 from ..printable import printable
 from ..system import FloatArray, closest, sha256
-from .accuracy import ExpectedAccuracy
+from .accuracy import UNKNOWN, ExpectedAccuracy
 from .betting import Stream
 from .drift import after_window
+from .known import MIXED_OOD
 from .novelty import NOVELTY, Novelty
 from .state import State, read_state, write_state
-from .windows import Alarm, By, Suspicious, Window, check_order, checked_by, periods
+from .windows import FEWEST, Alarm, By, Suspicious, Window, check_order, checked_by, periods
 
 ALPHA = 0.01
 """Probability of a false alarm, ever, by default."""
@@ -34,6 +35,19 @@ NOT_LEARNT = (
 SUSPICIOUS = 5
 """Samples of a window to look at."""
 
+MOST_OOD = max(MIXED_OOD)
+"""Share flagged as OOD above which a window is unlike all that was learnt from."""
+
+TOO_FEW = f"windows of fewer than {FEWEST} samples have no expected accuracy; give longer windows (--by)"
+TOO_ODD = (
+    f"of a window of which more than {MOST_OOD:.0%} is flagged as OOD no accuracy is expected: it is unlike all that "
+    "the bundle learnt from; look at its samples"
+)
+NOTHING_KNOWN = (
+    "an interval from 0 to 1 says that the accuracy cannot be known: what was expected of kinds of shift that were left "
+    "out was this far off"
+)
+
 
 class Monitor:
     """Watches what a scorer says of new samples; no labels are needed.
@@ -42,7 +56,6 @@ class Monitor:
         bundle: what the scorer works with.
         by: how windows are made.
         alpha: without any change, the probability that an alarm is ever raised.
-        notices: what its user should know.
     """
 
     def __init__(
@@ -76,7 +89,7 @@ class Monitor:
         )
         if self._path is not None and self._path.exists():
             self._state = read_state(self._path, self._state)
-        self.notices = [] if reference.shifted else [NOT_LEARNT]
+        self._learnt = bool(reference.shifted)
 
     @classmethod
     def load(
@@ -88,6 +101,20 @@ class Monitor:
             BundleError: a damaged bundle.
         """
         return cls(read_bundle(Path(path)), by=by, alpha=alpha, state=state)
+
+    @property
+    def notices(self) -> list[str]:
+        """What its user should know of the windows so far."""
+        windows = self.windows
+        few = any(0 < window.samples - window.not_scored < FEWEST and window.complete for window in windows)
+        ends = {(window.low, window.high) for window in windows if window.accuracy is not None}
+        said = {
+            NOT_LEARNT: not self._learnt,
+            TOO_FEW: few,
+            TOO_ODD: any(map(_is_odd, windows)),
+            NOTHING_KNOWN: (0.0, 1.0) in ends,
+        }
+        return [notice for notice, is_so in said.items() if is_so]
 
     @property
     def watched(self) -> list[str]:
@@ -235,8 +262,10 @@ class Monitor:
         streams, alarms = after_window(
             state.streams, values, before=state.windows, name=name, alarmed=state.alarmed, alpha=self.alpha
         )
-        expected = self._accuracy.of_sums(state.sums)
         flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
+        ood = float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None
+        is_known = ood is None or ood <= MOST_OOD
+        expected = self._accuracy.of_sums(state.sums) if is_known else UNKNOWN
         window = Window(
             name=name,
             first=_count(state) - len(rows),
@@ -247,7 +276,7 @@ class Monitor:
             low=expected.low,
             high=expected.high,
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
-            ood=float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None,
+            ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
             log_e_values={stream: each.log_e_value for stream, each in streams.items()},
             alarms=alarms,
@@ -310,3 +339,7 @@ def _pending(state: State) -> int:
 
 def _count(state: State) -> int:
     return sum(window.samples for window in state.windows) + _pending(state)
+
+
+def _is_odd(window: Window) -> bool:
+    return window.ood is not None and window.ood > MOST_OOD

@@ -154,3 +154,14 @@ def test_a_damaged_state_stays_as_it_is(small_bundle, samples, tmp_path: Path) -
     assert result.exit_code == 2
     assert "cut off" in result.stderr
     assert (tmp_path / "state.json").read_text() == "{"
+
+
+def test_what_cannot_be_expected_is_said(small_bundle, samples, tmp_path: Path) -> None:
+    result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path)
+    assert all(window["ood"] > 0.5 and window["accuracy"] is None for window in lines(tmp_path))
+    assert "more than 50% is flagged as OOD no accuracy is expected" in " ".join(result.output.split())
+
+
+def test_short_windows_are_said_to_have_no_expected_accuracy(small_bundle, samples, tmp_path: Path) -> None:
+    result = monitor(small_bundle, samples / "table.csv", "--by", "day", "--time", "taken", "--out", tmp_path)
+    assert "windows of fewer than 50 samples have no expected accuracy" in " ".join(result.output.split())
