@@ -44,8 +44,8 @@ TOO_ODD = (
     "the bundle learnt from; look at its samples"
 )
 NOTHING_KNOWN = (
-    "an interval from 0 to 1 says that the accuracy cannot be known: what was expected of kinds of shift that were left "
-    "out was this far off"
+    "an interval from 0 to 1 says that the accuracy cannot be known: what was expected of kinds of shift that were "
+    "left out was this far off"
 )
 
 
