@@ -91,8 +91,8 @@ class BatchLosses:
         if losses.dim() not in dimensions or len(losses) != samples or not losses.numel():
             raise EngineError(
                 f"the loss must return one value for each sample, of shape {wanted}, got {tuple(losses.shape)}; use "
-                "reduction='none', and average over tokens yourself (the loss that a model of transformers returns is a "
-                "mean over the batch: compute it from its logits)"
+                "reduction='none', and average over tokens yourself (the loss that models of transformers return "
+                "is a mean over the batch: compute it from its logits)"
             )
         if not losses.requires_grad:
             raise EngineError(
