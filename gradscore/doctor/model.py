@@ -142,11 +142,11 @@ def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, asked: _Aske
     except ModelError as error:
         yield problem("outputs", str(error).removeprefix("model outputs: "))
         return
-    except (*FAILURES, SystemExit) as error:
-        yield problem("inputs", refusal(error, batch))
-        return
     except _NoLogitsError as reason:
         yield problem("outputs", f"{reason}; wrap the model to return its logits")
+        return
+    except (*FAILURES, SystemExit) as error:
+        yield problem("inputs", refusal(error, batch))
         return
     wanted = {1: 2}.get(asked.num_classes or 0, asked.num_classes)
     if wanted is not None and logits.shape[1] != wanted:

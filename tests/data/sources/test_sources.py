@@ -111,7 +111,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("save", BAD_FILES.values(), ids=BAD_FILES)
 def test_unreadable_npz(tmp_path: Path, save) -> None:
     save(tmp_path / "set.npz")
-    with pytest.raises(DataError, match=r"set\.npz cannot be read"):
+    with pytest.raises(DataError, match=r"set\.npz(: array 'images' holds Python objects| cannot be read)"):
         open_source(f"npz:{tmp_path / 'set.npz'}", {})
     assert not (tmp_path / "ran").exists()
 
