@@ -4,8 +4,8 @@
 
 Random images of 32 x 32 pixels through a ResNet-20 with random weights, all six statistics of every parameter, shards
 of 256 samples. Every arrangement is a fresh process or two at once, with the waiting policy that the
-command line sets. Samples in a second are those of the whole command, start of Python and self-check included, and
-once more without what an extraction of a single shard takes. Ray is measured where the extra `ray` is installed.
+command line sets. Samples in a second are those of the whole command, start of Python and self-check included. Ray is
+measured where the extra `ray` is installed.
 
 What merging costs for each shard is measured with a small network and shards of a single sample; what it costs for
 each byte is the time to read and hash a large file, which it does twice.
@@ -118,17 +118,16 @@ def arrangements(job: Job) -> dict[str, list[list[str]]]:
 
 def throughput(folder: Path, samples: int) -> str:
     """The table of arrangements."""
-    start = Job(folder / "start", "resnet20", 2 * RESNET_PART, size=32, channels=3, batch=64, part=RESNET_PART)
+    warm = Job(folder / "warm", "resnet20", 2 * RESNET_PART, size=32, channels=3, batch=64, part=RESNET_PART)
     job = Job(folder / "whole", "resnet20", samples, size=32, channels=3, batch=64, part=RESNET_PART)
-    start.seconds(start.extract("warm"))  # compiles what is not compiled yet
-    lines = ["| arrangement | s | samples/s | without the start | efficiency |", "|---|---|---|---|---|"]
+    warm.seconds(warm.extract("run"))  # compiles what is not compiled yet
+    lines = ["| arrangement | s | samples/s | efficiency |", "|---|---|---|---|"]
     rates: dict[str, float] = {}
-    first = arrangements(start)
     for name, commands in arrangements(job).items():
-        short, whole = start.seconds(*first[name]), job.seconds(*commands)
-        rates[name] = (job.samples - start.samples) / (whole - short)
+        seconds = job.seconds(*commands)
+        rates[name] = job.samples / seconds
         efficiency = rates[name] / (2 * rates["one process, one thread"])
-        lines.append(f"| {name} | {whole:.1f} | {job.samples / whole:.0f} | {rates[name]:.0f} | {efficiency:.2f} |")
+        lines.append(f"| {name} | {seconds:.1f} | {rates[name]:.0f} | {efficiency:.2f} |")
     print(*lines, sep="\n", file=sys.stderr)  # what follows takes as long again
     return "\n".join(lines)
 
