@@ -1,9 +1,9 @@
 """Classifiers: building them, and looking into them.
 
 In come a model source and a checkpoint; out comes a module in eval mode with its weights (`build`, `checkpoint`), told
-apart by hashes (`identity`); `code` says which code of others may run and
-`interface` what models take and return. `parameter_groups` says which parameters make a
-group of features, `last_layer` catches what enters the last layer, `layer_watch` what layers put out. `settings` is the
+apart by hashes (`identity`); `code` says which code of others may run and `interface` what models take and return.
+`parameter_groups` says which parameters make a group of features, `last_layer` catches what enters the last layer,
+`layer_watch` what layers put out, and `forward_look` sees whether forward passes may run at once. `settings` is the
 section `model` of a configuration.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import COUNTER, load_checkpoint, read_weights
 from .code import ModelCode, NamedCode, TellCode, load_function
+from .forward_look import ForwardLook, look_at_forward
 from .identity import at_path, code_sha256, code_syntax_sha256, is_file_source, source_path, weights_sha256
 from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
 from .last_layer import Head, LastLayer, find_last_layer
@@ -34,6 +35,7 @@ __all__ = [
     "Call",
     "CodeSource",
     "FolderProcessor",
+    "ForwardLook",
     "Granularity",
     "Head",
     "Interface",
@@ -57,6 +59,7 @@ __all__ = [
     "is_file_source",
     "load_checkpoint",
     "load_function",
+    "look_at_forward",
     "owners",
     "processor_files",
     "processor_sha256",
