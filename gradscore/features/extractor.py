@@ -9,17 +9,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from ..columns import NORM, RATE
 from ..config import FeaturesConfig
 from ..data import View, view_name
-from ..errors import ModelError
-from ..gradients import Engine, prepare
+from ..errors import GradscoreError, ModelError
+from ..gradients import Engine, NewGraphError, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
-from ..models import Call, LastLayer
+from ..models import Call, LastLayer, look_at_forward
 from ..statistics import find_statistic, reduce_gradients
 from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
 from .forward import ForwardPass
+from .sharing import LEAST_SAMPLES, Sharing, at_once
 
 
 class Extractor:
@@ -75,6 +77,9 @@ class Extractor:
         magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
+        # Layers are watched by hooks that do not tell threads apart.
+        self._alone = self.device.type != "cpu" or not {NORM, RATE}.isdisjoint(features.columns)
+        self._sharing: Sharing | None = None
         if means is not None:
             self.compare_with(means)
 
@@ -177,12 +182,42 @@ class Extractor:
         parts: list[npt.NDArray[np.float64]] = []
         known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
 
-        def compute(part: slice) -> None:
+        def found(part: slice) -> npt.NDArray[np.float64]:
             given = None if labels is None else labels[part]
-            parts.append(self._values_at_once(rows_of(images, part), copies=known[part], labels=given))
+            return self._values_at_once(rows_of(images, part), copies=known[part], labels=given)
 
-        self._in_parts(images, compute)
+        self._in_parts(images, lambda part: parts.append(self._shared(images, part, found)))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
+
+    def _shared(
+        self, images: Inputs, part: slice, found: Callable[[slice], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.float64]:
+        """What is found in some images: in several parts at once where that is faster, and comes to its end."""
+        samples = part.stop - part.start
+        slices = self._sharing_of(images).slices(samples) if samples >= 2 * LEAST_SAMPLES else []
+        if len(slices) > 1:
+            places = [slice(part.start + each.start, part.start + each.stop) for each in slices]
+            try:
+                with self.engine.nothing_new():
+                    return np.concatenate(at_once(found, places))
+            except NewGraphError:
+                pass  # learnt from all samples now
+            except Exception:  # noqa: BLE001  # what is the matter with all of them is said below
+                whole = found(part)
+                self._sharing = Sharing(None)  # a network for batches of one size, say
+                return whole
+        return found(part)
+
+    def _sharing_of(self, images: Inputs) -> Sharing:
+        if self._sharing is None:
+            few = rows_of(images, slice(2))
+            try:
+                with torch.no_grad():
+                    look = None if self._alone else look_at_forward(self.model, lambda: self._pass.outputs(few))
+            except GradscoreError:  # a network for batches of one size, say
+                look = None
+            self._sharing = Sharing(look)
+        return self._sharing
 
     def forward_values(self, images: Inputs) -> npt.NDArray[np.float64]:
         """The logits and penultimate features of a batch, without gradients and without views.
@@ -197,7 +232,11 @@ class Extractor:
             ModelError: as `values`.
         """
         parts: list[npt.NDArray[np.float64]] = []
-        self._in_parts(images, lambda part: parts.append(self._pass.values(rows_of(images, part)).cpu().numpy()))
+
+        def found(part: slice) -> npt.NDArray[np.float64]:
+            return self._pass.values(rows_of(images, part)).cpu().numpy()
+
+        self._in_parts(images, lambda part: parts.append(self._shared(images, part, found)))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .collect import Sink, Tap
 from .convolved import Convolved, shifted_blocks, suits_groups, suits_windows
-from .engine import Engine, GradientWarning
+from .engine import Engine, GradientWarning, NewGraphError
 from .factored import Block, Dense, Factored, PerSample, TableRows, Total, sample_slices
 from .graph import Gradients, read_graph
 from .layout import Layout, probe
@@ -29,6 +29,7 @@ __all__ = [
     "GradientWarning",
     "Gradients",
     "Layout",
+    "NewGraphError",
     "NotCoveredError",
     "PerSample",
     "Rule",

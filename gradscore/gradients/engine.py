@@ -29,6 +29,10 @@ CHANGED = {
 """What autograd says of networks that change themselves or their inputs, and what to do."""
 
 
+class NewGraphError(EngineError):
+    """A graph that the engine has to learn, where it may not."""
+
+
 class GradientWarning(UserWarning):
     """Something is computed the slow way."""
 
@@ -59,6 +63,20 @@ class Engine:
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
         self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
+        self._learns = True
+
+    @contextmanager
+    def nothing_new(self) -> Iterator[None]:
+        """Until it ends, several threads may call `stream`, and nothing is learnt.
+
+        What is learnt of a graph depends on the samples that come first, and threads come in any order; so a graph
+        that has to be learnt raises a `NewGraphError`.
+        """
+        self._learns = False
+        try:
+            yield
+        finally:
+            self._learns = True
 
     def stream(
         self,
@@ -184,6 +202,8 @@ class Engine:
             known = (blueprint.build(graph, len(outputs)) for blueprint in self._blueprints.get(graph.signature, ()))
             plan = next((each for each in known if each is not None), None)
             if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
+                if not self._learns:
+                    raise NewGraphError("this graph was not seen before; call stream() for it from one thread alone")
                 plan = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, plan)
         return graph, plan

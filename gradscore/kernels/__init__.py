@@ -26,6 +26,7 @@ from .dispatch import (
 )
 from .histograms import add_deviations, count_bins, count_products
 from .signs import RUN, add_runs, sign_rows
+from .threads import keep_processors
 
 __all__ = [
     "RUN",
@@ -37,6 +38,7 @@ __all__ = [
     "count_bins",
     "count_products",
     "has_products",
+    "keep_processors",
     "moments_of_all",
     "normed_products",
     "product_moments",

@@ -33,6 +33,7 @@ Numbered = Callable[[int], None]
 NUMBERS = "omp_get_thread_num", "omp_get_num_threads"
 
 _TEAM = threading.Lock()
+_HERE = threading.local()
 _PROCESS = os.getpid()
 _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -62,18 +63,29 @@ def run_parts(parts: int, items: int, part: Part) -> None:
         (_on_pytorchs_threads() or _on_threads_of_python)(parts, do)
 
 
+def keep_processors() -> None:
+    """Says that no other thread uses the processors that this one's threads are meant for."""
+    _HERE.keeps_processors = True
+
+
 @contextmanager
 def threads(elements: int) -> Iterator[int]:
     """How many threads to use for some work, as many as PyTorch does.
 
-    One where another thread of this process has the others already, and in a process forked from one that may have had
-    them, where they no longer exist.
+    One where another thread of this process has the others already and this one keeps none for itself, and in a
+    process forked from one that may have had them, where they no longer exist.
 
     Args:
         elements: how many elements to add up would take as long.
     """
     wanted = torch.get_num_threads()
-    if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS or not _TEAM.acquire(blocking=False):
+    if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS:
+        yield 1
+        return
+    if getattr(_HERE, "keeps_processors", False):
+        yield wanted
+        return
+    if not _TEAM.acquire(blocking=False):
         yield 1
         return
     try:
