@@ -6,9 +6,8 @@ Six statistics (max, min, mean, standard deviation, L1 and L2 norm) of every par
 random 32x32 images. A training step is forward and backward of the same model and batch. `gradscore` is given the
 outputs of a forward pass, as `GradientMetricCollector` is; `extract` runs the network itself, so that it can compute
 parts of the batch at once, and is measured with one loss and with two. Runs alternate in one process, and a ratio is
-the median of those of neighbours. `--clock cpu` with one thread holds on a machine that does
-other things, too. The values of one batch are compared with the exact twin in float64; memory is the peak of a process
-of its own.
+the median of those of neighbours. `--clock cpu` with one thread holds on a machine that does other things, too. The
+values of one batch are compared with the exact twin in float64; memory is the peak of a process of its own.
 """
 
 import argparse
@@ -103,10 +102,14 @@ def with_vmap(model: nn.Module, batch: Tensor) -> list[Tensor]:
 
 
 def alternate(runs: int, clock: Callable[[], float], *functions: Callable[[], object]) -> np.ndarray:
-    """Seconds (runs, functions) of functions that take turns; first runs are not counted."""
+    """Seconds (runs, functions) of functions that take turns; first runs are not counted.
+
+    Threads spin for some milliseconds after a function has ended, so each is called once more before it is timed.
+    """
     seconds = np.empty((runs + 1, len(functions)))
     for run in range(runs + 1):
         for place, function in enumerate(functions):
+            function()
             start = clock()
             function()
             seconds[run, place] = clock() - start
