@@ -13,7 +13,7 @@ from .address import Address
 from .cache import cache_folder, fetched, local_place, own_folder
 from .mirror import Mirror
 from .names import call, called
-from .outputs import uploading
+from .outputs import uploading, uploading_after
 from .storage import ConflictError, Entry, Storage
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "local_place",
     "own_folder",
     "uploading",
+    "uploading_after",
 ]

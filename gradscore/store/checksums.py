@@ -124,7 +124,7 @@ def verify_run(run: Path) -> Verification:
     """
     known = read_checksums(run)
     there = [name for name in _files(run) if name != CHECKSUMS]
-    damaged = [f"{name}: missing" for name in known if name not in set(there)]
+    damaged = [f"{name}: missing" for name in sorted(known.keys() - set(there))]
     damaged += [
         f"{name}: not the content that was recorded" for name in there if name in known and not _is_as(run, name, known)
     ]
