@@ -27,6 +27,7 @@ from ..system import (
     Slug,
     anchored,
     as_address,
+    as_written,
     is_address,
     without_repeats,
 )
@@ -36,6 +37,7 @@ from .sources import kind_of
 def anchored_source(source: str, info: ValidationInfo) -> str:
     """A data source with the path of a file or folder made absolute."""
     name, _, rest = source.partition(":")
+    as_written(rest)
     kind = None if not rest or is_address(rest) else kind_of(source)
     if kind is None:
         return source
@@ -152,7 +154,7 @@ class DatasetConfig(Section):
     @field_validator("arguments")
     @classmethod
     def _anchor_root(cls, arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        root = arguments.get("root")
+        root = as_written(arguments.get("root"))
         return {**arguments, "root": as_address(anchored(Path(root), info))} if isinstance(root, str) else arguments
 
 

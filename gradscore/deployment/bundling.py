@@ -22,7 +22,7 @@ from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
 from ..models import NamedCode, TellCode, build_model, weights_sha256
 from ..store import RunFolder, package_versions
-from ..system import FloatArray, each_input, rows_of, sample_count
+from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
 from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
 from .calibration import calibrated, labelled_calibration_frame, predicted_right
@@ -195,9 +195,10 @@ def _check_weights(run: RunFolder, model: nn.Module) -> None:
     wanted = run.manifest["inputs"]["model"]["weights_sha256"]
     got = weights_sha256(model)
     if got != wanted:
+        where = as_address(run.config.model.checkpoint or "no file")
         raise BundleError(
             f"{run.path}: the run was made with weights of hash {wanted[:12]}..., got {got[:12]}... from "
-            f"{run.config.model.checkpoint}; restore the checkpoint, or extract and fit-meta again"
+            f"{where}; restore the checkpoint, or extract and fit-meta again"
         )
 
 
