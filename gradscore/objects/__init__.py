@@ -12,7 +12,7 @@ from __future__ import annotations
 from .address import Address
 from .cache import cache_folder, fetched, local_place, own_folder
 from .mirror import Mirror
-from .names import call, called
+from .names import call, called, is_copy
 from .outputs import uploading, uploading_after
 from .storage import ConflictError, Entry, Storage
 
@@ -26,6 +26,7 @@ __all__ = [
     "call",
     "called",
     "fetched",
+    "is_copy",
     "local_place",
     "own_folder",
     "uploading",

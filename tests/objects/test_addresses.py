@@ -109,3 +109,30 @@ def test_weights_of_a_bundle_are_called_by_their_address(bucket: Bucket, small_r
     arguments = ["bundle", str(run), "--trust-code", "--model", f"python:{small_run.parent}/net.py:net", "--out"]
     assert f"weights: {address}\n" in command(*arguments, str(tmp_path / "one.gradscore")).stdout
     assert json.loads(command(*arguments, str(tmp_path / "one.gradscore"), "--json").stdout)["weights"] == address
+
+
+def scored(address: str, samples: str, *options: str) -> Result:
+    return command("score", address, samples, "--trust-code", *options)
+
+
+KEYS = {"at the top": "scorer.gradscore", "in folders": "models/digits/v1/scorer.gradscore"}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_a_bundle_in_a_bucket_names_the_code_that_is_here(key: str, bucket: Bucket, places: dict[str, str]) -> None:
+    address, code = bucket.address(key), f"python:{Path(places['run']).parent}/net.py:net"
+    assert command("bundle", places["run"], "--trust-code", "--out", address).exit_code == 0
+    result = scored(address, places["samples"])
+    assert result.exit_code == 2
+    assert f"wants to run '{code.split(':')[1]}': wanted a file on this machine that you name" in result.stderr
+    assert f"name it yourself: --model '{code}', in Python" in result.stderr
+    assert scored(address, places["samples"], "--model", code).exit_code == 0
+
+
+def test_a_bundle_in_a_bucket_whose_code_is_not_here(bucket: Bucket, places: dict[str, str]) -> None:
+    address = bucket.put("models/scorer.gradscore", Path(places["bundle"]).read_bytes())
+    result = scored(address, places["samples"])
+    assert result.exit_code == 2
+    place = bucket.address("models/net.py")
+    assert f"{address} wants to run '{place}', which is in object storage, where no code is run from" in result.stderr
+    assert "name it yourself: --model 'python:FOLDER/net.py:net', in Python" in result.stderr
