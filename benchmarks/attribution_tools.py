@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from environments import ROOT, python_with
+from gpt2 import build, seconds
 from pages import put_table
 from torch import Tensor, nn
 
@@ -36,20 +37,6 @@ SAMPLES, BATCH, LENGTH, DIM = 32, 8, 64, 512
 
 Products = Callable[[], Tensor]
 """Makes the products (N, N) anew."""
-
-
-def build() -> nn.Module:
-    try:
-        from gradscore.system import import_torchvision
-    except ImportError:
-        sys.modules["torchvision"] = None  # type: ignore[assignment]  # a wheel that does not fit a CPU build of torch
-    else:
-        import_torchvision()
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    options = {"bos_token_id": 0, "eos_token_id": 0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2LMHeadModel(GPT2Config(**CONFIG, **options)).eval()
 
 
 def texts() -> Tensor:
@@ -244,7 +231,7 @@ TOOLS: dict[str, tuple[str, Callable[[nn.Module], Products], str]] = {
 def work(name: str, runs: int) -> dict[str, Any]:
     """Measures one tool in this process."""
     warnings.simplefilter("ignore")
-    model = build()
+    model = build(**CONFIG)
     gradients = one_by_one(model)
     truth, norms = gradients @ gradients.T, gradients.norm(dim=1)
 
@@ -253,20 +240,14 @@ def work(name: str, runs: int) -> dict[str, Any]:
             model.zero_grad(set_to_none=True)
             losses(model, batch).mean().backward()
 
-    products = TOOLS[name][1](build())
+    products = TOOLS[name][1](build(**CONFIG))
     found = products().detach().double()
     taken = {
-        "steps": [_seconds(steps) for _ in range(runs + 1)][1:],
-        "products": [_seconds(products) for _ in range(runs)],
+        "steps": [seconds(time.process_time, steps) for _ in range(runs + 1)][1:],
+        "products": [seconds(time.process_time, products) for _ in range(runs)],
     }
     error = float(((found - truth).abs() / norms / norms[:, None]).max())
     return {"steps": statistics.median(taken["products"]) / statistics.median(taken["steps"]), "error": error}
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    start = time.process_time()
-    function()
-    return time.process_time() - start
 
 
 def main() -> None:
@@ -290,7 +271,7 @@ def main() -> None:
         print(name, found, file=sys.stderr, flush=True)
         lines.append(f"| {said} | {found['steps']:.1f} | {found['error']:.1e} | {wants} |")
     threads = torch.get_num_threads()
-    parameters = sum(each.numel() for each in build().parameters())
+    parameters = sum(each.numel() for each in build(**CONFIG).parameters())
     size = f"{SAMPLES} sequences of {LENGTH} tokens in batches of {BATCH}"
     head = f"GPT-2 of {parameters:,} parameters, {size}, {threads} thread(s), CPU time."
     put_table(Path(__file__).name, "\n".join([head, "", *lines]), options.write)

@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import gpt2
 import torch
 import torch.nn.functional as F
 from environments import ROOT, python_with
+from gpt2 import seconds
 from pages import put_table
 from torch import Tensor, nn
 
@@ -38,17 +40,7 @@ Found = dict[str, Any]
 
 
 def build(size: str) -> nn.Module:
-    try:
-        from gradscore.system import import_torchvision
-    except ImportError:
-        pass
-    else:
-        import_torchvision()
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    options = {"bos_token_id": 0, "eos_token_id": 0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2LMHeadModel(GPT2Config(**SIZES[size], **options)).eval()
+    return gpt2.build(**SIZES[size])
 
 
 def texts(size: str, samples: int, length: int) -> dict[str, Tensor]:
@@ -71,12 +63,6 @@ def step(model: nn.Module, batch: dict[str, Tensor]) -> None:
 def high_water_mark() -> float:
     """Most memory this process ever held, in MiB; Linux only."""
     return float(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
-
-
-def seconds(clock: Callable[[], float], function: Callable[[], object]) -> float:
-    start = clock()
-    function()
-    return clock() - start
 
 
 def ratios(options: argparse.Namespace) -> Found:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+
+from gradscore.errors import ConfigError
 
 if TYPE_CHECKING:
     from gradscore.store import WorkingCopy
@@ -51,6 +53,22 @@ def opened(context: typer.Context, given: Path | None, *, must_exist: bool) -> W
     from gradscore.store import working_copy  # imports PyTorch, which help need not wait for
 
     return context.with_resource(_with_results(working_copy(given, must_exist=must_exist)))
+
+
+def check_addresses(arguments: Sequence[str]) -> None:
+    """Refuses addresses with a mistake in them, among arguments as they are written: paths made of them lose it.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    values = [each.partition("=")[2] if each.startswith("--") else each for each in arguments]
+    if not any(":" in value for value in values):
+        return
+    from gradscore.system import address_problem  # slow to import
+
+    for value in values:
+        if problem := address_problem(value):
+            raise ConfigError(problem)
 
 
 def named(text: str) -> str:

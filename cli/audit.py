@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .addresses import output_at_hand, run_at_hand
+from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table, say_code
-from .sources import opened
+from .sources import SourceArgument, opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 PRINTED = 10
 """Samples on the terminal; all of them are in the files."""
 
-SourceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CONFIG|RUN",
-        help="A YAML configuration file or a run folder.",
-        callback=run_at_hand,
-        show_default=False,
-    ),
-]
 SplitOption = Annotated[str, typer.Option("--split", help="Whose labels: in_dist.fit, in_dist.test, in_dist.bank, ...")]
 OutOption = Annotated[
     Path | None,

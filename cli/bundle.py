@@ -90,6 +90,13 @@ def bundle(
     _print(output, made, out=out, sha256=written)
 
 
+def _weights_of(made: Bundle) -> str | None:
+    """Where the weights are; None where a program has them."""
+    from gradscore.system import as_address
+
+    return None if made.model.checkpoint is None else as_address(made.model.checkpoint)
+
+
 def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
     detectors = {
         name: {
@@ -102,7 +109,7 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
         }
         for name, detector in made.detectors.items()
     }
-    weights = None if made.weights is not None else made.model.checkpoint
+    weights = None if made.weights is not None else _weights_of(made)
     return {
         "bundle": out,
         "sha256": sha256,
@@ -128,7 +135,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     )
     output.note(made.notices, rest="gradscore bundle --json")
     output.say(
-        f"weights: {'inside' if made.weights is not None else made.model.checkpoint}",
+        f"weights: {'inside' if made.weights is not None else _weights_of(made)}",
         f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",
         f"sha256: {sha256}",
     )

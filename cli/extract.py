@@ -18,11 +18,12 @@ from gradscore.errors import ConfigError
 from .addresses import opened
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
-from .progress import counting
+from .progress import Tell, counting
 from .rendering import Terminal, cell, figures_table, say
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
+    from gradscore.config import Config
     from gradscore.distributed import RayOptions, Share, ShareSummary
     from gradscore.features import ExtractSummary, SplitSummary
 
@@ -126,18 +127,30 @@ def extracted(
     loaded = load_config(config, settings)
     if to_fit:
         refuse_with_labels(loaded.features.losses, where=str(config))
-    copy = opened(context, out or loaded.run, must_exist=False)
-    out = out if copy is None else copy.path
-    with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
-        told = tell if copy is None else copy.telling(tell)
+    with _computing(context, output, loaded, out=out, is_whole=True) as (run, tell):
         if ray_options is None:
-            summary = run_extract(loaded, out=out, trust_code=trust_code, progress=told)
+            summary = run_extract(loaded, out=run, trust_code=trust_code, progress=tell)
         else:
-            summary = extract_with_ray(loaded, ray_options, out=out, trust_code=trust_code, progress=told)
-        if copy is not None:
-            copy.upload()
+            summary = extract_with_ray(loaded, ray_options, out=run, trust_code=trust_code, progress=tell)
     report(output, summary)
     return summary
+
+
+@contextmanager
+def _computing(
+    context: typer.Context, output: Output, loaded: Config, *, out: Path | None, is_whole: bool
+) -> Iterator[tuple[Path | None, Tell]]:
+    """The folder to extract to, None for that of the configuration, and what is told how far it is.
+
+    At an address, what was made is uploaded meanwhile, and when the command ends. A whole run is there before anything
+    is said of it; what is said of a share comes first.
+    """
+    copy = opened(context, out or loaded.run, must_exist=False)
+    run = out if copy is None else copy.path
+    with _continued(run or loaded.run), counting(quiet=output.quiet) as tell:
+        yield run, tell if copy is None else copy.telling(tell)
+        if copy is not None and is_whole:
+            copy.upload()
 
 
 @contextmanager
@@ -189,11 +202,8 @@ def _share_extracted(
     from gradscore.distributed import extract_share
 
     loaded = load_config(config, settings)
-    copy = opened(context, out or loaded.run, must_exist=False)
-    out = out if copy is None else copy.path
-    with _continued(out or loaded.run), counting(quiet=output.quiet) as tell:
-        told = tell if copy is None else copy.telling(tell)
-        summary = extract_share(loaded, share, out=out, trust_code=trust_code, progress=told)
+    with _computing(context, output, loaded, out=out, is_whole=False) as (run, tell):
+        summary = extract_share(loaded, share, out=run, trust_code=trust_code, progress=tell)
     if summary.was_complete:
         output.remark("this run is already complete: nothing to compute")
     if summary.waiting_for:

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from gradscore.errors import GradscoreError
 from gradscore.printable import printable
 
-from .addresses import named
+from .addresses import check_addresses, named
 from .audit import audit
 from .bundle import bundle
 from .check import WritesJson, check
@@ -38,12 +38,20 @@ BUG = 70
 """The exit code of what was not foreseen, as in sysexits.h."""
 
 
+_WRITTEN = "gradscore: arguments as they are written"
+
+
 class _ErrorsAsMessages(TyperGroup):
     """Turns errors into one line on standard error and an exit code; none of them is a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_WRITTEN] = [*args]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             _check_names()
+            check_addresses(ctx.meta[_WRITTEN])
             return super().invoke(ctx)
         except GradscoreError as error:
             typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)

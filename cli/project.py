@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .addresses import file_at_hand, output_at_hand, run_at_hand
+from .addresses import file_at_hand, output_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table, say_code
-from .sources import opened
+from .sources import SourceArgument, opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ class By(StrEnum):
     DOT = "dot"
 
 
-SourceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CONFIG|RUN",
-        help="A YAML configuration file or a run folder.",
-        callback=run_at_hand,
-        show_default=False,
-    ),
-]
 OutOption = Annotated[
     Path,
     typer.Option(

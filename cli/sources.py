@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from gradscore.errors import ConfigError
+
+from .addresses import run_at_hand
 
 if TYPE_CHECKING:
     from gradscore.config import Config
     from gradscore.store import RunFolder
+
+SourceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG|RUN",
+        help="A YAML configuration file or a run folder.",
+        callback=run_at_hand,
+        show_default=False,
+    ),
+]
 
 
 def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, Path, RunFolder | None]:

@@ -35,6 +35,7 @@ from .sources import (
     describe_raw,
     is_image,
     is_pixels,
+    kind_of,
 )
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
@@ -102,6 +103,7 @@ __all__ = [
     "form_of",
     "is_image",
     "is_pixels",
+    "kind_of",
     "load_batches",
     "name_user_files",
     "naming_lost_workers",

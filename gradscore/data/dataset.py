@@ -18,7 +18,7 @@ from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .selection import HashShares, select
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig
-from .sources import SOURCES, UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, open_source
+from .sources import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, kind_of, open_source
 from .splits import SplitInfo, base_split, planned_splits
 
 
@@ -209,7 +209,7 @@ def open_splits(
 
 def _is_code(source: str) -> bool:
     """Whether a source is code of the user's, which may give other samples every time."""
-    kind = SOURCES.get(source.partition(":")[0])
+    kind = kind_of(source)
     return kind is not None and kind.is_code
 
 

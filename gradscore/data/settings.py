@@ -27,21 +27,24 @@ from ..system import (
     Slug,
     anchored,
     as_address,
+    as_written,
     is_address,
     without_repeats,
 )
-from .sources import SOURCES
+from .sources import kind_of
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
     """A data source with the path of a file or folder made absolute."""
-    kind, _, rest = source.partition(":")
-    if kind not in SOURCES or not rest or is_address(rest):
+    name, _, rest = source.partition(":")
+    as_written(rest)
+    kind = None if not rest or is_address(rest) else kind_of(source)
+    if kind is None:
         return source
     file, _, function = rest.rpartition(":")
-    if SOURCES[kind].is_code and file.endswith(".py"):
-        return f"{kind}:{anchored(Path(file), info)}:{function}"
-    return f"{kind}:{anchored(Path(rest), info)}" if SOURCES[kind].is_path else source
+    if kind.is_code and file.endswith(".py"):
+        return f"{name}:{anchored(Path(file), info)}:{function}"
+    return f"{name}:{anchored(Path(rest), info)}" if kind.is_path else source
 
 
 def _names_or_file(names: list[str] | Path | None, info: ValidationInfo) -> list[str] | Path | None:
@@ -151,7 +154,7 @@ class DatasetConfig(Section):
     @field_validator("arguments")
     @classmethod
     def _anchor_root(cls, arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        root = arguments.get("root")
+        root = as_written(arguments.get("root"))
         return {**arguments, "root": as_address(anchored(Path(root), info))} if isinstance(root, str) else arguments
 
 
@@ -168,8 +171,8 @@ class OodConfig(DatasetConfig):
     @field_validator("source")
     @classmethod
     def _of_other_classes(cls, source: str) -> str:
-        kind = source.partition(":")[0]
-        if kind in SOURCES and SOURCES[kind].same_classes:
+        kind = kind_of(source)
+        if kind is not None and kind.same_classes:
             raise ValueError(f"{source} holds the classes of the model, so it is not OOD: name it in data.shifted")
         return source
 

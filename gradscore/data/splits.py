@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from .settings import DataConfig, DatasetConfig
-from .sources import SOURCES
+from .sources import kind_of
 
 FIT: Final = "in_dist.fit"
 """The in-distribution samples that fit meta models."""
@@ -67,7 +67,7 @@ def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig
 
 def base_split(info: SplitInfo, spec: DatasetConfig) -> str | None:
     """The split of whose images a split is made; None where its source has images of its own."""
-    kind = spec.source.partition(":")[0]
-    if kind not in SOURCES or not SOURCES[kind].made_of_others:
+    kind = kind_of(spec.source)
+    if kind is None or not kind.made_of_others:
         return None
     return {"ood": FIT, "shifted": TEST}.get(info.kind)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from ..errors import DataError
 from ..objects import called, fetched
 from ..system import is_address
-from .sources import IMAGE_SUFFIXES, SOURCES
+from .sources import IMAGE_SUFFIXES, SOURCES, kind_of
 
 FILE_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
 """Kinds of sources by the endings of their files."""
@@ -90,7 +90,7 @@ def _named(name: str) -> list[UserFile]:
     if path.exists():
         return [_one(path, below=path.parent, name=called(name))]
     kind, _, rest = name.partition(":")
-    if rest and kind in SOURCES and SOURCES[kind].is_path:
+    if rest and (source := kind_of(name)) is not None and source.is_path:
         return [UserFile(name, kind)]
     if set(name) & set("*?["):
         matches = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))

@@ -32,6 +32,7 @@ from ..evaluation import fit_label
 from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import at_path, source_path
+from ..objects import is_copy
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256, is_address
 from .archive import is_archive, read_archive, write_archive
@@ -222,15 +223,16 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     """
     check_bundle_target(path)
     models = {name: _model_members(name, detector.model) for name, detector in bundle.detectors.items()}
+    base = _base(path)
     index = {
         "format": FORMAT,
         "version": VERSION,
-        "model": _relative(bundle.model, path.absolute().parent).model_dump(mode="json"),
+        "model": _relative(bundle.model, base).model_dump(mode="json"),
         "weights_sha256": bundle.weights_sha256,
         "code_sha256": bundle.code_sha256,
         "view_code_sha256": dict(bundle.view_code_sha256),
-        "preprocessing": _relative_preprocessing(bundle.preprocessing, path.absolute().parent).model_dump(mode="json"),
-        "features": _relative_views(bundle.features, path.absolute().parent).model_dump(mode="json"),
+        "preprocessing": _relative_preprocessing(bundle.preprocessing, base).model_dump(mode="json"),
+        "features": _relative_views(bundle.features, base).model_dump(mode="json"),
         "columns": bundle.columns,
         "alpha": bundle.alpha,
         "detectors": {name: _described(name, detector, models[name]) for name, detector in bundle.detectors.items()},
@@ -386,25 +388,31 @@ def _check_columns(path: Path, bundle: Bundle) -> None:
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
 
 
-def _relative(model: ModelConfig, folder: Path) -> ModelConfig:
-    """The model with its paths relative to a folder, so that both can be moved together."""
-    changes: dict[str, Any] = {"source": _relative_source(model.source, folder)}
+def _base(path: Path) -> Path | None:
+    """The folder that paths in a bundle are relative to, so that all can be moved together; None at an address."""
+    return None if is_copy(path) else path.absolute().parent
+
+
+def _relative(model: ModelConfig, base: Path | None) -> ModelConfig:
+    changes: dict[str, Any] = {"source": _relative_source(model.source, base)}
     if model.checkpoint is not None and not is_address(model.checkpoint):
-        changes["checkpoint"] = Path(os.path.relpath(model.checkpoint, folder))
+        changes["checkpoint"] = _relative_path(model.checkpoint, base)
     return model.model_copy(update=changes)
 
 
-def _relative_preprocessing(preprocessing: PreprocessingConfig, folder: Path) -> PreprocessingConfig:
+def _relative_preprocessing(preprocessing: PreprocessingConfig, base: Path | None) -> PreprocessingConfig:
     found = preprocessing.processor
-    return preprocessing.model_copy(
-        update={"processor": None if found is None else Path(os.path.relpath(found, folder))}
-    )
+    return preprocessing.model_copy(update={"processor": None if found is None else _relative_path(found, base)})
 
 
-def _relative_views(features: FeaturesConfig, folder: Path) -> FeaturesConfig:
-    return features.model_copy(update={"views": [_relative_source(view, folder) for view in features.views]})
+def _relative_views(features: FeaturesConfig, base: Path | None) -> FeaturesConfig:
+    return features.model_copy(update={"views": [_relative_source(view, base) for view in features.views]})
 
 
-def _relative_source(source: str, folder: Path) -> str:
+def _relative_source(source: str, base: Path | None) -> str:
     path = source_path(source)
-    return source if path is None else at_path(source, Path(os.path.relpath(path, folder)))
+    return source if path is None else at_path(source, _relative_path(path, base))
+
+
+def _relative_path(path: Path, base: Path | None) -> Path:
+    return path.absolute() if base is None else Path(os.path.relpath(path, base))

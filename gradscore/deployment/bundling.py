@@ -20,9 +20,9 @@ from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, LiveModel, Progress, input_dtype, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions
-from ..models import NamedCode, TellCode, build_model, weights_sha256
+from ..models import NamedCode, TellCode, build_model, to_be_named, weights_sha256
 from ..store import RunFolder, package_versions
-from ..system import FloatArray, each_input, rows_of, sample_count
+from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
 from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
 from .calibration import calibrated, labelled_calibration_frame, predicted_right
@@ -89,7 +89,7 @@ def make_bundle(
     # There is no file to refer to, unless a program has the model.
     with_weights = with_weights or (model is None and config.model.checkpoint is None)
     if model is None:
-        named = run.named_code(advice=f"--model '{config.model.source}', in Python model_source=...")
+        named = run.named_code(advice=f"--model '{to_be_named(config.model.source)}', in Python model_source=...")
         named = named if model_source is None else replace(named, folders=None)
         model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
     _check_weights(run, model)
@@ -195,9 +195,10 @@ def _check_weights(run: RunFolder, model: nn.Module) -> None:
     wanted = run.manifest["inputs"]["model"]["weights_sha256"]
     got = weights_sha256(model)
     if got != wanted:
+        where = as_address(run.config.model.checkpoint or "no file")
         raise BundleError(
             f"{run.path}: the run was made with weights of hash {wanted[:12]}..., got {got[:12]}... from "
-            f"{run.config.model.checkpoint}; restore the checkpoint, or extract and fit-meta again"
+            f"{where}; restore the checkpoint, or extract and fit-meta again"
         )
 
 

@@ -22,7 +22,7 @@ from ..errors import BundleError, DataError
 from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
-from ..models import Interface, NamedCode, TellCode, build_model, weights_sha256
+from ..models import Interface, NamedCode, TellCode, build_model, to_be_named, weights_sha256
 from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import named_views
@@ -152,7 +152,7 @@ class Scorer:
             by=str(path),
             sha256=bundle.code_sha256,
             folders=(Path(path).absolute().parent,),
-            advice=f"--model '{config.source}', in Python model_source=...",
+            advice=f"--model '{to_be_named(config.source)}', in Python model_source=...",
         )
         named = code if model_source is None else replace(code, folders=None)
         if model is None:

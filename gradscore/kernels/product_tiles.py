@@ -1,6 +1,6 @@
 """Products of float32 matrices on a CUDA device, reduced before they are written; importing this module needs Triton.
 
-One program makes a tile of the product of one sample and leaves six numbers of it behind. Those of all tiles are put
+One program makes a tile of the product of one sample and leaves a few numbers of it behind. Those of all tiles are put
 together in an order that does not change. Nothing is copied to the host, and nothing waits for the device.
 """
 
@@ -45,6 +45,7 @@ def reduce_tiles(
     HEIGHT: tl.constexpr,  # noqa: N803
     WIDTH: tl.constexpr,  # noqa: N803
     DEPTH: tl.constexpr,  # noqa: N803
+    NUMBERS: tl.constexpr,  # noqa: N803
 ):
     """Reduces one tile of one product; squares are those of deviations from the mean of the tile, or from zero."""
     program = tl.program_id(0).to(tl.int64)
@@ -71,7 +72,7 @@ def reduce_tiles(
     apart = values
     if ABOUT_MEAN:
         apart = tl.where(inside, values - total / count, 0.0)
-    into = found + program * 6
+    into = found + program * NUMBERS
     tl.store(into, tl.max(tl.max(tl.where(inside, values, float("-inf")), axis=1), axis=0))
     tl.store(into + 1, tl.min(tl.min(tl.where(inside, values, float("inf")), axis=1), axis=0))
     tl.store(into + 2, total)
@@ -88,7 +89,7 @@ def product_moments(left: Tensor, right: Tensor, *, about_mean: bool) -> Tensor:
     tiles = groups * down * across
     found = torch.empty(samples, tiles, KEPT, dtype=torch.float64, device=left.device)
     sizes, strides = (rows, columns, inner, groups, down, across), (*left.stride(), *right.stride())
-    settings = {"ABOUT_MEAN": about_mean, "HEIGHT": ROWS, "WIDTH": COLUMNS, "DEPTH": INNER}
+    settings = {"ABOUT_MEAN": about_mean, "HEIGHT": ROWS, "WIDTH": COLUMNS, "DEPTH": INNER, "NUMBERS": KEPT}
     with torch.cuda.device_of(left):
         reduce_tiles[(samples * tiles,)](left, right, found, *sizes, *strides, **settings, num_warps=WARPS)
     return _joined(found, groups * rows * columns, about_mean=about_mean)

@@ -13,7 +13,15 @@ from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, wei
 from .checkpoint import COUNTER, load_checkpoint, read_weights
 from .code import ModelCode, NamedCode, TellCode, load_function
 from .forward_look import ForwardLook, look_at_forward
-from .identity import at_path, code_sha256, code_syntax_sha256, is_file_source, source_path, weights_sha256
+from .identity import (
+    at_path,
+    code_sha256,
+    code_syntax_sha256,
+    is_file_source,
+    source_path,
+    to_be_named,
+    weights_sha256,
+)
 from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
 from .last_layer import Head, LastLayer, find_last_layer
 from .layer_watch import Call, LayerWatch, owners
@@ -67,6 +75,7 @@ __all__ = [
     "refuse_foreign",
     "refuse_probabilities",
     "source_path",
+    "to_be_named",
     "to_eval",
     "weight_notices",
     "weights_sha256",

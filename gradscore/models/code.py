@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ModelError
+from ..objects import is_copy
 from .siblings import Sibling, importing, joint_sha256, siblings_of
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
@@ -80,17 +81,25 @@ class NamedCode:
             suffix: of such files.
 
         Raises:
-            ModelError: the code lies elsewhere.
+            ModelError: the code lies elsewhere, or is not there.
         """
         if self.folders is None:
             return
         path = Path(where).resolve()
         near = where.endswith(suffix) and any(path.is_relative_to(folder.resolve()) for folder in self.folders)
+        wrong = ""
         if not near or _is_installed(path):
-            allowed = " or ".join(dict.fromkeys(str(folder.resolve()) for folder in self.folders))
+            # Beside the local copy of an object there is nothing that its user put there.
+            allowed = dict.fromkeys(str(folder.resolve()) for folder in self.folders if not is_copy(folder))
+            below = f"below {' or '.join(allowed)} that belongs to no installed package"
+            wrong = f": wanted a file {below if allowed else 'on this machine that you name'}"
+        elif not path.is_file():
+            is_there = is_copy(Path(where))
+            wrong = f", which {'is in object storage, where no code is run from' if is_there else 'does not exist'}"
+        if wrong:
             raise ModelError(
-                f"{self.by} wants to run {where!r}: wanted a file below {allowed} that belongs to no installed "
-                f"package; if you know that code and want it to run, name it yourself: {self.advice}"
+                f"{self.by} wants to run {where!r}{wrong}; if you know that code and want it to run, name it yourself: "
+                f"{self.advice}"
             )
 
     def check_hash(self, where: str, found: str | None) -> None:

@@ -44,6 +44,12 @@ def at_path(source: str, path: Path) -> str:
     return f"{kind}:{path.as_posix()}{function}"
 
 
+def to_be_named(source: str) -> str:
+    """A source as its user may name it: with FOLDER in the place of a folder in which there is no such file here."""
+    path = source_path(source)
+    return source if path is None or path.exists() else at_path(source, Path("FOLDER") / path.name)
+
+
 def code_sha256(source: str) -> str | None:
     """The hash of the files that say what a model or view computes, weights aside; None where there are none.
 

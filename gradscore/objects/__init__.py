@@ -12,8 +12,8 @@ from __future__ import annotations
 from .address import Address
 from .cache import cache_folder, fetched, local_place, own_folder
 from .mirror import Mirror
-from .names import call, called
-from .outputs import uploading
+from .names import call, called, is_copy
+from .outputs import uploading, uploading_after
 from .storage import ConflictError, Entry, Storage
 
 __all__ = [
@@ -26,7 +26,9 @@ __all__ = [
     "call",
     "called",
     "fetched",
+    "is_copy",
     "local_place",
     "own_folder",
     "uploading",
+    "uploading_after",
 ]

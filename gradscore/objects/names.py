@@ -15,6 +15,11 @@ def call(folder: Path, address: str) -> None:
     _ADDRESSES[str(folder)] = address
 
 
+def is_copy(path: Path) -> bool:
+    """Whether a file or folder is the local copy of what is at an address."""
+    return called(str(path)) != str(path)
+
+
 def called(text: str) -> str:
     """A message, or a path, in which local copies are called by their addresses."""
     for folder, address in _ADDRESSES.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -39,10 +39,21 @@ def uploading(given: str | Path) -> Iterator[Path]:
         mirror.pull(mirror.listing() if not is_file else {} if there is None else {place.name: there})
         path = mirror.folder / place.name if is_file else mirror.folder
         call(path, str(place))
-        try:
+        with uploading_after(lambda: mirror.put_all(mirror.changed())):
             yield path
-        except BaseException:
-            with suppress(GradscoreError, OSError):  # what went wrong first is what counts
-                mirror.put_all(mirror.changed())
-            raise
-        mirror.put_all(mirror.changed())
+
+
+@contextmanager
+def uploading_after(upload: Callable[[], None]) -> Iterator[None]:
+    """Uploads what a block makes at its end, also after an error.
+
+    Args:
+        upload: does it; what it raises after an error of the block does not count.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(GradscoreError, OSError):  # what went wrong first is what counts
+            upload()
+        raise
+    upload()

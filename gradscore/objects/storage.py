@@ -221,10 +221,15 @@ def _filesystem(protocol: str, answering: int, _environment: tuple[tuple[str, st
     try:
         found = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
     except ImportError as error:
-        how = "run `pip install 'gradscore[s3]'`" if protocol in S3 else f"install it ({error})"
+        why = "" if protocol in S3 else f" ({error})"
+        how = (
+            "run `pip install 'gradscore[s3]'`"
+            if protocol in S3
+            else "use s3://, which the extra s3 reads, or install it"
+        )
         raise MissingExtraError(
-            f"{protocol}://: the package that reads this kind of object storage is not installed; {how} and run the "
-            "same command again"
+            f"{protocol}://: the package that reads this kind of object storage is not installed{why}; {how} and run "
+            "the same command again"
         ) from None
     if hasattr(found, "retries"):
         found.retries = 1

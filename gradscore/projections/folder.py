@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import ConfigError, StoreError
@@ -186,20 +187,20 @@ def _read(folder: Path, manifest: dict[str, Any], numbers: Sequence[int]) -> Pro
     lacking = next((name for table in tables for name in (SCALE, *names) if name not in table.column_names), None)
     if lacking is not None:
         raise StoreError(f"{folder}: a shard has no column {lacking}; delete the folder and project again")
+    found = Projections.concatenated([_of_shard(table, about) for table in tables])
+    return replace(found, notices=manifest["notices"])
 
-    def joined(name: str) -> Any:
-        return np.concatenate([table.column(name).to_numpy() for table in tables])
 
+def _of_shard(table: pa.Table, about: About) -> Projections:
     dtype = np.dtype(about.precision)
     return Projections(
-        values=np.stack([joined(name).astype(dtype) for name in names], axis=1),
-        scale=joined(SCALE),
-        sample_ids=joined("sample_id").tolist(),
-        labels=joined("label"),
-        predictions=joined("prediction"),
-        content_hashes=joined("content_hash").tolist(),
+        values=np.stack([table.column(name).to_numpy().astype(dtype) for name in _columns(about)], axis=1),
+        scale=table.column(SCALE).to_numpy(),
+        sample_ids=table.column("sample_id").to_pylist(),
+        labels=table.column("label").to_numpy(),
+        predictions=table.column("prediction").to_numpy(),
+        content_hashes=table.column("content_hash").to_pylist(),
         about=about,
-        notices=manifest["notices"],
     )
 
 

@@ -128,7 +128,7 @@ class _Shards:
     def finished(self, notices: Sequence[str]) -> Projections:
         """The projections of all samples; `notices` say what was computed the slow way."""
         if self._folder is None:
-            found = replace(_end_to_end(self._shards), notices=notices)
+            found = replace(Projections.concatenated(self._shards), notices=notices)
         else:
             self._folder.finish(self._done, notices=notices)
             found = load_projections(self._folder.path)
@@ -141,28 +141,21 @@ class _Shards:
 
 
 def _joined(waiting: Sequence[_Waiting], about: About) -> Projections:
-    """One table of batches that were projected."""
-    found = [each.found for each in waiting if each.found is not None]
+    """The projections of batches that were projected."""
+    return Projections.concatenated([_of_batch(each, about) for each in waiting])
+
+
+def _of_batch(waiting: _Waiting, about: About) -> Projections:
+    batch, found = waiting.batch, waiting.found
+    assert found is not None
     return Projections(
-        values=np.concatenate([each.values for each in found]),
-        scale=np.concatenate([each.scale for each in found]),
-        sample_ids=[name for each in waiting for name in each.batch.sample_ids],
-        labels=np.concatenate([each.batch.labels.numpy() for each in waiting]),
-        predictions=np.concatenate([each.predictions for each in found]),
-        content_hashes=[name for each in waiting for name in each.batch.content_hashes],
+        values=found.values,
+        scale=found.scale,
+        sample_ids=batch.sample_ids,
+        labels=batch.labels.numpy(),
+        predictions=found.predictions,
+        content_hashes=batch.content_hashes,
         about=about,
-    )
-
-
-def _end_to_end(tables: Sequence[Projections]) -> Projections:
-    return Projections(
-        values=np.concatenate([each.values for each in tables]),
-        scale=np.concatenate([each.scale for each in tables]),
-        sample_ids=[name for each in tables for name in each.sample_ids],
-        labels=np.concatenate([each.labels for each in tables]),
-        predictions=np.concatenate([each.predictions for each in tables]),
-        content_hashes=[name for each in tables for name in each.content_hashes],
-        about=tables[0].about,
     )
 
 

@@ -96,6 +96,19 @@ class Projections:
     about: About
     notices: Sequence[str] = ()
 
+    @classmethod
+    def concatenated(cls, parts: Sequence[Projections]) -> Projections:
+        """The samples of some projections that were made alike, one part after the other; without notices."""
+        return cls(
+            values=np.concatenate([each.values for each in parts]),
+            scale=np.concatenate([each.scale for each in parts]),
+            sample_ids=[name for each in parts for name in each.sample_ids],
+            labels=np.concatenate([each.labels for each in parts]),
+            predictions=np.concatenate([each.predictions for each in parts]),
+            content_hashes=[name for each in parts for name in each.content_hashes],
+            about=parts[0].about,
+        )
+
     def __len__(self) -> int:
         """N."""
         return len(self.values)

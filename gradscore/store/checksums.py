@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import GradscoreError, StoreError
 from ..system import file_sha256, is_temporary, only_writer, write_text
-from .shards import read_shard
+from .manifest import read_manifest
+from .shards import listed_shards, read_shard
 
 CHECKSUMS = "SHA256SUMS"
 
@@ -27,7 +28,7 @@ class Verification:
 
     Attributes:
         intact: the files with the content that was recorded.
-        damaged: the others, as `path: what is wrong`.
+        damaged: the others, and what should be there and is not, as `path: what is wrong`.
         not_recorded: files without a recorded checksum: made by an earlier version, by an interrupted command or by
             somebody else.
     """
@@ -118,13 +119,15 @@ def is_intact(run: Path, folder: Path) -> bool:
 def verify_run(run: Path) -> Verification:
     """Computes every checksum of a run folder anew; shards without one are read, which checks their own.
 
+    What has a recorded checksum must be there, and so must the shards that the manifest lists.
+
     Raises:
         StoreError: `SHA256SUMS` is damaged.
         OSError: a file cannot be read.
     """
     known = read_checksums(run)
     there = [name for name in _files(run) if name != CHECKSUMS]
-    damaged = [f"{name}: missing" for name in known if name not in set(there)]
+    damaged = [f"{name}: missing" for name in sorted((known.keys() | _listed(run)) - set(there))]
     damaged += [
         f"{name}: not the content that was recorded" for name in there if name in known and not _is_as(run, name, known)
     ]
@@ -149,6 +152,15 @@ def _unchanged(run: Path, before: Mapping[str, str], gone: set[str]) -> dict[str
         for name, digest in before.items()
         if _is_as(run, name, before) or (name in gone and not (run / name).is_file())
     }
+
+
+def _listed(run: Path) -> set[str]:
+    """The shards that the manifest lists; none where it cannot be read."""
+    try:
+        manifest = read_manifest(run)
+    except StoreError:
+        return set()
+    return {shard.relative_to(run).as_posix() for shard in listed_shards(run, manifest)}
 
 
 def _shard_damage(run: Path, name: str) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from torch import nn
 
 from ..config import Config, FeaturesConfig
-from ..data import SOURCES, DatasetConfig, planned_splits, view_name
+from ..data import DatasetConfig, kind_of, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
@@ -235,8 +235,8 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
-    kind = entry.source.partition(":")[0]
-    code = {"code_sha256": code_sha256(entry.source)} if kind in SOURCES and SOURCES[kind].is_code else {}
+    kind = kind_of(entry.source)
+    code = {"code_sha256": code_sha256(entry.source)} if kind is not None and kind.is_code else {}
     return {**settings_of(entry, Influence.FEATURES), **code, "fingerprint": fingerprint}
 
 

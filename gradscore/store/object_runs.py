@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import GradscoreError, ObjectStorageError, OutputError, StoreError
-from ..objects import Address, ConflictError, Mirror, Storage, call, own_folder
+from ..errors import ObjectStorageError, OutputError, StoreError
+from ..objects import Address, ConflictError, Mirror, Storage, call, own_folder, uploading_after
 from ..system import parse_json
 from .checksums import CHECKSUMS, checksum_lines, read_checksums
 from .manifest import CONFIG, MANIFEST, differences
@@ -23,8 +23,8 @@ from .run_folder import OF_A_RUN
 
 _STATE = (CONFIG, MANIFEST, CHECKSUMS)
 _ATTEMPTS = 3
-_SHARE_OF_TIME = 20
-"""A look at the folder is taken after so many times what the last one took, so that it costs a twentieth at most."""
+_PAUSE = 20
+"""After a look that found nothing comes a pause so many times as long, so that looks cost a twentieth at most."""
 
 
 class Tell(Protocol):
@@ -58,7 +58,8 @@ class WorkingCopy:
             if time.monotonic() >= self._next_look:
                 began = time.monotonic()
                 self.upload()
-                self._next_look = time.monotonic() + _SHARE_OF_TIME * (time.monotonic() - began) * (not self._moved)
+                ended = time.monotonic()
+                self._next_look = ended if self._moved else ended + _PAUSE * (ended - began)
             if tell is not None:
                 tell(split, done, total)
 
@@ -86,18 +87,19 @@ class WorkingCopy:
     def _upload(self, changed: Sequence[str], gone: Sequence[str]) -> None:
         self._refuse_changed()
         files = [name for name in changed if name not in _STATE]
+        shards = [name for name in files if name.startswith("features/")]
+        others = [name for name in files if not name.startswith("features/")]
         self._forget_checksums({*changed, *gone})
         state = [name for name in (MANIFEST, CONFIG) if name in changed]
         is_finished = bool(self._manifest().get("finished"))
         # What shares say of themselves is needed until the manifest says that they were merged.
-        last = gone if is_finished and MANIFEST in state else []
+        first, last = ([], gone) if is_finished and MANIFEST in state else (gone, [])
         # Files that belong together are never of two ages: what is replaced goes first.
         replaced = [name for name in files if name in self._mirror.seen]
-        self._mirror.delete([*replaced, *(name for name in gone if name not in set(last))])
-        shards = [name for name in files if name.startswith("features/")]
+        self._mirror.delete([*replaced, *first])
         ours = is_finished or self._put_state(state)
         self._mirror.put_all(shards)
-        for name in (name for name in files if name not in set(shards)):
+        for name in others:
             self._mirror.put(name)
         ours = self._put_state(state) if is_finished else ours
         self._mirror.delete(last)
@@ -217,13 +219,8 @@ def working_copy(address: str | Path, *, must_exist: bool = False) -> Iterator[W
         _pull(mirror, must_exist=must_exist)
         call(mirror.folder, str(place))
         copy = WorkingCopy(place, mirror)
-        try:
+        with uploading_after(copy.upload):
             yield copy
-        except BaseException:
-            with suppress(GradscoreError, OSError):  # what went wrong first is what counts
-                copy.upload()
-            raise
-        copy.upload()
 
 
 def _pull(mirror: Mirror, *, must_exist: bool) -> None:

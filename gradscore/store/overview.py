@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import StoreError
+from ..system import as_address, is_address
 from .checksums import read_checksums
 from .manifest import MANIFEST, read_manifest
 from .run_writer import is_complete
@@ -71,8 +72,13 @@ def find_runs(folder: Path) -> Iterator[RunSummary]:
     """The run folders in `folder` and below, `folder` itself among them, in the order of their paths.
 
     Raises:
-        StoreError: `folder` is no folder.
+        StoreError: `folder` is no folder, or an address.
     """
+    if is_address(folder):
+        raise StoreError(
+            f"{as_address(folder)}: runs are listed in a folder of this machine; give one, or the address of a single "
+            "run to gradscore runs show"
+        )
     if not folder.is_dir():
         raise StoreError(f"{folder}: wanted a folder with runs below it; give another path")
     for manifest in sorted(folder.rglob(MANIFEST)):

@@ -19,6 +19,7 @@ from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import ConfigError, OutputError, StoreError
 from ..models import NamedCode
+from ..objects import is_copy
 from ..system import BoolArray, closest, file_sha256, sha256, write_text
 from .checksums import CHECKSUMS
 from .manifest import CONFIG, MANIFEST, read_manifest
@@ -105,7 +106,7 @@ class RunFolder:
         return NamedCode(
             by=str(self.path),
             sha256=self.manifest["inputs"]["model"].get("code_sha256"),
-            folders=(self.path.absolute().parent, Path.cwd()),
+            folders=(Path.cwd(),) if is_copy(self.path) else (self.path.absolute().parent, Path.cwd()),
             advice=advice,
         )
 

@@ -17,7 +17,7 @@ from .changes import Changes, after, check_same_versions, find_changes
 from .checksums import changing
 from .head import NAME as HEAD
 from .manifest import CONFIG, FORMAT, MANIFEST, package_versions, read_manifest, write_manifest
-from .shards import ShardNote, ShardRows, read_note, shard_path, split_folder, write_shard
+from .shards import ShardNote, ShardRows, listed_shards, read_note, shard_path, split_folder, write_shard
 
 MEAN_GRADIENTS = "mean_gradients.safetensors"
 """Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
@@ -138,11 +138,7 @@ def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
         and manifest["finished"]
         and all(entry["finished"] for entry in manifest["splits"].values())
         and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
-        and all(
-            shard_path(split_folder(path, name), number).exists()
-            for name, entry in manifest["splits"].items()
-            for number in range(entry["parts"])
-        )
+        and all(shard.exists() for shard in listed_shards(path, manifest))
     )
 
 

@@ -7,9 +7,10 @@ same file byte for byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,16 @@ def split_folder(run: Path, split_name: str) -> Path:
 def shard_path(folder: Path, number: int) -> Path:
     """Where shard `number` of the split in `folder` lies."""
     return folder / f"part-{number:05d}.parquet"
+
+
+def listed_shards(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
+    """The shards of all splits that the manifest of a run says are finished."""
+    return [
+        shard_path(split_folder(run, name), number)
+        for name, entry in manifest["splits"].items()
+        if entry["finished"]
+        for number in range(entry["parts"])
+    ]
 
 
 def write_shard(path: Path, rows: ShardRows) -> ShardNote:

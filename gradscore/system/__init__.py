@@ -5,10 +5,10 @@ Nothing comes in from other rooms but `errors`. Everything here may be used ever
 
 from __future__ import annotations
 
-from .addresses import as_address, is_address
+from .addresses import address_problem, as_address, is_address
 from .arrays import BoolArray, FloatArray, IntArray
 from .device import Device, resolve_device
-from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, without_repeats
+from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, as_written, without_repeats
 from .files import check_target, is_leftover, is_temporary, only_writer, replacing, write_bytes, write_text, writing
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
@@ -38,9 +38,11 @@ __all__ = [
     "Registry",
     "Section",
     "Slug",
+    "address_problem",
     "anchored",
     "are_texts",
     "as_address",
+    "as_written",
     "check_target",
     "closest",
     "described",

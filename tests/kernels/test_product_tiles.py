@@ -173,7 +173,7 @@ def test_compiles_for_devices(capability, about_mean, tmp_path, monkeypatch):
 
     names = product_tiles.reduce_tiles.arg_names
     settings = {"ABOUT_MEAN": about_mean, "HEIGHT": product_tiles.ROWS, "WIDTH": product_tiles.COLUMNS,
-                "DEPTH": product_tiles.INNER}  # fmt: skip
+                "DEPTH": product_tiles.INNER, "NUMBERS": product_tiles.KEPT}  # fmt: skip
     types = {**dict.fromkeys(names, "i32"), "left": "*fp32", "right": "*fp32", "found": "*fp64",
              **dict.fromkeys(settings, "constexpr")}  # fmt: skip
     known = {(names.index(name),): value for name, value in settings.items()}

@@ -89,6 +89,15 @@ def test_a_missing_file_is_named(run: Path) -> None:
     assert verify_run(run).damaged == ["evaluation/metrics.csv: missing"]
 
 
+def test_a_missing_shard_of_the_manifest_is_named_without_a_checksum(run: Path) -> None:
+    names = ["features/in_dist.test/part-00000.parquet", "features/ood.noise/part-00000.parquet"]
+    for name in names:
+        (run / name).unlink()
+    lines = (run / CHECKSUMS).read_text().splitlines(keepends=True)
+    (run / CHECKSUMS).write_text("".join(line for line in lines if names[0] not in line))
+    assert verify_run(run).damaged == [f"{name}: missing" for name in names]
+
+
 MISSING = [
     "head.safetensors",
     "features/ood.noise/part-00000.parquet",

@@ -163,6 +163,11 @@ GIVEN = "given"
 """Stands for a kind where a program gave the samples: they have names in the run folder, and cannot be opened."""
 
 
+def kind_of(source: str) -> SourceKind | None:
+    """The kind of a source, `<kind>:<name>`; None where there is no such kind."""
+    return SOURCES.get(source.partition(":")[0])
+
+
 def open_source(
     source: str,
     arguments: Mapping[str, Any] | None = None,

@@ -20,7 +20,7 @@ from ...data import TEST
 from ...errors import BaselineError, EvaluationError
 from ...evaluation import read_scores
 from ...store import RunFolder, package_versions
-from ...system import parse_json, write_text
+from ...system import as_address, is_address, parse_json, write_text
 from ..choice import deployed_protocol
 from ..conformal import threshold
 
@@ -183,8 +183,10 @@ def read_baseline(path: Path) -> Baseline:
     """Reads a baseline.
 
     Raises:
-        BaselineError: it is missing, damaged or of another version.
+        BaselineError: it is missing, damaged or of another version, or at an address.
     """
+    if is_address(path):
+        raise BaselineError(f"{as_address(path)}: a baseline is a file of this machine; copy it, and give its path")
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
