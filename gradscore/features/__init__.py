@@ -5,10 +5,10 @@ folder, or a data frame. `live_model` is a model with what computes its features
 `datasets`, `streams` those whose samples a program gives, which `cutting` cuts into the same batches; `of_samples`
 makes a data frame of them, or of those of a split (`split_samples`), and `of_losses` one of losses of whole batches
 (`batch_losses`), those of language models for example.
-`split_rows` makes rows of batches, `extractor` values of them, whose parts `sharing` computes at once, `forward` has what takes no gradients (logits,
-penultimate features, views), `extra_columns` adds what is no statistic of parameter gradients, `class_gradients` has
-the mean gradients of predicted classes, which are computed beforehand. `run_plan` cuts a run into shards and computes
-them, `makers` says who does.
+`split_rows` makes rows of batches, `extractor` values of them, of which `sharing` computes several parts at once;
+`forward` has what takes no gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic
+of parameter gradients, `class_gradients` has the mean gradients of predicted classes, which are computed beforehand.
+`run_plan` cuts a run into shards and computes them, `makers` says who does.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_hooks_that_look_at_all_modules():
 
 
 STEADY = {
-    "convolutions": lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)),
+    "convolutions": lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4)),
     "a transformer": lambda: nn.Sequential(nn.Flatten(1, 2), nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)),
     "a recurrent network": lambda: nn.Sequential(nn.Flatten(1, 2), nn.LSTM(6, 4, batch_first=True)),
 }  # fmt: skip
