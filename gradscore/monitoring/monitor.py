@@ -89,6 +89,7 @@ class Monitor:
         )
         if self._path is not None and self._path.exists():
             self._state = read_state(self._path, self._state)
+        self._opened: tuple[State | None, list[Window]] = (None, [])
         self._learnt = bool(reference.shifted)
 
     @classmethod
@@ -251,7 +252,12 @@ class Monitor:
         )
 
     def _open_window(self) -> list[Window]:
-        return [self._window(self._state, complete=False)[0]] if _pending(self._state) else []
+        """The window that is not complete, if there is one, which is worked out once for each state."""
+        state, found = self._opened
+        if state is not self._state:
+            found = [self._window(self._state, complete=False)[0]] if _pending(self._state) else []
+            self._opened = (self._state, found)
+        return found
 
     def _window(self, state: State, *, complete: bool) -> tuple[Window, dict[str, Stream]]:
         """What is said of the pending rows, and the streams after them."""

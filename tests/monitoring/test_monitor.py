@@ -46,6 +46,23 @@ def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file
     np.testing.assert_allclose(found, logits.softmax(1).max(1).values, rtol=1e-4)
 
 
+def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, table, monkeypatch) -> None:
+    monitor, worked_out = Monitor(bundle, by=100), []
+
+    def counted(*arguments, **settings):
+        worked_out.append(settings["name"])
+        return after_window(*arguments, **settings)
+
+    monkeypatch.setattr("gradscore.monitoring.monitor.after_window", counted)
+    rows = table(80)
+    monitor.update(rows.iloc[:60])
+    assert (monitor.windows, monitor.alarms, monitor.notices) == (monitor.windows, monitor.alarms, monitor.notices)
+    assert worked_out == ["1"]
+    monitor.update(rows.iloc[60:])
+    assert [window.samples for window in monitor.windows] == [80]
+    assert worked_out == ["1", "1"]
+
+
 @pytest.mark.parametrize("cut", [0, 1, 99, 100, 170, 299])
 def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
