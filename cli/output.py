@@ -80,10 +80,10 @@ class Output:
             typer.echo(json_text(content))
 
 
-def folded(lines: Sequence[str], *, rest: str) -> list[str]:
-    """The first lines, and how many more there are and where."""
-    more = [f"and {len(lines) - FOLDED} more, in {rest}"] if len(lines) > FOLDED else []
-    return [*lines[:FOLDED], *more]
+def folded(lines: Sequence[str], *, rest: str, shown: int = FOLDED) -> list[str]:
+    """The first lines, at most so many, and how many more there are and where."""
+    more = [f"and {len(lines) - shown} more, in {rest}"] if len(lines) > shown else []
+    return [*lines[:shown], *more]
 
 
 def json_text(content: Any) -> str:

@@ -76,6 +76,24 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     assert 'gradscore_monitor_alarm{stream="score_ood"} 1.0' in (tmp_path / "metrics.prom").read_text()
 
 
+def test_the_strongest_alarms_are_printed_and_all_are_in_the_files(small_bundle, samples, tmp_path: Path) -> None:
+    command = [small_bundle, samples / "noise.npz", "--by", 200, "--out"]
+    alarms = json.loads(monitor(*command, tmp_path / "json", "--json").stdout)["alarms"]
+    printed = [line for line in monitor(*command, tmp_path / "m").stdout.splitlines() if "alarm: " in line]
+    strongest = sorted(alarms, key=lambda each: each["e_value"], reverse=True)
+    assert len(alarms) > 3
+    assert [line.partition(" since ")[0] for line in printed] == [
+        f"alarm: {each['stream']} {each['says']}" for each in strongest[:3]
+    ]
+    assert [alarm for window in lines(tmp_path / "m") for alarm in window["alarms"]] == alarms
+
+
+def test_where_other_alarms_are_is_said(small_bundle, samples, tmp_path: Path) -> None:
+    out = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path).stdout
+    raised = sum(len(window["alarms"]) for window in lines(tmp_path))
+    assert f"and {raised - 3} more, in {tmp_path / 'windows.jsonl'}\n" in out
+
+
 def test_no_alarm_does_not_fail(small_bundle, samples, tmp_path: Path) -> None:
     result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path, "--fail-on-alarm")
     assert result.exit_code == 0
