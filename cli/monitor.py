@@ -11,7 +11,7 @@ from .addresses import output_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output, folded
 from .progress import counting
-from .rendering import figures_table, say_code
+from .rendering import figures_table
 from .score import (
     BatchOption,
     BundleArgument,
@@ -102,9 +102,9 @@ def monitor(
     sources = open_user_images(samples, column=column, root=root, leave_out=time)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     watching.check_times(sum(map(len, sources)), times)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
-    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
     output = Output(as_json=as_json, quiet=quiet)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
+    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table, times=times)
     files = write_monitor(watching, out, name=bundle.stem)

@@ -60,6 +60,11 @@ class Output:
         """What has a first word of its own, and a reader should know."""
         say(self._remarks, *lines)
 
+    def code(self, code: object) -> None:
+        """Which code of a model is about to run, on standard error."""
+        if not self.quiet:
+            say(Terminal(stderr=True), f"running {code}")
+
     def note(self, lines: Sequence[str], *, rest: str) -> None:
         """What a reader should know.
 
