@@ -13,6 +13,7 @@ import gradscore
 from gradscore.errors import DataError, MonitorError, OutputError
 from gradscore.monitoring import Monitor
 from gradscore.monitoring.drift import after_window
+from gradscore.monitoring.windows import periods
 
 HOURS = pd.date_range("2026-11-21T20:00Z", periods=300, freq="h")
 
@@ -176,6 +177,14 @@ BAD_TIMES = {
     "too few": (["2026-11-21"], "times: wanted 3 to tell one day from the next, got 1"),
     "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted a date, .* got 'soon'"),
     "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted a date"),
+    "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: .* got 20251121; write 2025-11-21"),
+    "a date as a text": (
+        ["2025-11-21", " 20251122", "2025-11-23"],
+        "time of sample 1: .* got ' 20251122'; write 2025-11-22",
+    ),
+    "a date among numbers with gaps": ([0.0, 20251122.0, np.nan], "time of sample 1: .* got 20251122.0; write 2025"),
+    "the first such date": ([19000101, 19000101, 19000101], "write 1900-01-01"),
+    "the last such date": ([21001231, 21001231, 21001231], "write 2100-12-31"),
     "backwards": (
         ["2026-11-21", "2026-11-23", "2026-11-22"],
         "sample 2 is of 2026-11-22, and one before it of 2026-11-23",
@@ -189,6 +198,22 @@ def test_times_that_cannot_be_used(bundle, table, times, says: str) -> None:
     with pytest.raises(DataError, match=says):
         monitor.update(table(3), times=times)
     assert monitor.windows == []
+
+
+SECONDS = {
+    "no month": (20251322, "1970-08-23"),
+    "no day": (20250229, "1970-08-23"),
+    "before the dates": (18991231, "1970-08-08"),
+    "after the dates": (21010101, "1970-09-01"),
+    "parts of a second": (20251122.5, "1970-08-23"),
+    "nine digits": (202511220, "1976-06-01"),
+    "now": (1763769600, "2025-11-22"),
+}
+
+
+@pytest.mark.parametrize(("seconds", "day"), SECONDS.values(), ids=SECONDS.keys())
+def test_numbers_that_are_no_dates_are_seconds_since_1970(seconds: float, day: str) -> None:
+    assert periods([seconds], "day", first=0) == [day]
 
 
 def test_a_later_call_cannot_go_back_in_time(bundle, table, tmp_path: Path) -> None:
