@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from gradscore.columns import logit_columns, penultimate_columns
 from gradscore.deployment import CONFIDENCE, Bundle, is_stream, read_bundle, watched
-from gradscore.monitoring import ExpectedAccuracy, Stream
+from gradscore.monitoring import Alarm, ExpectedAccuracy, Stream
 from gradscore.monitoring.drift import after_window
 from gradscore.monitoring.novelty import NOVELTY, Novelty
 from gradscore.store import RunFolder
@@ -143,11 +143,17 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
     return lines
 
 
-def raised_after(streams: dict[str, Stream], windows: list[Samples]) -> int | None:
+def after(streams: dict[str, Stream], window: Samples, random: Generator) -> tuple[dict[str, Stream], list[Alarm]]:
+    """The streams after a window, whose ranks within bins are drawn anew, and the alarms of it."""
+    seed = int(random.integers(2**63))
+    return after_window(streams, window.columns, before=[], name="", alarmed=(), alpha=ALPHA, seed=seed)
+
+
+def raised_after(streams: dict[str, Stream], windows: list[Samples], random: Generator) -> int | None:
     """Samples until the first alarm of any stream; None without one."""
     seen = 0
     for window in windows:
-        streams, alarms = after_window(streams, window.columns, before=[], name="", alarmed=(), alpha=ALPHA)
+        streams, alarms = after(streams, window, random)
         if alarms:
             return seen + min(alarm.sample for alarm in alarms)
         seen += WINDOW
@@ -163,9 +169,7 @@ def calm_streams(population: Samples, random: Generator) -> tuple[dict[str, Stre
     calibration = drawn(population, 2500, random)
     streams = streams_of(calibration)
     for _ in range(CALM):
-        streams, _ = after_window(
-            streams, drawn(population, WINDOW, random).columns, before=[], name="", alarmed=(), alpha=ALPHA
-        )
+        streams, _ = after(streams, drawn(population, WINDOW, random), random)
     return streams, calibration
 
 
@@ -205,7 +209,7 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
     false = 0
     for _ in range(streams):
         fresh = streams_of(drawn(population, 2500, random))
-        false += raised_after(fresh, [drawn(population, WINDOW, random) for _ in range(20)]) is not None
+        false += raised_after(fresh, [drawn(population, WINDOW, random) for _ in range(20)], random) is not None
     lines = [
         f"Without shift, {false} of {streams} monitors raised an alarm in {20 * streams} windows in all "
         f"(promised: {100 * ALPHA:g} % of them at most).",
@@ -221,13 +225,13 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
         found = []
         for _ in range(AGAIN):
             calm, _ = calm_streams(population, random)
-            found.append(raised_after(calm, changed_windows(share, each, population, random)) or np.inf)
+            found.append(raised_after(calm, changed_windows(share, each, population, random), random) or np.inf)
         middle = np.median(found)
-        after = f"{middle:,.0f} samples" if np.isfinite(middle) else "not in 5,000"
+        noticed = f"{middle:,.0f} samples" if np.isfinite(middle) else "not in 5,000"
         within = f"{sum(each <= 2000 for each in found)} of {AGAIN}"
         best = fewest(share, each, population, random)
         needed = f"{best:,.0f}" if best < 10_000 else "more than 10,000"
-        lines.append(f"| {name} | {100 * share:.0f} % | {after} | {within} | {needed} |")
+        lines.append(f"| {name} | {100 * share:.0f} % | {noticed} | {within} | {needed} |")
     return lines
 
 

@@ -266,7 +266,13 @@ class Monitor:
         values = {name: scored[name].to_numpy(dtype=np.float64) for name in state.streams}
         name = state.pending_name or str(len(state.windows) + 1)
         streams, alarms = after_window(
-            state.streams, values, before=state.windows, name=name, alarmed=state.alarmed, alpha=self.alpha
+            state.streams,
+            values,
+            before=state.windows,
+            name=name,
+            alarmed=state.alarmed,
+            alpha=self.alpha,
+            seed=int(state.reference, 16),
         )
         flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
         ood = float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None
@@ -322,6 +328,7 @@ def _reference_of(bundle: Bundle) -> Reference:
 
 
 def _fingerprint(bundle: Bundle, reference: Reference) -> str:
+    """Hexadecimal digits that tell one bundle from another, and are the seed of its draws."""
     arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in sorted(reference.members().items())]
     return sha256(b"".join([bundle.weights_sha256.encode(), *arrays]))
 

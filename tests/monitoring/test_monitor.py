@@ -113,6 +113,18 @@ def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
     assert 500 < alarm.sample <= int(alarm.raised) * 100
 
 
+def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
+    """The same samples and calibration samples in another bundle: only ranks of values in the same bin differ."""
+    found = []
+    for watched in (bundle, bundle, replace(bundle, weights_sha256="0" * 64)):
+        monitor = Monitor(watched, by=100)
+        monitor.update(table(100))
+        found.append(monitor.windows[0].log_e_values)
+    assert found[0] == found[1]
+    assert all(found[0][name] != found[2][name] for name in found[0])
+    assert found[0] == pytest.approx(found[2], abs=1)
+
+
 def test_an_alarm_is_raised_once(bundle, table) -> None:
     monitor = Monitor(bundle, by=100)
     monitor.update(table(2000, worse=4.0))
