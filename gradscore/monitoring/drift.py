@@ -64,6 +64,12 @@ def shares_of(streams: Collection[str]) -> dict[str, float]:
     return {name: 0.5 if name == NOVELTY else kept / others for name in streams}
 
 
+def log10_e_values(streams: Mapping[str, Stream]) -> dict[str, float]:
+    """The decimal logarithm of the e-value of each stream: what it has won, times its share of alpha."""
+    shares = shares_of(streams)
+    return {name: float((stream.log_won + np.log(shares[name])) / np.log(10)) for name, stream in streams.items()}
+
+
 def _alarm(
     key: str,
     stream: Stream,

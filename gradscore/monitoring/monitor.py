@@ -17,7 +17,7 @@ from ..printable import printable
 from ..system import FloatArray, closest, sha256
 from .accuracy import UNKNOWN, ExpectedAccuracy
 from .betting import Stream
-from .drift import after_window
+from .drift import after_window, log10_e_values
 from .known import MIXED_OOD
 from .novelty import NOVELTY, Novelty
 from .state import State, read_state, write_state
@@ -290,7 +290,7 @@ class Monitor:
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
             ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
-            log_e_values={stream: each.log_e_value for stream, each in streams.items()},
+            log10_e_values=log10_e_values(streams),
             alarms=alarms,
             suspicious=self._suspicious(scored),
         )

@@ -71,7 +71,7 @@ class Window:
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
-        log_e_values: logarithm (natural) of what each stream has won at its end, without its share of alpha.
+        log10_e_values: decimal logarithms of the e-values (see `Alarm`) at its end, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
     """
@@ -87,7 +87,7 @@ class Window:
     mean_confidence: float | None
     ood: float | None
     rejected: float | None
-    log_e_values: dict[str, float]
+    log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
 

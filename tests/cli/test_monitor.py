@@ -52,7 +52,7 @@ def test_the_command_says_what_the_library_says(small_bundle, samples, tmp_path:
     found = lines(tmp_path / "m")
     assert result.exit_code == 0
     assert [window["rejected"] for window in found] == [window.rejected for window in watching.windows]
-    assert found[0]["log_e_values"] == pytest.approx(watching.windows[0].log_e_values, rel=1e-6, abs=1e-6)
+    assert found[0]["log10_e_values"] == pytest.approx(watching.windows[0].log10_e_values, rel=1e-6, abs=1e-6)
     assert json.loads(result.stdout)["windows"] == found
 
 

@@ -119,7 +119,7 @@ def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
     for watched in (bundle, bundle, replace(bundle, weights_sha256="0" * 64)):
         monitor = Monitor(watched, by=100)
         monitor.update(table(100))
-        found.append(monitor.windows[0].log_e_values)
+        found.append(monitor.windows[0].log10_e_values)
     assert found[0] == found[1]
     assert all(found[0][name] != found[2][name] for name in found[0])
     assert found[0] == pytest.approx(found[2], abs=1)
@@ -140,7 +140,7 @@ def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> N
     with_lost.update(both)
     without.update(rows.iloc[:80])
     assert (with_lost.windows[0].samples, with_lost.windows[0].not_scored) == (100, 20)
-    assert with_lost.windows[0].log_e_values == without.windows[0].log_e_values
+    assert with_lost.windows[0].log10_e_values == without.windows[0].log10_e_values
     assert with_lost.windows[0].accuracy == without.windows[0].accuracy
 
 
@@ -264,8 +264,8 @@ DAMAGES = {
     "empty": (lambda text: b"", "no state of a monitor, or cut off"),
     "a list": (lambda text: b"[]", "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "older": (lambda text: text.replace(b'"version":2', b'"version":1'), "version 2, got .* version 1; go on with the"),
-    "newer": (lambda text: text.replace(b'"version":2', b'"version":3'), "version 2, got .* version 3; go on with the"),
+    "older": (lambda text: text.replace(b'"version":3', b'"version":2'), "version 3, got .* version 2; go on with the"),
+    "newer": (lambda text: text.replace(b'"version":3', b'"version":4'), "version 3, got .* version 4; go on with the"),
 }
 
 
