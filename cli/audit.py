@@ -12,7 +12,7 @@ from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
-from .rendering import figures_table, say_code
+from .rendering import figures_table
 from .sources import SourceArgument, opened
 from .threads import ThreadsOption
 
@@ -68,7 +68,7 @@ def audit(
             trust_code=trust_code,
             named=None if run is None else run.named_code(advice="give the configuration file in its place"),
             data_code=None if run is None else run.named_data_code(),
-            tell=None if run is None else say_code,
+            tell=None if run is None else output.code,
             progress=tell,
         )
     name = f"{config.run.parent.name}: labels of {split}"

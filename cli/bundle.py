@@ -11,7 +11,7 @@ from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
 from .output import Output
 from .progress import counting
-from .rendering import figures_table, interval, say_code
+from .rendering import figures_table, interval
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -76,16 +76,17 @@ def bundle(
 
     refuse_run_files(out, option="--out")
     check_bundle_target(out)
+    output = Output(as_json=as_json, quiet=quiet)
     options: dict[str, Any] = {
         "trust_code": trust_code,
         "model_source": model,
         "scores": scores or (),
         "shifted_copies": COPIES if monitor else 0,
-        "tell": say_code,
+        "tell": output.code,
     }
     with counting(quiet=quiet or not monitor) as tell:
         made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, progress=tell, **options)
-    output, written = Output(as_json=as_json, quiet=quiet), write_bundle(out, made)
+    written = write_bundle(out, made)
     output.document(_document(made, out=out, sha256=written))
     _print(output, made, out=out, sha256=written)
 

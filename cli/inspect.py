@@ -15,7 +15,7 @@ from .addresses import output_at_hand, run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
-from .rendering import figures_table, say_code
+from .rendering import figures_table
 from .sources import opened
 from .threads import ThreadsOption
 
@@ -148,7 +148,7 @@ def inspect(
             if run is None
             else run.named_code(advice="give the configuration file in place of the run folder"),
             data_code=None if run is None else run.named_data_code(),
-            tell=None if run is None else say_code,
+            tell=None if run is None else output.code,
             progress=tell,
         )
     _print(output, found)

@@ -9,9 +9,9 @@ import typer
 
 from .addresses import output_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
-from .output import Output
+from .output import Output, folded
 from .progress import counting
-from .rendering import figures_table, say_code
+from .rendering import figures_table
 from .score import (
     BatchOption,
     BundleArgument,
@@ -40,6 +40,9 @@ ALARM = 1
 
 PRINTED = 10
 """Windows on the terminal, the last ones; all of them are in the files."""
+
+ALARMS = 3
+"""Alarms on the terminal, the strongest ones: what changes moves most streams."""
 
 OutOption = Annotated[
     Path,
@@ -99,13 +102,13 @@ def monitor(
     sources = open_user_images(samples, column=column, root=root, leave_out=time)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     watching.check_times(sum(map(len, sources)), times)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
-    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
     output = Output(as_json=as_json, quiet=quiet)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
+    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table, times=times)
     files = write_monitor(watching, out, name=bundle.stem)
-    _print(output, watching, watching.windows)
+    _print(output, watching, watching.windows, rest=str(files.lines))
     output.note(watching.notices, rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     output.say(f"windows: {files.lines}", f"figures: {files.figures}")
@@ -144,7 +147,7 @@ def _scored(
     return pd.concat(tables, ignore_index=True)
 
 
-def _print(output: Output, watching: Monitor, windows: list[Window]) -> None:
+def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: str) -> None:
     table = figures_table(["window"], ["samples", "expected\naccuracy", "95 %", "rejected", "OOD"])
     for window in windows[-PRINTED:]:
         known = "-" if window.low is None else f"{window.low:.3f} to {window.high:.3f}"
@@ -152,13 +155,13 @@ def _print(output: Output, watching: Monitor, windows: list[Window]) -> None:
         shares = (_share(each) for each in (window.rejected, window.ood))
         table.add_row(name, str(window.samples), _share(window.accuracy), known, *shares)
     output.show(table)
-    for alarm in watching.alarms:
-        output.say(
-            f"alarm: {alarm.stream} {alarm.says} since window {alarm.since}, noticed in window {alarm.raised} "
-            f"(e-value {alarm.e_value:.3g})"
-        )
-    if not watching.alarms:
-        output.say("no alarm")
+    strongest = sorted(watching.alarms, key=lambda alarm: alarm.e_value, reverse=True)
+    alarms = [
+        f"alarm: {alarm.stream} {alarm.says} since window {alarm.since}, noticed in window {alarm.raised} "
+        f"(e-value {alarm.e_value:.3g})"
+        for alarm in strongest
+    ]
+    output.say(*folded(alarms or ["no alarm"], rest=rest, shown=ALARMS))
     output.explain(f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most")
 
 

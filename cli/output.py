@@ -60,6 +60,11 @@ class Output:
         """What has a first word of its own, and a reader should know."""
         say(self._remarks, *lines)
 
+    def code(self, code: object) -> None:
+        """Which code of a model is about to run, on standard error."""
+        if not self.quiet:
+            say(Terminal(stderr=True), f"running {code}")
+
     def note(self, lines: Sequence[str], *, rest: str) -> None:
         """What a reader should know.
 
@@ -80,10 +85,10 @@ class Output:
             typer.echo(json_text(content))
 
 
-def folded(lines: Sequence[str], *, rest: str) -> list[str]:
-    """The first lines, and how many more there are and where."""
-    more = [f"and {len(lines) - FOLDED} more, in {rest}"] if len(lines) > FOLDED else []
-    return [*lines[:FOLDED], *more]
+def folded(lines: Sequence[str], *, rest: str, shown: int = FOLDED) -> list[str]:
+    """The first lines, at most so many, and how many more there are and where."""
+    more = [f"and {len(lines) - shown} more, in {rest}"] if len(lines) > shown else []
+    return [*lines[:shown], *more]
 
 
 def json_text(content: Any) -> str:

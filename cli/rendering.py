@@ -53,11 +53,6 @@ def _fold_names(table: Table, console: Console) -> None:
         table.width = wide
 
 
-def say_code(code: object) -> None:
-    """Says on standard error which code of a model is about to run."""
-    say(Terminal(stderr=True), f"running {code}")
-
-
 def say(console: Console, *lines: str, style: str | None = None) -> None:
     """Prints lines as they stand: no wrapping, no markup, no colours but those of `style`."""
     for line in lines:

@@ -17,7 +17,6 @@ from .addresses import file_at_hand, output_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
 from .progress import Tell, counting
-from .rendering import say_code
 from .scored import print_card, print_rows, print_summary
 from .threads import ThreadsOption
 
@@ -116,10 +115,11 @@ def score(
         refuse_run_files(out, option="--out")
     files = name_user_files(samples)
     check_options(files, {"column": column, "root": root})
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": say_code}
+    output = Output(as_json=as_json, quiet=quiet)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
     scoring = _Scoring(
-        output=Output(as_json=as_json, quiet=quiet),
+        output=output,
         scorer=scorer,
         files=files,
         opening={"column": column, "root": root},

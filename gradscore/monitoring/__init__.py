@@ -2,8 +2,9 @@
 
 In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
 to be expected (`accuracy`: of what is looked at (`terms`, over `sums`), by a `process` that learnt on `known` windows),
-alarms by the evidence of a change (`betting`, `drift`), and files of both (`outputs`, `pages`). What is known between
-two calls lies in one file (`state`). `monitor` brings them together.
+alarms by the evidence of a change (`betting`, `drift`; one of them of the `novelty`), and files of both (`outputs`,
+`pages`). Terms and novelty look at values as they are `scaled`. What is known between two calls lies in one file
+(`state`). `monitor` brings them together.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Stream:
         )
 
     @property
-    def log_e_value(self) -> float:
+    def log_won(self) -> float:
         """Logarithm of the capital: what all bets are worth, and what is not yet staked."""
         cash = np.log(PATIENCE) - np.log(PATIENCE + self.seen)
         return float(np.logaddexp(np.logaddexp.reduce(self.log_capital - np.log(len(BETS))), cash))

@@ -25,6 +25,7 @@ def after_window(
     name: str,
     alarmed: Collection[str],
     alpha: float,
+    seed: int,
 ) -> tuple[dict[str, Stream], list[Alarm]]:
     """The streams after a window, and the alarms that are raised in it.
 
@@ -35,8 +36,9 @@ def after_window(
         name: its name.
         alarmed: streams that have raised an alarm; they raise no other.
         alpha: bound of the probability that any stream ever raises one without a change.
+        seed: of the ranks that are drawn within bins.
     """
-    found = {key: stream.after(values[key], random=_draws(before, key)) for key, stream in streams.items()}
+    found = {key: stream.after(values[key], random=_draws(seed, before, key)) for key, stream in streams.items()}
     shares = shares_of(streams)
     alarms = [
         _alarm(
@@ -47,6 +49,7 @@ def after_window(
             at=int(np.argmax(log_e >= threshold_of(alpha, shares[key]))),
             before=before,
             name=name,
+            seed=seed,
         )
         for key, (_, log_e) in found.items()
         if key not in alarmed and len(log_e) and log_e.max() >= threshold_of(alpha, shares[key])
@@ -61,11 +64,25 @@ def shares_of(streams: Collection[str]) -> dict[str, float]:
     return {name: 0.5 if name == NOVELTY else kept / others for name in streams}
 
 
+def log10_e_values(streams: Mapping[str, Stream]) -> dict[str, float]:
+    """The decimal logarithm of the e-value of each stream: what it has won, times its share of alpha."""
+    shares = shares_of(streams)
+    return {name: float((stream.log_won + np.log(shares[name])) / np.log(10)) for name, stream in streams.items()}
+
+
 def _alarm(
-    key: str, stream: Stream, values: FloatArray, log_e: FloatArray, *, at: int, before: Sequence[Window], name: str
+    key: str,
+    stream: Stream,
+    values: FloatArray,
+    log_e: FloatArray,
+    *,
+    at: int,
+    before: Sequence[Window],
+    name: str,
+    seed: int,
 ) -> Alarm:
     """The alarm that a stream raises at one of the values of a window; a share of alpha is its own."""
-    then, _ = stream.after(values[: at + 1], random=_draws(before, key))
+    then, _ = stream.after(values[: at + 1], random=_draws(seed, before, key))
     sizes = [window.samples - window.not_scored for window in before]
     starts, names = np.concatenate([[0], np.cumsum(sizes)]), [*(window.name for window in before), name]
     since = int(np.searchsorted(starts, then.since[then.leading], side="right")) - 1
@@ -79,6 +96,6 @@ def _alarm(
     )
 
 
-def _draws(before: Sequence[Window], key: str) -> Generator:
+def _draws(seed: int, before: Sequence[Window], key: str) -> Generator:
     """Ranks within bins are drawn from a seed of the window's own, so that it does not matter where a call ends."""
-    return np.random.default_rng([len(before), crc32(key.encode())])
+    return np.random.default_rng([seed, len(before), crc32(key.encode())])

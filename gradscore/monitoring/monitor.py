@@ -17,7 +17,7 @@ from ..printable import printable
 from ..system import FloatArray, closest, sha256
 from .accuracy import UNKNOWN, ExpectedAccuracy
 from .betting import Stream
-from .drift import after_window
+from .drift import after_window, log10_e_values
 from .known import MIXED_OOD
 from .novelty import NOVELTY, Novelty
 from .state import State, read_state, write_state
@@ -89,6 +89,7 @@ class Monitor:
         )
         if self._path is not None and self._path.exists():
             self._state = read_state(self._path, self._state)
+        self._opened: tuple[State | None, list[Window]] = (None, [])
         self._learnt = bool(reference.shifted)
 
     @classmethod
@@ -251,7 +252,12 @@ class Monitor:
         )
 
     def _open_window(self) -> list[Window]:
-        return [self._window(self._state, complete=False)[0]] if _pending(self._state) else []
+        """The window that is not complete, if there is one, which is worked out once for each state."""
+        state, found = self._opened
+        if state is not self._state:
+            found = [self._window(self._state, complete=False)[0]] if _pending(self._state) else []
+            self._opened = (self._state, found)
+        return found
 
     def _window(self, state: State, *, complete: bool) -> tuple[Window, dict[str, Stream]]:
         """What is said of the pending rows, and the streams after them."""
@@ -260,7 +266,13 @@ class Monitor:
         values = {name: scored[name].to_numpy(dtype=np.float64) for name in state.streams}
         name = state.pending_name or str(len(state.windows) + 1)
         streams, alarms = after_window(
-            state.streams, values, before=state.windows, name=name, alarmed=state.alarmed, alpha=self.alpha
+            state.streams,
+            values,
+            before=state.windows,
+            name=name,
+            alarmed=state.alarmed,
+            alpha=self.alpha,
+            seed=int(state.reference, 16),
         )
         flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
         ood = float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None
@@ -278,7 +290,7 @@ class Monitor:
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
             ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
-            log_e_values={stream: each.log_e_value for stream, each in streams.items()},
+            log10_e_values=log10_e_values(streams),
             alarms=alarms,
             suspicious=self._suspicious(scored),
         )
@@ -316,6 +328,7 @@ def _reference_of(bundle: Bundle) -> Reference:
 
 
 def _fingerprint(bundle: Bundle, reference: Reference) -> str:
+    """Hexadecimal digits that tell one bundle from another, and are the seed of its draws."""
     arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in sorted(reference.members().items())]
     return sha256(b"".join([bundle.weights_sha256.encode(), *arrays]))
 

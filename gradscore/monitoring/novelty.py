@@ -9,7 +9,7 @@ Source: Fisher 1936, "The use of multiple measurements in taxonomic problems".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,12 +17,10 @@ import numpy as np
 
 from ..deployment import CLASS, Reference
 from ..system import FloatArray
+from .scaled import Scaled
 
 NOVELTY = "novelty"
 """What its stream is called."""
-
-FARTHEST = 8.0
-"""Standard deviations of plain samples beyond which a value counts as this far."""
 
 SHRINKAGE = 0.05
 """Added to each variance, where those of plain samples are about 1."""
@@ -33,15 +31,11 @@ class Novelty:
     """A direction among all that is watched.
 
     Attributes:
-        names: of what is watched.
-        middle: (m,) means over plain samples.
-        width: (m,) standard deviations there, 1 for constants.
+        plain: the scale of all that is watched of plain samples.
         direction: (2 m,) of the values and their squares.
     """
 
-    names: Sequence[str]
-    middle: FloatArray
-    width: FloatArray
+    plain: Scaled
     direction: FloatArray
 
     @classmethod
@@ -51,32 +45,16 @@ class Novelty:
         if reference.plain is None or not sets:
             return None
         names = sorted(name for name in reference.plain.columns if name != CLASS)
-        table = _table(reference.plain.columns, names)
-        width = table.std(axis=0)
-        found = cls(
-            names=names,
-            middle=table.mean(axis=0),
-            width=np.where(width > 0, width, 1.0),
-            direction=np.empty(2 * len(names)),
-        )
-        plain = found._values(reference.plain.columns)
-        odd = [found._values(each.columns)[~each.right] for each in sets]
+        scale = Scaled.by(reference.plain.columns, names)
+        plain = _with_squares(scale.of(reference.plain.columns))
+        odd = [_with_squares(scale.of(each.columns)[~each.right]) for each in sets]
         weights = np.concatenate([np.full(len(each), 1 / len(each) / len(odd)) for each in odd])
-        return cls(
-            names=names,
-            middle=found.middle,
-            width=found.width,
-            direction=discriminant(plain, np.concatenate(odd), weights),
-        )
+        return cls(plain=scale, direction=discriminant(plain, np.concatenate(odd), weights))
 
     def of(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n,) of samples, given by what is watched of them; higher is more like shifted images."""
         # Summed row by row: a product of matrices rounds by how many rows there are.
-        return np.asarray((self._values(columns) * self.direction).sum(axis=1))
-
-    def _values(self, columns: Mapping[str, FloatArray]) -> FloatArray:
-        scaled = np.clip((_table(columns, self.names) - self.middle) / self.width, -FARTHEST, FARTHEST)
-        return np.hstack([scaled, scaled**2])
+        return np.asarray((_with_squares(self.plain.of(columns)) * self.direction).sum(axis=1))
 
 
 def discriminant(plain: FloatArray, odd: FloatArray, weights: FloatArray) -> FloatArray:
@@ -93,5 +71,5 @@ def discriminant(plain: FloatArray, odd: FloatArray, weights: FloatArray) -> Flo
     return np.asarray(np.linalg.solve(spread + SHRINKAGE * np.eye(len(centre)), centre - plain.mean(axis=0)))
 
 
-def _table(columns: Mapping[str, FloatArray], names: Sequence[str]) -> FloatArray:
-    return np.stack([columns[name] for name in names], axis=1)
+def _with_squares(values: FloatArray) -> FloatArray:
+    return np.hstack([values, values**2])

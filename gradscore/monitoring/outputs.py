@@ -64,9 +64,9 @@ def _gauges(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequenc
     return [
         *gauges,
         _Gauge(
-            "log_e_value",
-            "Natural logarithm of what a stream has won, of which its share of alpha counts.",
-            last.log_e_values,
+            "log10_e_value",
+            "Decimal logarithm of the e-value of a stream, which raises an alarm at 1 / alpha.",
+            last.log10_e_values,
         ),
     ]
 

@@ -13,8 +13,6 @@ from ..errors import MissingExtraError
 from ..reporting import GREY, TimeLine, TimeRow, TimeRows, check_packages, write_page, write_plots
 from ..reporting import colour as colour_of
 from ..system import FloatArray, write_text
-from .betting import threshold_of
-from .drift import shares_of
 from .monitor import Monitor
 from .outputs import json_lines, prometheus
 from .windows import Window
@@ -24,6 +22,9 @@ STATE, LINES, FIGURES, PAGE = "state.json", "windows.jsonl", "metrics.prom", "mo
 
 SHOWN = 20
 """Windows whose samples are on the page, the last ones."""
+
+HIGHEST = 100
+"""The power of ten up to which e-values are drawn; no axis holds the largest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,34 +121,22 @@ def _expected(windows: Sequence[Window]) -> TimeRows:
 
 
 def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
-    x, shares = np.arange(1.0, len(windows) + 1), shares_of(monitor.watched)
+    x = np.arange(1.0, len(windows) + 1)
+    border = TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), 1 / monitor.alpha), dashed=True)
 
-    def border(stream: str) -> TimeLine:
-        limit = threshold_of(monitor.alpha, shares[stream]) / np.log(10)
-        return TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), limit), dashed=True)
+    def evidence(stream: str) -> TimeLine:
+        powers = _values(windows, lambda window: window.log10_e_values[stream])
+        return TimeLine(name="e-value", colour=colour_of(0), x=x, y=10 ** np.minimum(powers, HIGHEST))
 
-    rows = [
-        TimeRow(
-            name=stream,
-            lines=[
-                TimeLine(
-                    name="evidence",
-                    colour=colour_of(0),
-                    x=x,
-                    y=_values(windows, lambda window, key=stream: window.log_e_values[key]) / np.log(10),  # type: ignore[misc]
-                ),
-                border(stream),
-            ],
-        )
-        for stream in shares
-    ]
     return TimeRows(
         name="drift",
         title="Evidence of a change",
-        caption="Powers of ten by which a game against the p-values of each stream is won; it cannot be won without a "
-        "change, and an alarm is raised at the dotted line.",
+        caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that the "
+        "stream has. It cannot be won without a change, and an alarm is raised at the dotted line, 1 / alpha. What is "
+        f"above 1e{HIGHEST} is drawn there.",
         x_label="window",
-        rows=rows,
+        rows=[TimeRow(name=stream, lines=[evidence(stream), border]) for stream in monitor.watched],
+        log=True,
         marks=_marks(windows),
     )
 

@@ -12,7 +12,8 @@ Wasserman and Ramdas 2022, "Distribution-free prediction sets for two-layer hier
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -66,22 +67,68 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Observations:
+    """What the process learns from, whatever its settings.
+
+    Attributes:
+        groups: the kinds of shift and OOD sets in each window.
+        origin: (t,) terms of the first window, which is without shift.
+        scale: (t,) root mean square of how far terms are from those.
+        inputs: (w, t) terms from that origin on that scale.
+        accuracy: (w,) shares of predictions that are right.
+        noise: (w,) variances of those shares.
+        targets: (w,) log-odds of the accuracies, from that without shift.
+        target_noise: (w,) variances of these.
+    """
+
+    groups: Sequence[tuple[str, ...]]
+    origin: FloatArray
+    scale: FloatArray
+    inputs: FloatArray
+    accuracy: FloatArray
+    noise: FloatArray
+    targets: FloatArray
+    target_noise: FloatArray
+
+    @classmethod
+    def of(cls, windows: Sequence[Known], scale: FloatArray | None = None) -> Self:
+        """Of windows whose accuracy is known, the first one without shift; on a scale of their own without another."""
+        moved = np.stack([each.terms for each in windows]) - windows[0].terms
+        scale = np.sqrt((moved**2).mean(axis=0)) + 1e-9 if scale is None else scale
+        accuracy, noise = np.array([each.accuracy for each in windows]), np.array([each.noise for each in windows])
+        clipped = np.clip(accuracy, EDGE, 1 - EDGE)
+        return cls(
+            groups=[each.groups for each in windows],
+            origin=windows[0].terms,
+            scale=scale,
+            inputs=moved / scale,
+            accuracy=accuracy,
+            noise=noise,
+            targets=_log_odds(accuracy) - _log_odds(accuracy[0]),
+            target_noise=noise / (clipped * (1 - clipped)) ** 2,
+        )
+
+    @property
+    def usual(self) -> float:
+        """The accuracy without shift."""
+        return float(self.accuracy[0])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Process:
     """What is known of the accuracy of windows with other terms.
 
     Attributes:
-        windows: those whose accuracy is known; the first one is without shift.
-        scale: (t,) root mean square of how far terms are from those without shift.
+        known: windows whose accuracy is known.
         settings: chosen by leaving out.
         inverse: (w, w) of the matrix of the windows.
         stretch: standard deviations that hold 95 % of what was left out; infinite where no group could be left out.
     """
 
-    windows: Sequence[Known]
-    scale: FloatArray
+    known: Observations
     settings: Settings
     inverse: FloatArray
-    stretch: float
+    stretch: float = np.inf
 
     @classmethod
     def fitted(cls, windows: Sequence[Known]) -> Self:
@@ -90,84 +137,64 @@ class Process:
         Args:
             windows: whose accuracy is known; the first one is without shift.
         """
-        moved = np.stack([each.terms for each in windows]) - windows[0].terms
-        scale = np.sqrt((moved**2).mean(axis=0)) + 1e-9
-        tried = [
-            cls._with(windows, scale, Settings(reach, unexplained)) for reach in REACHES for unexplained in UNEXPLAINED
-        ]
+        known = Observations.of(windows)
+        tried = [cls.of(known, Settings(reach, unexplained)) for reach in REACHES for unexplained in UNEXPLAINED]
         best = min(tried, key=lambda each: each._worth())
-        return cls(
-            windows=windows, scale=scale, settings=best.settings, inverse=best.inverse, stretch=best._stretched()
-        )
+        return replace(best, stretch=best._stretched())
 
     @classmethod
-    def _with(cls, windows: Sequence[Known], scale: FloatArray, settings: Settings) -> Self:
-        moved = np.stack([each.terms for each in windows]) - windows[0].terms
-        accuracy = np.clip([each.accuracy for each in windows], EDGE, 1 - EDGE)
-        noise = np.array([each.noise for each in windows]) / (accuracy * (1 - accuracy)) ** 2
-        matrix = _alike(moved / scale, moved / scale, settings.reach) + np.diag(noise + settings.unexplained)
-        inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-        return cls(windows=windows, scale=scale, settings=settings, inverse=inverse, stretch=np.inf)
+    def of(cls, known: Observations, settings: Settings) -> Self:
+        """The process with these settings, of whose intervals nothing is known."""
+        # A copy, because an array times itself is rounded in another way than with what lies at other places.
+        matrix = _alike(known.inputs, known.inputs.copy(), settings.reach)
+        noise = np.diag(known.target_noise + settings.unexplained)
+        return cls(known=known, settings=settings, inverse=np.asarray(np.linalg.inv(matrix + noise), dtype=np.float64))
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
         """The accuracy that is expected of a window with these terms (t,), and its standard deviation."""
-        moved = ((terms - self.windows[0].terms) / self.scale)[None]
-        others = (np.stack([each.terms for each in self.windows]) - self.windows[0].terms) / self.scale
-        alike = _alike(moved, others, self.settings.reach)[0]
-        variance = float(_alike(moved, moved, self.settings.reach)[0, 0] - alike @ self.inverse @ alike)
+        place = ((terms - self.known.origin) / self.known.scale)[None]
+        alike = _alike(place, self.known.inputs, self.settings.reach)[0]
+        weights = alike @ self.inverse
+        variance = float(_alike(place, place, self.settings.reach)[0, 0] - weights @ alike)
         accuracy, deviation = _accuracies(
-            np.array([alike @ self.inverse @ self._targets]),
+            np.array([weights @ self.known.targets]),
             np.array([max(variance, 0.0) + self.settings.unexplained]),
-            self._usual,
+            self.known.usual,
         )
         return float(accuracy[0]), float(deviation[0])
 
+    @cached_property
     def left_out(self) -> list[LeftOut]:
         """What is said of each group's windows without them."""
-        weighted, found = self.inverse @ self._targets, []
-        for group in sorted({group for each in self.windows for group in each.groups}):
-            places = [place for place, each in enumerate(self.windows) if group in each.groups]
+        known, weighted, found = self.known, self.inverse @ self.known.targets, []
+        for group in sorted({group for groups in known.groups for group in groups}):
+            places = [place for place, groups in enumerate(known.groups) if group in groups]
             block = np.linalg.inv(self.inverse[np.ix_(places, places)])
-            accuracy = np.clip([self.windows[place].accuracy for place in places], EDGE, 1 - EDGE)
-            noise = np.array([self.windows[place].noise for place in places]) / (accuracy * (1 - accuracy)) ** 2
-            said = self._targets[places] - block @ weighted[places]
-            variance = np.maximum(np.diag(block) - noise, self.settings.unexplained)
-            found.append(LeftOut(group, *_accuracies(said, variance, self._usual), places))
+            said = known.targets[places] - block @ weighted[places]
+            variance = np.maximum(np.diag(block) - known.target_noise[places], self.settings.unexplained)
+            found.append(LeftOut(group, *_accuracies(said, variance, known.usual), places))
         return found
-
-    @property
-    def _usual(self) -> float:
-        return self.windows[0].accuracy
-
-    @property
-    def _targets(self) -> FloatArray:
-        """(w,) log-odds of the accuracies, from that without shift."""
-        return _log_odds(np.array([each.accuracy for each in self.windows])) - _log_odds(np.array(self._usual))
 
     def _worth(self) -> float:
         """The mean absolute error on groups that are left out, each of which counts as much."""
-        errors = [np.abs(each.accuracy - self._true(each)).mean() for each in self.left_out()]
+        errors = [np.abs(each.accuracy - self.known.accuracy[each.windows]).mean() for each in self.left_out]
         return float(np.mean(errors)) if errors else 0.0
 
     def _stretched(self) -> float:
         """The 95 % quantile over groups that are left out, where a group that comes new counts as one that is worst."""
-        groups = self.left_out()
+        groups = self.left_out
         if not groups:
             return np.inf
         scores, weights = [], []
         for each in groups:
-            noise = np.array([self.windows[place].noise for place in each.windows])
-            beyond = np.maximum((each.accuracy - self._true(each)) ** 2 - NORMAL**2 * noise, 0.0)
-            scores.append(np.sqrt(beyond) / each.deviation)
+            errors, noise = each.accuracy - self.known.accuracy[each.windows], self.known.noise[each.windows]
+            scores.append(np.sqrt(np.maximum(errors**2 - NORMAL**2 * noise, 0.0)) / each.deviation)
             weights.append(np.full(len(each.windows), 1 / (len(groups) + 1) / len(each.windows)))
         joined, counted = np.concatenate(scores), np.concatenate(weights)
         order = np.argsort(joined, kind="stable")
         # With fewer than 19 groups not even the largest holds 95 % of new ones; no figure of these samples does.
         place = min(int(np.searchsorted(np.cumsum(counted[order]), COVERED)), len(joined) - 1)
         return float(joined[order][place]) if len(groups) > 1 else np.inf
-
-    def _true(self, left: LeftOut) -> FloatArray:
-        return np.array([self.windows[place].accuracy for place in left.windows])
 
 
 def _alike(some: FloatArray, others: FloatArray, reach: float) -> FloatArray:

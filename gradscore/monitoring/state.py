@@ -17,7 +17,7 @@ from .sums import Sums
 from .windows import By, Window, checked_by
 
 FORMAT = "gradscore monitor"
-VERSION = 2
+VERSION = 3
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
 

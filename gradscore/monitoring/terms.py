@@ -23,10 +23,8 @@ from scipy.special import expit, xlogy
 
 from ..deployment import CLASS, CONFIDENCE, FEATURE, Reference, WatchedSet
 from ..system import FloatArray, IntArray
+from .scaled import Scaled, near, table_of
 from .sums import Means, Sums
-
-FARTHEST = 8.0
-"""Standard deviations of the calibration samples beyond which a value counts as this far."""
 
 DIRECTIONS = 16
 """Directions of the penultimate features that are looked at, those in which calibration samples differ most."""
@@ -40,20 +38,16 @@ class Terms:
     """What is looked at.
 
     Attributes:
-        names: of the scores and the confidence.
+        scores: the scale of the scores and the confidence of the calibration samples.
         features: names of the penultimate features; none where they are not recorded.
-        middle: (m,) means of the scores and the confidence over the calibration samples.
-        width: (m,) standard deviations there, 1 for constants.
         confident: the log-odds of the confidence above which as many calibration samples are as are right.
         centres: (K, f) means of the features by predicted class.
         directions: (f, r) from features to what is looked at, of variance 1 around the centres.
         usual: the means over the calibration samples.
     """
 
-    names: Sequence[str]
+    scores: Scaled
     features: Sequence[str]
-    middle: FloatArray
-    width: FloatArray
     confident: float
     centres: FloatArray
     directions: FloatArray
@@ -65,15 +59,12 @@ class Terms:
         known = reference.calibration
         names = sorted(name for name in known.columns if name == CONFIDENCE or name.startswith("score_"))
         features = sorted(name for name in known.columns if name.startswith(FEATURE))
-        table, found = _table(known.columns, names), _table(known.columns, features)
-        width = table.std(axis=0)
+        found = table_of(known.columns, features)
         centres = _centres(found, _classes(known.columns), reference.classes)
         usual = np.full(reference.classes, np.nan)
         terms = cls(
-            names=names,
+            scores=Scaled.by(known.columns, names),
             features=features,
-            middle=table.mean(axis=0),
-            width=np.where(width > 0, width, 1.0),
             confident=float(np.quantile(known.columns[CONFIDENCE], 1 - known.right.mean())),
             centres=centres,
             directions=_directions(found - centres[_classes(known.columns)]),
@@ -84,7 +75,7 @@ class Terms:
     @property
     def none(self) -> Sums:
         """Sums of no sample."""
-        return Sums.of_none(3 * len(self.names) + 1 + 2 * self.directions.shape[1], len(self.centres))
+        return Sums.of_none(3 * len(self.scores.names) + 1 + 2 * self.directions.shape[1], len(self.centres))
 
     def added(self, sums: Sums, columns: Mapping[str, FloatArray]) -> Sums:
         """Sums with more samples, given by what is watched of them (n,), by name."""
@@ -124,17 +115,11 @@ class Terms:
 
     def _values(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n, d) what is summed of each sample."""
-        table = _table(columns, self.names)
-        scaled = np.clip((table - self.middle) / self.width, -FARTHEST, FARTHEST)
+        scaled, chances = self.scores.of(columns), expit(table_of(columns, self.scores.names))
         confident = (columns[CONFIDENCE] >= self.confident)[:, None].astype(np.float64)
-        around = _table(columns, self.features) - self.centres[_classes(columns)]
-        moved = np.clip(around @ self.directions, -FARTHEST, FARTHEST)
-        return np.hstack([scaled, scaled**2, expit(table), confident, moved, moved**2])
-
-
-def _table(columns: Mapping[str, FloatArray], names: Sequence[str]) -> FloatArray:
-    rows = len(columns[CONFIDENCE])
-    return np.stack([columns[name] for name in names], axis=1) if names else np.empty((rows, 0))
+        around = table_of(columns, self.features) - self.centres[_classes(columns)]
+        moved = near(around @ self.directions)
+        return np.hstack([scaled, scaled**2, chances, confident, moved, moved**2])
 
 
 def _classes(columns: Mapping[str, FloatArray]) -> IntArray:

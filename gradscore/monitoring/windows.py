@@ -19,6 +19,9 @@ By = int | Literal["day", "week"]
 FEWEST = 50
 """Samples below which a window has no expected accuracy: its interval would be wider than 20 points."""
 
+_DATES = pd.Timestamp("1900-01-01"), pd.Timestamp("2100-12-31")
+"""From when to when eight digits are taken for a date."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
@@ -68,7 +71,7 @@ class Window:
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
-        log_e_values: logarithm (natural) of what each stream has won at its end, without its share of alpha.
+        log10_e_values: decimal logarithms of the e-values (see `Alarm`) at its end, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
     """
@@ -84,7 +87,7 @@ class Window:
     mean_confidence: float | None
     ood: float | None
     rejected: float | None
-    log_e_values: dict[str, float]
+    log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
 
@@ -145,9 +148,10 @@ def periods(times: Sequence[object] | NDArray[Any] | pd.Series[Any], by: By, *, 
         first: samples before these, to say where something is wrong.
 
     Raises:
-        DataError: something is no time.
+        DataError: something is no time, or a date or seconds, nobody knows which.
     """
     column = pd.Series(times).reset_index(drop=True)
+    _check_digits(column, first=first)
     if pd.api.types.is_numeric_dtype(column):
         found = pd.to_datetime(column, utc=True, errors="coerce", unit="s")
     else:
@@ -156,12 +160,33 @@ def periods(times: Sequence[object] | NDArray[Any] | pd.Series[Any], by: By, *, 
     if len(lost):
         raise DataError(
             f"time of sample {first + int(lost[0])}: wanted a date, a time or seconds since 1970, got "
-            f"{column.iloc[int(lost[0])]!r} ({len(lost)} of {len(column)} are none); mend or leave out these samples"
+            f"{_said(column, int(lost[0]))} ({len(lost)} of {len(column)} are none); mend or leave out these samples"
         )
     days = found.dt.tz_localize(None).to_numpy().astype("datetime64[D]").astype(np.int64)
     if by == "week":
         days = days - (days + 3) % 7  # day 0, the first of 1970, was a Thursday
     return [str(day) for day in days.astype("datetime64[D]")]
+
+
+def _check_digits(column: pd.Series[Any], *, first: int) -> None:
+    """Refuses 20251122, which is a date to its writer and 23 August 1970 in seconds."""
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return
+    digits = column.astype(str).str.strip().str.removesuffix(".0")
+    dates = pd.to_datetime(digits.where(digits.str.fullmatch("[0-9]{8}", na=False)), format="%Y%m%d", errors="coerce")
+    meant = np.flatnonzero(dates.between(*_DATES).to_numpy())
+    if len(meant):
+        place = int(meant[0])
+        raise DataError(
+            f"time of sample {first + place}: wanted a date, a time or seconds since 1970, got {_said(column, place)}; "
+            f"write {dates[place]:%Y-%m-%d} for that date, or {dates[place].timestamp():.0f} in seconds since 1970 "
+            f"({len(meant)} of {len(column)} are such digits)"
+        )
+
+
+def _said(column: pd.Series[Any], place: int) -> str:
+    value = column.iloc[place]
+    return repr(value.item() if hasattr(value, "item") else value)
 
 
 def check_order(names: Sequence[str], last: str | None, *, first: int) -> None:

@@ -42,9 +42,9 @@ def test_many_lines_are_folded() -> None:
 
 
 SPOKEN = {
-    "as usual": ({}, "warning: w\nresult\nreading aid\nnote: n\n", ""),
+    "as usual": ({}, "warning: w\nresult\nreading aid\nnote: n\n", "running c\n"),
     "quiet": ({"quiet": True}, "warning: w\nresult\n", ""),
-    "JSON": ({"as_json": True}, "[]\n", "warning: w\nnote: n\n"),
+    "JSON": ({"as_json": True}, "[]\n", "warning: w\nrunning c\nnote: n\n"),
     "JSON, quiet": ({"as_json": True, "quiet": True}, "[]\n", "warning: w\n"),
 }
 
@@ -53,6 +53,7 @@ SPOKEN = {
 def test_where_things_are_said(options, out: str, err: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(**options)
     output.warn(["w"])
+    output.code("c")
     output.say("result")
     output.explain("reading aid")
     output.note(["n"], rest="nowhere")

@@ -204,6 +204,16 @@ def test_what_runs_is_shown_before_it_runs(place: Path) -> None:
     assert read_bundle(place / "x.gradscore").model.arguments == {"outputs": "\x1b[2J"}
 
 
+@pytest.mark.parametrize(("command", "out"), [("score", "out.csv"), ("monitor", "out")])
+def test_quiet_commands_do_not_show_it(place: Path, command: str, out: str) -> None:
+    Image.new("L", (8, 8)).save(place / "a.png")
+    given = [command, str(place / "x.gradscore"), str(place / "a.png"), "--out", str(place / out), "--trust-code"]
+    loud, quiet = (CliRunner().invoke(app, [*given, *extra]) for extra in ([], ["-q"]))
+    assert (loud.exit_code, quiet.exit_code) == (0, 0)
+    assert "running python:" in loud.stderr
+    assert quiet.stderr == ""
+
+
 def test_a_folder_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="wanted the file of a bundle, got something else"):
         read_bundle(tmp_path)

@@ -6,7 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 
 from gradscore.monitoring.betting import BETS, BINS, PATIENCE, Stream, threshold_of
-from gradscore.monitoring.drift import shares_of
+from gradscore.monitoring.drift import log10_e_values, shares_of
 
 CALIBRATION = np.random.default_rng(0).normal(size=500)
 CHANGES = {
@@ -54,7 +54,7 @@ def test_the_capital_is_that_of_the_game_sample_by_sample() -> None:
     np.testing.assert_allclose(np.exp(log_e), totals, rtol=1e-9)
     np.testing.assert_allclose(np.exp(stream.log_since), best, rtol=1e-9)
     np.testing.assert_array_equal(stream.since, since)
-    assert stream.log_e_value == pytest.approx(log_e[-1])
+    assert stream.log_won == pytest.approx(log_e[-1])
 
 
 def test_several_windows_go_on_with_the_game() -> None:
@@ -120,6 +120,15 @@ SHARES = {
 def test_alarms_of_several_streams_share_the_bound(streams, wanted: dict[str, float]) -> None:
     assert shares_of(streams) == wanted
     assert sum(np.exp(-threshold_of(0.01, share)) for share in wanted.values()) == pytest.approx(0.01)
+
+
+def test_e_values_are_what_is_won_times_the_share_of_alpha() -> None:
+    fresh = Stream.of(CALIBRATION)
+    won, log_e = fresh.after(np.full(50, 2.0), random=np.random.default_rng(0))
+    found = log10_e_values({"a": fresh, "novelty": fresh, "b": won})
+    assert found == pytest.approx(
+        {"a": np.log10(0.25), "novelty": np.log10(0.5), "b": np.log10(0.25 * np.exp(log_e[-1]))}
+    )
 
 
 CHANGES = {"a constant column that grows": (0.0, 5.0), "a constant column that falls": (0.0, -5.0)}

@@ -13,6 +13,7 @@ import gradscore
 from gradscore.errors import DataError, MonitorError, OutputError
 from gradscore.monitoring import Monitor
 from gradscore.monitoring.drift import after_window
+from gradscore.monitoring.windows import periods
 
 HOURS = pd.date_range("2026-11-21T20:00Z", periods=300, freq="h")
 
@@ -44,6 +45,23 @@ def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file
         logits = scorer.model(torch.tensor(pixels, dtype=torch.float32) / 127.5 - 1)
     found = 1 / (1 + np.exp(-scored["watched_confidence"][:10]))
     np.testing.assert_allclose(found, logits.softmax(1).max(1).values, rtol=1e-4)
+
+
+def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, table, monkeypatch) -> None:
+    monitor, worked_out = Monitor(bundle, by=100), []
+
+    def counted(*arguments, **settings):
+        worked_out.append(settings["name"])
+        return after_window(*arguments, **settings)
+
+    monkeypatch.setattr("gradscore.monitoring.monitor.after_window", counted)
+    rows = table(80)
+    monitor.update(rows.iloc[:60])
+    assert (monitor.windows, monitor.alarms, monitor.notices) == (monitor.windows, monitor.alarms, monitor.notices)
+    assert worked_out == ["1"]
+    monitor.update(rows.iloc[60:])
+    assert [window.samples for window in monitor.windows] == [80]
+    assert worked_out == ["1", "1"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 99, 100, 170, 299])
@@ -95,6 +113,18 @@ def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
     assert 500 < alarm.sample <= int(alarm.raised) * 100
 
 
+def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
+    """The same samples and calibration samples in another bundle: only ranks of values in the same bin differ."""
+    found = []
+    for watched in (bundle, bundle, replace(bundle, weights_sha256="0" * 64)):
+        monitor = Monitor(watched, by=100)
+        monitor.update(table(100))
+        found.append(monitor.windows[0].log10_e_values)
+    assert found[0] == found[1]
+    assert all(found[0][name] != found[2][name] for name in found[0])
+    assert found[0] == pytest.approx(found[2], abs=1)
+
+
 def test_an_alarm_is_raised_once(bundle, table) -> None:
     monitor = Monitor(bundle, by=100)
     monitor.update(table(2000, worse=4.0))
@@ -110,7 +140,7 @@ def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> N
     with_lost.update(both)
     without.update(rows.iloc[:80])
     assert (with_lost.windows[0].samples, with_lost.windows[0].not_scored) == (100, 20)
-    assert with_lost.windows[0].log_e_values == without.windows[0].log_e_values
+    assert with_lost.windows[0].log10_e_values == without.windows[0].log10_e_values
     assert with_lost.windows[0].accuracy == without.windows[0].accuracy
 
 
@@ -159,6 +189,14 @@ BAD_TIMES = {
     "too few": (["2026-11-21"], "times: wanted 3 to tell one day from the next, got 1"),
     "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted a date, .* got 'soon'"),
     "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted a date"),
+    "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: .* got 20251121; write 2025-11-21"),
+    "a date as a text": (
+        ["2025-11-21", " 20251122", "2025-11-23"],
+        "time of sample 1: .* got ' 20251122'; write 2025-11-22",
+    ),
+    "a date among numbers with gaps": ([0.0, 20251122.0, np.nan], "time of sample 1: .* got 20251122.0; write 2025"),
+    "the first such date": ([19000101, 19000101, 19000101], "write 1900-01-01"),
+    "the last such date": ([21001231, 21001231, 21001231], "write 2100-12-31"),
     "backwards": (
         ["2026-11-21", "2026-11-23", "2026-11-22"],
         "sample 2 is of 2026-11-22, and one before it of 2026-11-23",
@@ -172,6 +210,22 @@ def test_times_that_cannot_be_used(bundle, table, times, says: str) -> None:
     with pytest.raises(DataError, match=says):
         monitor.update(table(3), times=times)
     assert monitor.windows == []
+
+
+SECONDS = {
+    "no month": (20251322, "1970-08-23"),
+    "no day": (20250229, "1970-08-23"),
+    "before the dates": (18991231, "1970-08-08"),
+    "after the dates": (21010101, "1970-09-01"),
+    "parts of a second": (20251122.5, "1970-08-23"),
+    "nine digits": (202511220, "1976-06-01"),
+    "now": (1763769600, "2025-11-22"),
+}
+
+
+@pytest.mark.parametrize(("seconds", "day"), SECONDS.values(), ids=SECONDS.keys())
+def test_numbers_that_are_no_dates_are_seconds_since_1970(seconds: float, day: str) -> None:
+    assert periods([seconds], "day", first=0) == [day]
 
 
 def test_a_later_call_cannot_go_back_in_time(bundle, table, tmp_path: Path) -> None:
@@ -210,8 +264,8 @@ DAMAGES = {
     "empty": (lambda text: b"", "no state of a monitor, or cut off"),
     "a list": (lambda text: b"[]", "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "older": (lambda text: text.replace(b'"version":2', b'"version":1'), "version 2, got .* version 1; go on with the"),
-    "newer": (lambda text: text.replace(b'"version":2', b'"version":3'), "version 2, got .* version 3; go on with the"),
+    "older": (lambda text: text.replace(b'"version":3', b'"version":2'), "version 3, got .* version 2; go on with the"),
+    "newer": (lambda text: text.replace(b'"version":3', b'"version":4'), "version 3, got .* version 4; go on with the"),
 }
 
 

@@ -2,9 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from gradscore.monitoring import Monitor, json_lines, prometheus, write_monitor
+from gradscore.monitoring.pages import _drift
 
 LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{stream="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
@@ -30,6 +35,27 @@ def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
     assert all(LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
     assert text.endswith("\n")
     assert 'stream="odd \\"name\\"\\\\"' in text
+
+
+def test_e_values_are_on_one_scale_on_the_page_and_in_the_files(bundle, table) -> None:
+    """An alarm is raised at 1 / alpha whatever the stream."""
+    monitor = Monitor(bundle, by=100, alpha=0.02)
+    monitor.update(table(300, worse=4.0))
+    alarm = next(each for each in monitor.alarms if each.stream == "score_wrong")
+    evidence, border = next(row for row in _drift(monitor.windows, monitor).rows if row.name == "score_wrong").lines
+    ends = [window.log10_e_values["score_wrong"] for window in monitor.windows]
+    np.testing.assert_allclose(border.y, 50)
+    np.testing.assert_allclose(np.log10(evidence.y), ends)
+    assert evidence.y[int(alarm.raised) - 1] == pytest.approx(alarm.e_value)
+    figures = prometheus(monitor.windows, monitor.alarms, monitor.watched)
+    assert f'gradscore_monitor_log10_e_value{{stream="score_wrong"}} {ends[-1]!r}\n' in figures
+
+
+def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None:
+    monitor = Monitor(bundle, by=100)
+    monitor.update(table(100))
+    far = replace(monitor.windows[0], log10_e_values=dict.fromkeys(monitor.watched, 400.0))
+    assert [row.lines[0].y.tolist() for row in _drift([far], monitor).rows] == [[1e100]] * len(monitor.watched)
 
 
 def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:

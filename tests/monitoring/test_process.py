@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
 from gradscore.monitoring.known import Known
-from gradscore.monitoring.process import BENDS, EDGE, LEAST, Process, Settings
+from gradscore.monitoring.process import BENDS, EDGE, LEAST, Observations, Process, Settings
 
 
 def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[Known]:
@@ -40,7 +40,7 @@ def test_it_is_the_process_of_scikit_learn() -> None:
     """Without shift is known there as a window without noise, here by the covariances."""
     settings = Settings(0.7, 0.1)
     scale = np.sqrt(np.mean([each.terms**2 for each in KNOWN], axis=0)) + 1e-9
-    process = Process._with(KNOWN, scale, settings)
+    process = Process.of(Observations.of(KNOWN), settings)
     accuracy = np.clip([each.accuracy for each in KNOWN], EDGE, 1 - EDGE)
     noise = np.array([each.noise for each in KNOWN]) / (accuracy * (1 - accuracy)) ** 2
     kernel = ConstantKernel(1 / 3, "fixed") * DotProduct(0.0, "fixed") + ConstantKernel(BENDS, "fixed") * RBF(
@@ -57,9 +57,9 @@ def test_it_is_the_process_of_scikit_learn() -> None:
 
 
 def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
-    left = next(each for each in FITTED.left_out() if each.group == "kind 3")
+    left = next(each for each in FITTED.left_out if each.group == "kind 3")
     rest = [each for each in KNOWN if "kind 3" not in each.groups]
-    without = Process._with(rest, FITTED.scale, FITTED.settings)
+    without = Process.of(Observations.of(rest, FITTED.known.scale), FITTED.settings)
     wanted = [without.at(KNOWN[place].terms) for place in left.windows]
     np.testing.assert_allclose(left.accuracy, [accuracy for accuracy, _ in wanted], rtol=1e-7)
     np.testing.assert_allclose(left.deviation, [deviation for _, deviation in wanted], rtol=1e-6)
@@ -86,7 +86,7 @@ def test_intervals_hold_new_groups() -> None:
 
 
 def test_the_stretch_is_the_quantile_over_groups() -> None:
-    groups = FITTED.left_out()
+    groups = FITTED.left_out
     scores = []
     for each in groups:
         true = np.array([KNOWN[place].accuracy for place in each.windows])
