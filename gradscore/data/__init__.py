@@ -42,7 +42,7 @@ from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_files import FILE_KINDS, UserFile, check_options, name_user_files
 from .user_images import RawImage, UserImages, open_user_file, open_user_images
-from .views import VIEWS, View, ViewKind, check_views, open_views, view_name
+from .views import VIEWS, View, ViewKind, check_views, is_given_view, open_views, view_name
 
 __all__ = [
     "BANK",
@@ -101,6 +101,7 @@ __all__ = [
     "first_samples",
     "form",
     "form_of",
+    "is_given_view",
     "is_image",
     "is_pixels",
     "kind_of",

@@ -72,6 +72,11 @@ class ViewKind:
     summary: str
 
 
+def is_given_view(name: str) -> bool:
+    """Whether a view, by its name in the settings, is a function that a user gives."""
+    return name.partition(":")[0] == CODE
+
+
 def mirror(argument: str) -> Callable[[Tensor], Tensor]:
     """Left and right change places."""
     if argument:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +12,17 @@ from torch import Tensor, nn
 
 from ..columns import NORM, RATE
 from ..config import FeaturesConfig
-from ..data import View, view_name
-from ..errors import GradscoreError, ModelError
+from ..data import View, is_given_view, view_name
+from ..errors import ModelError
 from ..gradients import Engine, NewGraphError, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
-from ..models import Call, LastLayer, look_at_forward
+from ..models import Call, LastLayer, find_last_layer
 from ..statistics import find_statistic, reduce_gradients
 from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
 from .forward import ForwardPass
-from .sharing import LEAST_SAMPLES, Sharing, at_once
+from .sharing import Sharing, at_once
 
 
 class Extractor:
@@ -77,9 +78,13 @@ class Extractor:
         magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
-        # Layers are watched by hooks that do not tell threads apart.
-        self._alone = self.device.type != "cpu" or not {NORM, RATE}.isdisjoint(features.columns)
-        self._sharing: Sharing | None = None
+        self._last_layer, self._views = last_layer, views
+        # Where samples lie in the outputs of layers is learnt batch by batch, and views of a program's may keep things.
+        watched = not {NORM, RATE}.isdisjoint(features.columns)
+        foreign = any(map(is_given_view, features.views))
+        self._sharing: Sharing[Extractor] = Sharing(
+            model, self._of_copy, allowed=self.device.type == "cpu" and not watched and not foreign
+        )
         if means is not None:
             self.compare_with(means)
 
@@ -182,42 +187,47 @@ class Extractor:
         parts: list[npt.NDArray[np.float64]] = []
         known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
 
-        def found(part: slice) -> npt.NDArray[np.float64]:
+        def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
             given = None if labels is None else labels[part]
-            return self._values_at_once(rows_of(images, part), copies=known[part], labels=given)
+            return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given)
 
-        self._in_parts(images, lambda part: parts.append(self._shared(images, part, found)))
+        self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def _shared(
-        self, images: Inputs, part: slice, found: Callable[[slice], npt.NDArray[np.float64]]
+        self, images: Inputs, part: slice, find: Callable[[Extractor, slice], npt.NDArray[np.float64]]
     ) -> npt.NDArray[np.float64]:
         """What is found in some images: in several parts at once where that is faster, and comes to its end."""
-        samples = part.stop - part.start
-        slices = self._sharing_of(images).slices(samples) if samples >= 2 * LEAST_SAMPLES else []
-        if len(slices) > 1:
-            places = [slice(part.start + each.start, part.start + each.stop) for each in slices]
-            try:
-                with self.engine.nothing_new():
-                    return np.concatenate(at_once(found, places))
-            except NewGraphError:
-                pass  # learnt from all samples now
-            except Exception:  # noqa: BLE001  # what is the matter with all of them is said below
-                whole = found(part)
-                self._sharing = Sharing(None)  # a network for batches of one size, say
-                return whole
-        return found(part)
+        few = rows_of(images, slice(part.start, part.start + 2))
+        slices = self._sharing.slices(part.stop - part.start, lambda worker: worker._pass.outputs(few))
+        if len(slices) == 1:
+            return find(self, part)
+        places = [slice(part.start + each.start, part.start + each.stop) for each in slices]
+        try:
+            workers = self._sharing.workers(len(places))
+            for worker in workers:
+                worker._columns.means = self._columns.means
+            return np.concatenate(at_once([partial(find, *each) for each in zip(workers, places, strict=True)]))
+        except NewGraphError:
+            return find(self, part)  # and learns it from all samples
+        except Exception:  # noqa: BLE001  # what is the matter with all of them is said below
+            whole = find(self, part)
+            self._sharing.give_up()  # a network for batches of one size, say
+            return whole
 
-    def _sharing_of(self, images: Inputs) -> Sharing:
-        if self._sharing is None:
-            few = rows_of(images, slice(2))
-            try:
-                with torch.no_grad():
-                    look = None if self._alone else look_at_forward(self.model, lambda: self._pass.outputs(few))
-            except GradscoreError:  # a network for batches of one size, say
-                look = None
-            self._sharing = Sharing(look)
-        return self._sharing
+    def _of_copy(self, model: nn.Module) -> Extractor:
+        """What computes the same with a copy of the model."""
+        layer = self._last_layer
+        found = Extractor(
+            model,
+            num_classes=self._num_classes,
+            features=self._features,
+            groups=self._groups,
+            last_layer=None if layer is None else find_last_layer(model, layer.name),
+            views=self._views,
+        )
+        found.engine = self.engine.for_copy(found.engine.parameters)
+        return found
 
     def forward_values(self, images: Inputs) -> npt.NDArray[np.float64]:
         """The logits and penultimate features of a batch, without gradients and without views.
@@ -233,10 +243,10 @@ class Extractor:
         """
         parts: list[npt.NDArray[np.float64]] = []
 
-        def found(part: slice) -> npt.NDArray[np.float64]:
-            return self._pass.values(rows_of(images, part)).cpu().numpy()
+        def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
+            return extractor._pass.values(rows_of(images, part)).cpu().numpy()
 
-        self._in_parts(images, lambda part: parts.append(self._shared(images, part, found)))
+        self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:

@@ -65,18 +65,18 @@ class Engine:
         self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
         self._learns = True
 
-    @contextmanager
-    def nothing_new(self) -> Iterator[None]:
-        """Until it ends, several threads may call `stream`, and nothing is learnt.
+    def for_copy(self, parameters: Mapping[str, Tensor]) -> Engine:
+        """An engine for a copy of the network, for another thread: it knows what this one learns, and learns nothing.
 
         What is learnt of a graph depends on the samples that come first, and threads come in any order; so a graph
         that has to be learnt raises a `NewGraphError`.
+
+        Args:
+            parameters: those of the copy, by the same names.
         """
-        self._learns = False
-        try:
-            yield
-        finally:
-            self._learns = True
+        found = Engine(parameters, self_check=self.self_check)
+        found._blueprints, found.notices, found._learns = self._blueprints, self.notices, False
+        return found
 
     def stream(
         self,
@@ -203,7 +203,9 @@ class Engine:
             plan = next((each for each in known if each is not None), None)
             if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
                 if not self._learns:
-                    raise NewGraphError("this graph was not seen before; call stream() for it from one thread alone")
+                    raise NewGraphError(
+                        "this graph was not seen before; the engine that this one is a copy of can learn it"
+                    )
                 plan = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, plan)
         return graph, plan

@@ -2,17 +2,20 @@
 
 import threading
 import time
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from gradscore.config.schema import FeaturesConfig
+from gradscore.data import View
 from gradscore.errors import ModelError
 from gradscore.features import LiveModel
-from gradscore.features.sharing import at_once
-from gradscore.models import look_at_forward
+from gradscore.features.extractor import Extractor
+from gradscore.features.sharing import _team, at_once
 
 THREADS = 2
 
@@ -44,12 +47,6 @@ class Net(nn.Sequential):
 RAN: list[tuple[str, int]] = []
 
 
-class KeepsFeatures(Net):
-    def forward(self, images):
-        self.features = images
-        return super().forward(images)
-
-
 class OneSize(Net):
     """Wants batches of 40, as a program that was exported for one size does; or few."""
 
@@ -73,6 +70,41 @@ class SecondHalfElsewhere(Net):
     def forward(self, images):
         found = super().forward(images)
         return found.tanh() if images.mean() > 1 else found
+
+
+class Noisy(Net):
+    """Draws the same noise every time."""
+
+    def forward(self, images):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return super().forward(images + torch.randn(3, 24, 24))
+
+
+class Uncopied(Net):
+    def __deepcopy__(self, memo):
+        raise TypeError("no")
+
+
+class Counting(TorchFunctionMode):
+    calls = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def hooked(model):
+    model[0].register_forward_hook(lambda *_: None)
+    return model
+
+
+def given_view():
+    features = FeaturesConfig(views=["python:flips:flip"])
+    views = [View("python:flips:flip", lambda each: each.flip(3))]
+    model = Net().eval()
+    groups = {name: [name] for name, _ in model.named_parameters()}
+    return Extractor(model, num_classes=10, features=features, groups=groups, views=views)
 
 
 def images(samples, side=24):
@@ -119,7 +151,10 @@ def test_the_same_bits_each_time():
 
 
 NOT_SHARED = {
-    "a network that keeps features": lambda: (live(KeepsFeatures()), images(40)),
+    "random numbers": lambda: (live(Noisy()), images(40)),
+    "what cannot be copied": lambda: (live(Uncopied()), images(40)),
+    "a hook": lambda: (live(hooked(Net())), images(40)),
+    "a view of a program's": lambda: (given_view(), images(40)),
     "few samples": lambda: (live(Net()), images(31)),
     "small images": lambda: (live(Net(width=4)), images(40, side=6)),
     "layers that are watched": lambda: (live(Net(), columns=["output_gradient_norm"]), images(40)),
@@ -146,11 +181,192 @@ def test_not_with_one_thread():
 
 def test_networks_that_use_each_weight_once_are_not_shared():
     # Products beyond what a part needs, but weights would have to be read from memory for each part.
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2000), nn.ReLU(), nn.Linear(2000, 10))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 8000), nn.ReLU(), nn.Linear(8000, 10))
+    slices = live(model)._sharing.slices(40, lambda worker: worker.model(images(2)))
+    assert slices == [slice(0, 40)]
+
+
+def test_large_networks_are_not_copied(monkeypatch):
+    extractor = live(Net())
+    monkeypatch.setattr("gradscore.features.sharing.MOST_MEMORY", 1000)
+    extractor.values(images(40))
+    assert not sizes_in_threads()
+
+
+def test_not_where_the_caller_has_pytorch_do_things_in_another_way():
+    extractor = live(Net())
+    with Counting() as counting:
+        extractor.values(images(40))
+    assert counting.calls
+    assert not sizes_in_threads()
+
+
+def test_hooks_that_come_later_see_whole_batches():
+    model, seen = Net(), []
     extractor = live(model)
-    whole = look_at_forward(model, lambda: model(images(2)))
-    assert whole.products * 20 > 4e6 * whole.layers
-    assert extractor._sharing_of(images(2)).slices(40) == [slice(0, 40)]
+    extractor.values(images(40))
+    handle = model[0].register_forward_hook(lambda _module, _inputs, output: seen.append(len(output)))
+    extractor.values(images(40))
+    handle.remove()
+    RAN.clear()
+    extractor.values(images(40))
+    assert seen == [40]
+    assert sizes_in_threads() == [20, 20]
+
+
+def test_weights_that_change_between_batches():
+    model = Net()
+    extractor = live(model)
+    extractor.values(images(40))
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    changed = extractor.values(images(40))
+    torch.set_num_threads(1)
+    np.testing.assert_array_equal(changed, extractor.values(images(40)))
+
+
+class Convolutions(nn.Module):
+    """For networks that keep something while they run, which two threads must not share."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+        self.last = nn.Linear(32, 10)
+        RAN.clear()
+
+    def features(self, images):
+        RAN.append((threading.current_thread().name, len(images)))
+        return self.first(images).relu()
+
+    def logits(self, features):
+        return self.last(features.mean((2, 3)))
+
+
+class SkipStack(Convolutions):
+    def __init__(self):
+        super().__init__()
+        self.skips = []
+
+    def forward(self, images):
+        found = self.features(images)
+        self.skips.append(found.detach())
+        return self.logits(self.second(found).relu() + self.skips.pop())
+
+
+class ExchangesData(Convolutions):
+    """Puts its weights back afterwards, so that nothing is to be seen."""
+
+    def forward(self, images):
+        weight = self.second.weight.data
+        self.second.weight.data = weight.sign() * weight.abs().mean()
+        found = self.second(self.features(images)).relu()
+        self.second.weight.data = weight
+        return self.logits(found)
+
+
+class NumpyScratch(Convolutions):
+    def __init__(self):
+        super().__init__()
+        self.scratch = np.zeros((64, 32), dtype=np.float32)
+
+    def forward(self, images):
+        found = self.features(images)
+        self.scratch[: len(images)] = found.detach().mean((2, 3)).numpy()
+        found = self.second(found).relu()
+        return self.logits(found) + self.last(torch.from_numpy(self.scratch[: len(images)].copy()))
+
+
+class DataScratch(Convolutions):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scratch", torch.zeros(64, 32))
+
+    def forward(self, images):
+        found = self.features(images)
+        self.scratch.data[: len(images)] = found.detach().mean((2, 3))
+        found = self.second(found).relu()
+        return self.logits(found) + self.last(self.scratch[: len(images)].clone())
+
+
+class Slots:
+    __slots__ = ("kept",)
+
+
+class SlotState(Convolutions):
+    def __init__(self):
+        super().__init__()
+        self.state = Slots()
+
+    def forward(self, images):
+        self.state.kept = self.features(images)
+        found = self.second(self.state.kept).relu()
+        gate = self.state.kept.detach().mean((1, 2, 3), keepdim=True)
+        self.state.kept = None
+        return self.logits(found * gate)
+
+
+class HookInForward(Convolutions):
+    def forward(self, images):
+        seen = []
+        handle = self.second.register_forward_hook(lambda _module, _inputs, output: seen.append(output.detach()))
+        found = self.second(self.features(images)).relu()
+        handle.remove()
+        return self.logits(found * seen[-1].sigmoid())
+
+
+class KeepsGradCam(Convolutions):
+    def forward(self, images):
+        found = self.features(images)
+        if torch.is_grad_enabled():
+            self.kept = found.detach()
+        return self.logits(self.second(found).relu() * (self.kept if torch.is_grad_enabled() else found).sigmoid())
+
+
+KEEPING = {
+    each.__name__: each
+    for each in (SkipStack, ExchangesData, NumpyScratch, DataScratch, SlotState, HookInForward, KeepsGradCam)
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_networks_that_keep_something_while_they_run(name):
+    model = KEEPING[name]()
+    shared = live(model, statistics=["l2", "max"])
+    batch = images(64)
+    shared.prepare(batch[:3])
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    found = [(shared.values(batch), shared.forward_values(batch)) for _ in range(3)]
+    assert set(sizes_in_threads()) == {32}
+    torch.set_num_threads(1)
+    alone = live(KEEPING[name](), statistics=["l2", "max"])
+    alone.prepare(batch[:3])
+    expected = alone.values(batch), alone.forward_values(batch)
+    for each, wanted in zip(found, (expected,) * 3, strict=True):
+        for mine, theirs in zip(each, wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-7)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+SCALE = ContextVar("scale", default=1.0)
+
+
+class InContext(Convolutions):
+    def forward(self, images):
+        return self.logits(self.second(self.features(images)).relu()) * SCALE.get()
+
+
+def test_the_context_of_the_caller_holds_in_threads():
+    token = SCALE.set(3.0)
+    try:
+        shared = live(InContext())
+        shared.values(images(40))
+        found = shared.values(images(40))
+    finally:
+        SCALE.reset(token)
+    assert 20 in sizes_in_threads()
+    logits = live(InContext()).forward_values(images(40))
+    np.testing.assert_allclose(found[:, :10], 3 * logits, rtol=1e-6)
 
 
 def test_graphs_that_are_new_are_learnt_from_all_samples():
@@ -210,34 +426,58 @@ def test_threads_of_others_are_as_they_were():
 
 
 def test_each_part_has_its_share_of_threads():
-    parts = [slice(0, 1), slice(1, 2)]
     torch.set_num_threads(6)
-    assert at_once(lambda part: (part.start, torch.get_num_threads()), parts) == [(0, 3), (1, 3)]
+    assert at_once([torch.get_num_threads] * 2) == [3, 3]
     torch.set_num_threads(2)
-    assert at_once(lambda part: (part.start, torch.get_num_threads()), parts) == [(0, 1), (1, 1)]
+    assert at_once([torch.get_num_threads] * 2) == [1, 1]
 
 
-def test_parts_within_parts_are_done_one_after_the_other():
-    parts = [slice(0, 1), slice(1, 2)]
+def test_callers_take_turns():
+    at_work, most = [], []
 
-    def outer(part):
-        return at_once(lambda inner: (part.start, inner.start, threading.current_thread().name), parts)
+    def work():
+        at_work.append(1)
+        time.sleep(0.02)
+        most.append(len(at_work))
+        at_work.pop()
 
-    found = at_once(outer, parts)
-    assert [[entry[:2] for entry in each] for each in found] == [[(0, 0), (0, 1)], [(1, 0), (1, 1)]]
-    assert {len({name for *_, name in each}) for each in found} == {1}
+    callers = [threading.Thread(target=at_once, args=([work] * 2,)) for _ in range(3)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    assert len(most) == 6
+    assert max(most) <= 2
 
 
 def test_nothing_goes_on_after_an_error():
     ended = []
 
-    def work(part):
-        if part.start == 0:
-            raise ValueError("the first part")
+    def fail():
+        raise ValueError("the first part")
+
+    def work():
         time.sleep(0.2)
-        ended.append(part.start)
+        ended.append(1)
 
     with pytest.raises(ValueError, match="the first part"):
-        at_once(work, [slice(0, 1), slice(1, 2)])
+        at_once([fail, work])
     assert ended == [1]
-    assert at_once(lambda part: part.start, [slice(0, 1), slice(1, 2)]) == [0, 1]  # and others may begin
+    assert at_once([lambda: 0, lambda: 1]) == [0, 1]  # and others may begin
+
+
+def test_threads_that_cannot_be_started(monkeypatch):
+    _team.cache_clear()
+    start, started = threading.Thread.start, []
+
+    def once(self):
+        if self.name.startswith("gradscore") and started:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", once)
+    assert live(Net()).values(images(40)).shape[0] == 40
+    started[0].join(10)
+    assert not started[0].is_alive()  # or the process would never end
+    assert torch.get_num_threads() == THREADS
