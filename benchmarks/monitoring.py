@@ -154,7 +154,8 @@ def after(
 ) -> tuple[dict[str, Stream], list[Alarm]]:
     """The streams after a window, whose ranks within bins are drawn anew, and the alarms of it."""
     seed = int(random.integers(2**63))
-    return after_window(streams, window.columns, before=[], name="", alarmed=(), alpha=alpha, seed=seed)
+    streams, alarms, _ = after_window(streams, window.columns, before=[], name="", alarmed=(), alpha=alpha, seed=seed)
+    return streams, alarms
 
 
 def raised_after(streams: dict[str, Stream], windows: list[Samples], random: Generator) -> int | None:

@@ -88,7 +88,7 @@ class FeaturesConfig(Section):
     inputs of the meta models."""
     average_gradients: InFeatures[Views] = []
     """Those of `views` whose gradients are computed as well: every statistic is then the mean over the sample and
-    these views of it (geometric for magnitudes). Each costs as much as the gradients of the samples."""
+    these views of it (geometric where they have one sign). Each costs as much as the gradients of the samples."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
     """Run the network in half precision; all features show it."""
 

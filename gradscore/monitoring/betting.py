@@ -1,9 +1,10 @@
 """Drift of a stream of numbers by betting against their p-values: an alarm that holds for any number of looks.
 
 The rank of a new value among the calibration samples *and all values before it* is uniform, and independent of all
-earlier ranks, as long as nothing changed: so a game that pays f(p) with mean 1 for every unit staked cannot be won.
-Capital of 1 / alpha has a probability of alpha at most, at any time in an unending stream. That the values before it
-count is what makes this exact; ranks among the calibration samples alone would in time find out that those are few.
+earlier ranks, as long as nothing changed (and no two values are equal): so a game that pays f(p) with mean 1 for every
+unit staked cannot be won. Capital of 1 / alpha has a probability of alpha at most, at any time in an unending stream.
+That the values before it count is what makes this exact; ranks among the calibration samples alone would in time find
+out that those are few.
 
 Stakes are paid in little by little, so that a change is found whether it comes early or late: sample t gets
 `PATIENCE` / ((t + PATIENCE) (t + PATIENCE + 1)), t from 0, which adds up to one.
@@ -159,15 +160,19 @@ class Stream:
         return grown, total
 
     def _p_values(self, values: FloatArray, random: Generator) -> tuple[FloatArray, IntArray]:
-        """Ranks from above among what was there before each value and itself, as shares; and the counts afterwards."""
+        """Ranks from above among what was there before each value and itself, as shares; and the counts afterwards.
+
+        A new value falls with equal chances into each gap between those that were there. The bins begin at calibration
+        samples, so that each has as many gaps as values, and the lowest one more.
+        """
         bins = np.searchsorted(self.edges, values, side="right")
         new = np.zeros((len(values) + 1, len(self.counts)), dtype=np.int64)
         new[np.arange(1, len(values) + 1), bins] = 1
         counts = self.counts + np.cumsum(new, axis=0)
-        with_itself, rows = counts[1:], np.arange(len(values))
-        equal = with_itself[rows, bins]
-        above = with_itself.sum(axis=1) - np.cumsum(with_itself, axis=1)[rows, bins]
-        return (above + random.random(len(values)) * equal) / with_itself.sum(axis=1), counts[-1]
+        gaps, rows = counts[:-1] + (np.arange(len(self.counts)) == 0), np.arange(len(values))
+        within, all_gaps = np.maximum(gaps[rows, bins], 1), gaps.sum(axis=1)
+        above = all_gaps - np.cumsum(gaps, axis=1)[rows, bins]
+        return (above + random.random(len(values)) * within) / all_gaps, counts[-1]
 
 
 def _with_stakes(log_capital: FloatArray, stakes: FloatArray, gains: FloatArray) -> FloatArray:

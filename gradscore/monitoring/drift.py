@@ -26,8 +26,11 @@ def after_window(
     alarmed: Collection[str],
     alpha: float,
     seed: int,
-) -> tuple[dict[str, Stream], list[Alarm]]:
-    """The streams after a window, and the alarms that are raised in it.
+) -> tuple[dict[str, Stream], list[Alarm], dict[str, float]]:
+    """The streams after a window, the alarms that are raised in it, and the decimal logarithms of its e-values.
+
+    An e-value is what a stream has won, times its share of alpha; that of a window is the largest within it, which has
+    reached 1 / alpha if and only if an alarm is, or would have been, raised.
 
     Args:
         streams: what is known of each before it.
@@ -54,7 +57,11 @@ def after_window(
         for key, (_, log_e) in found.items()
         if key not in alarmed and len(log_e) and log_e.max() >= threshold_of(alpha, shares[key])
     ]
-    return {key: stream for key, (stream, _) in found.items()}, alarms
+    largest = {
+        key: log_e.max(initial=stream.log_won if not len(log_e) else -np.inf) for key, (stream, log_e) in found.items()
+    }
+    e_values = {key: float((each + np.log(shares[key])) / np.log(10)) for key, each in largest.items()}
+    return {key: stream for key, (stream, _) in found.items()}, alarms, e_values
 
 
 def shares_of(streams: Collection[str]) -> dict[str, float]:
@@ -62,12 +69,6 @@ def shares_of(streams: Collection[str]) -> dict[str, float]:
     others = len(streams) - (NOVELTY in streams)
     kept = 1.0 if NOVELTY not in streams else 0.5
     return {name: 0.5 if name == NOVELTY else kept / others for name in streams}
-
-
-def log10_e_values(streams: Mapping[str, Stream]) -> dict[str, float]:
-    """The decimal logarithm of the e-value of each stream: what it has won, times its share of alpha."""
-    shares = shares_of(streams)
-    return {name: float((stream.log_won + np.log(shares[name])) / np.log(10)) for name, stream in streams.items()}
 
 
 def _alarm(

@@ -17,7 +17,7 @@ from ..printable import printable
 from ..system import FloatArray, closest, sha256
 from .accuracy import UNKNOWN, ExpectedAccuracy
 from .betting import Stream
-from .drift import after_window, log10_e_values
+from .drift import after_window
 from .known import MIXED_OOD
 from .novelty import NOVELTY, Novelty
 from .state import State, read_state, write_state
@@ -265,7 +265,7 @@ class Monitor:
         scored = rows[(rows["decision"] != "error").to_numpy()]
         values = {name: scored[name].to_numpy(dtype=np.float64) for name in state.streams}
         name = state.pending_name or str(len(state.windows) + 1)
-        streams, alarms = after_window(
+        streams, alarms, e_values = after_window(
             state.streams,
             values,
             before=state.windows,
@@ -290,7 +290,7 @@ class Monitor:
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
             ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
-            log10_e_values=log10_e_values(streams),
+            log10_e_values=e_values,
             alarms=alarms,
             suspicious=self._suspicious(scored),
         )

@@ -65,7 +65,7 @@ def _gauges(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequenc
         *gauges,
         _Gauge(
             "log10_e_value",
-            "Decimal logarithm of the e-value of a stream, which raises an alarm at 1 / alpha.",
+            "Decimal logarithm of the largest e-value of a stream in the window; an alarm is raised at 1 / alpha.",
             last.log10_e_values,
         ),
     ]

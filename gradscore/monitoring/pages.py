@@ -132,8 +132,8 @@ def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
         name="drift",
         title="Evidence of a change",
         caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that the "
-        "stream has. It cannot be won without a change, and an alarm is raised at the dotted line, 1 / alpha. What is "
-        f"above 1e{HIGHEST} is drawn there.",
+        "stream has; the largest within each window. It cannot be won without a change, and an alarm is raised at the "
+        f"dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
         x_label="window",
         rows=[TimeRow(name=stream, lines=[evidence(stream), border]) for stream in monitor.watched],
         log=True,

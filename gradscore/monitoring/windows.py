@@ -20,6 +20,7 @@ FEWEST = 50
 """Samples below which a window has no expected accuracy: its interval would be wider than 20 points."""
 
 _DATES = pd.Timestamp("1900-01-01"), pd.Timestamp("2100-12-31")
+_LATEST = 4_133_980_800  # seconds to the first of 2101
 """From when to when eight digits are taken for a date."""
 
 
@@ -71,7 +72,7 @@ class Window:
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
-        log10_e_values: decimal logarithms of the e-values (see `Alarm`) at its end, by stream: floats end sooner.
+        log10_e_values: decimal logarithms of the largest e-values (see `Alarm`) in it, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
     """
@@ -152,6 +153,7 @@ def periods(times: Sequence[object] | NDArray[Any] | pd.Series[Any], by: By, *, 
     """
     column = pd.Series(times).reset_index(drop=True)
     _check_digits(column, first=first)
+    _check_seconds(column, first=first)
     if pd.api.types.is_numeric_dtype(column):
         found = pd.to_datetime(column, utc=True, errors="coerce", unit="s")
     else:
@@ -181,6 +183,18 @@ def _check_digits(column: pd.Series[Any], *, first: int) -> None:
             f"time of sample {first + place}: wanted a date, a time or seconds since 1970, got {_said(column, place)}; "
             f"write {dates[place]:%Y-%m-%d} for that date, or {dates[place].timestamp():.0f} in seconds since 1970 "
             f"({len(meant)} of {len(column)} are such digits)"
+        )
+
+
+def _check_seconds(column: pd.Series[Any], *, first: int) -> None:
+    """Refuses milliseconds, and digits such as 2026112210, which would be read as seconds of another age."""
+    if not pd.api.types.is_numeric_dtype(column):
+        return
+    late = np.flatnonzero((column > _LATEST).to_numpy())
+    if len(late):
+        raise DataError(
+            f"time of sample {first + int(late[0])}: {_said(column, int(late[0]))} seconds since 1970 end after 2100 "
+            f"({len(late)} of {len(column)} do); divide milliseconds by 1000, and write dates as 2026-11-22"
         )
 
 

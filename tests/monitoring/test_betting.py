@@ -6,7 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 
 from gradscore.monitoring.betting import BETS, BINS, PATIENCE, Stream, threshold_of
-from gradscore.monitoring.drift import log10_e_values, shares_of
+from gradscore.monitoring.drift import after_window, shares_of
 
 CALIBRATION = np.random.default_rng(0).normal(size=500)
 CHANGES = {
@@ -22,15 +22,15 @@ CHANGES = {
 def slow_capital(values: np.ndarray, random: np.random.Generator) -> tuple[list[float], np.ndarray, np.ndarray]:
     """The same game sample by sample, without logarithms: capital, worth since the best time, and that time."""
     edges = Stream.of(CALIBRATION).edges
-    places, draws = (
-        [int(np.searchsorted(edges, each, side="right")) for each in CALIBRATION],
-        random.random(len(values)),
-    )
+    # Of each gap between the samples, and of the one below all, the place.
+    places = [0, *(int(np.searchsorted(edges, each, side="right")) for each in CALIBRATION)]
+    draws = random.random(len(values))
     capital, best, since, cash, totals = np.zeros(len(BETS)), np.ones(len(BETS)), np.zeros(len(BETS)), 1.0, []
     for time, value in enumerate(values):
-        places.append(int(np.searchsorted(edges, value, side="right")))
-        above, equal = sum(each > places[-1] for each in places), places.count(places[-1])
-        p = np.array([(above + draws[time] * equal) / len(places)])
+        place = int(np.searchsorted(edges, value, side="right"))
+        above, within = sum(each > place for each in places), places.count(place)
+        p = np.array([(above + draws[time] * within) / len(places)])
+        places.append(place)
         pays = np.array([float(bet.pays(p)[0]) for bet in BETS])
         stake = PATIENCE / ((time + PATIENCE) * (time + PATIENCE + 1))
         capital, cash = (capital + stake) * pays, cash - stake
@@ -122,13 +122,28 @@ def test_alarms_of_several_streams_share_the_bound(streams, wanted: dict[str, fl
     assert sum(np.exp(-threshold_of(0.01, share)) for share in wanted.values()) == pytest.approx(0.01)
 
 
-def test_e_values_are_what_is_won_times_the_share_of_alpha() -> None:
-    fresh = Stream.of(CALIBRATION)
-    won, log_e = fresh.after(np.full(50, 2.0), random=np.random.default_rng(0))
-    found = log10_e_values({"a": fresh, "novelty": fresh, "b": won})
-    assert found == pytest.approx(
-        {"a": np.log10(0.25), "novelty": np.log10(0.5), "b": np.log10(0.25 * np.exp(log_e[-1]))}
-    )
+def test_e_values_are_the_largest_that_is_won_times_the_share_of_alpha() -> None:
+    streams = {"a": Stream.of(CALIBRATION), "novelty": Stream.of(CALIBRATION), "b": Stream.of(CALIBRATION)}
+    usual = np.random.default_rng(1).normal(size=600)
+    values = {"a": np.empty(0), "novelty": np.empty(0), "b": np.append(np.full(30, 1.5), usual)}
+    settings = {"before": [], "name": "1", "alarmed": (), "alpha": 0.01, "seed": 0}
+    after, alarms, found = after_window(streams, values, **settings)
+    assert (found["a"], found["novelty"]) == pytest.approx((np.log10(0.25), np.log10(0.5)))
+    assert found["b"] == pytest.approx(np.log10(alarms[0].e_value))
+    assert found["b"] > 2 > (after["b"].log_won + np.log(0.25)) / np.log(10)  # it has lost most of it again
+
+
+def test_a_new_value_falls_into_each_gap_with_the_same_chance() -> None:
+    """So the p-values in the middle of what is drawn have a mean of one half over all gaps."""
+    known = np.sort(CALIBRATION)
+    between = np.concatenate([[known[0] - 1], (known[1:] + known[:-1]) / 2, [known[-1] + 1]])
+
+    class Half:
+        def random(self, count: int) -> np.ndarray:
+            return np.full(count, 0.5)
+
+    p = [Stream.of(CALIBRATION)._p_values(np.array([each]), Half())[0][0] for each in between]
+    assert np.mean(p) == pytest.approx(0.5, abs=1e-12)
 
 
 CHANGES = {"a constant column that grows": (0.0, 5.0), "a constant column that falls": (0.0, -5.0)}

@@ -189,6 +189,10 @@ BAD_TIMES = {
     "too few": (["2026-11-21"], "times: wanted 3 to tell one day from the next, got 1"),
     "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted a date, .* got 'soon'"),
     "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted a date"),
+    "milliseconds": (
+        [1764000000, 1764000000000, 1764000000001],
+        "time of sample 1: 1764000000000 seconds since 1970 end after 2100 .2 of 3 do.; divide milliseconds by 1000",
+    ),
     "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: .* got 20251121; write 2025-11-21"),
     "a date as a text": (
         ["2025-11-21", " 20251122", "2025-11-23"],
