@@ -18,7 +18,7 @@ from gradscore.errors import ConfigError
 from .addresses import opened
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
-from .progress import Tell, counting
+from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
 from .threads import ThreadsOption
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gradscore.config import Config
     from gradscore.distributed import RayOptions, Share, ShareSummary
     from gradscore.features import ExtractSummary, SplitSummary
+    from gradscore.store import Tell
 
 
 OutOption = Annotated[
