@@ -122,7 +122,7 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
 
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
-    figures = ["calibration\nsamples", "false alarms\nat most", "90 % of\ncalibrations", "threshold"]
+    figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
     table = figures_table(["tells", "by"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
@@ -133,6 +133,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     output.explain(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
         "over calibrations",
+        "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",
     )
     output.note(made.notices, rest="gradscore bundle --json")
     output.say(

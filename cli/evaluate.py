@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,9 +92,18 @@ def end(found: Mapping[str, Any]) -> None:
 
 
 def evaluated(
-    output: Output, run: Path, *, settings: Sequence[str] = (), tables: bool, permuted: bool
+    output: Output,
+    run: Path,
+    *,
+    settings: Sequence[str] = (),
+    tables: bool,
+    permuted: bool,
+    trust_code: bool = False,
 ) -> dict[str, Any]:
-    """Evaluates, writes the report, says what was found, and returns it for a program."""
+    """Evaluates, writes the report, says what was found, and returns it for a program.
+
+    Commands that it advises have `--trust-code` where the command of its caller has.
+    """
     # These import scikit-learn, which help need not wait for.
     from gradscore.evaluation import evaluate_run, in_words, permuted_labels
     from gradscore.reporting import write_report
@@ -110,7 +120,8 @@ def evaluated(
             page, missing = write_report(folder, evaluation).html, ""
         except MissingExtraError as error:
             page, missing = None, str(error)
-    report(output, evaluation, tables=tables)
+    trusted = " --trust-code" if trust_code else ""
+    report(output, evaluation, tables=tables, bundling=f"gradscore bundle {quote(str(run))}{trusted}")
     if page is None:
         output.remark(f"note: {missing}")
     else:
@@ -120,12 +131,12 @@ def evaluated(
     return {**document(evaluation), "report": page, "passed": all(control.passed for control in controls)}
 
 
-def report(output: Output, evaluation: EvaluationReport, *, tables: bool) -> None:
-    """Says what was found; with `tables` every figure of every score."""
+def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
+    """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
     output.warn(evaluation.warnings)
     if tables:
         _print_tables(output, evaluation)
-    _print_verdict(output, evaluation)
+    _print_verdict(output, evaluation, bundling)
     output.note(evaluation.notices, rest=f"{evaluation.path.parent / 'report.md'}")
     output.say(f"all metrics: {evaluation.path}")
 
@@ -157,7 +168,7 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
     }
 
 
-def _print_verdict(output: Output, report: EvaluationReport) -> None:
+def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> None:
     found = report.verdicts
     if not found:
         return
@@ -176,17 +187,15 @@ def _print_verdict(output: Output, report: EvaluationReport) -> None:
         "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
     )
-    output.say(*(_in_words(each) for each in found if each.best is not None))
+    output.say(*(_in_words(each, bundling) for each in found if each.best is not None))
 
 
-def _in_words(verdict: Verdict) -> str:
+def _in_words(verdict: Verdict, bundling: str) -> str:
     gain = verdict.by_gradients
     known = gain is not None and gain.value is not None and gain.low is not None
     by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
     detector = "ood" if verdict.area.task == "ood" else "wrong"
-    advice = (
-        f"; gradscore bundle --score {detector}={verdict.best} has that decide" if verdict.outcome == "worse" else ""
-    )
+    advice = f"; {bundling} --score {detector}={verdict.best} has that decide" if verdict.outcome == "worse" else ""
     return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}{advice}"
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from gradscore.errors import ConfigError
 from .addresses import opened
 from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
-from .progress import Tell, counting
+from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
 from .threads import ThreadsOption
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gradscore.config import Config
     from gradscore.distributed import RayOptions, Share, ShareSummary
     from gradscore.features import ExtractSummary, SplitSummary
+    from gradscore.store import Tell
 
 
 OutOption = Annotated[
@@ -213,10 +215,10 @@ def _share_extracted(
         ])  # fmt: skip
     if not summary.shards:
         output.remark(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
-    output.say(
-        f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s; "
-        f"gradscore merge {summary.run} makes a run of all shares"
-    )
+    done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
+    merge = f"gradscore merge {quote(str(summary.run))}{' --trust-code' if trust_code else ''}"
+    is_made = not summary.was_complete and not summary.waiting_for
+    output.say(f"{done}; {merge} makes a run of all shares" if is_made else done)
     return summary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gradscore.printable import printable
 
@@ -14,15 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from gradscore.store import Tell
+
 PARTS = 10
 """Without a terminal, a line is said for each such part of the work."""
-
-
-class Tell(Protocol):
-    """Takes how far a command is."""
-
-    def __call__(self, split: str, done: int, total: int) -> None:
-        """`done` of `total` samples are there; `split` is being worked on."""
 
 
 @contextmanager

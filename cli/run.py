@@ -49,6 +49,6 @@ def run(
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
     summary = extracted(context, output, config, given, out=out, trust_code=trust_code, to_fit=True)
     models = fitted(output, summary.run, again=again)
-    found = evaluated(output, summary.run, tables=tables, permuted=permuted)
+    found = evaluated(output, summary.run, tables=tables, permuted=permuted, trust_code=trust_code)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)

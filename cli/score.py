@@ -16,7 +16,7 @@ from gradscore.errors import DataError, EngineError, ModelError
 from .addresses import file_at_hand, output_at_hand
 from .options import DeviceChoice, JsonOption, QuietOption
 from .output import Output
-from .progress import Tell, counting
+from .progress import counting
 from .scored import print_card, print_rows, print_summary
 from .threads import ThreadsOption
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gradscore.data import UserFile
     from gradscore.deployment import ResultFolder, Scorer
+    from gradscore.store import Tell
 
 OF_A_FILE = (DataError, EngineError, ModelError)
 """What a file of samples can be to blame for."""

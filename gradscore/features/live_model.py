@@ -151,9 +151,14 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
     count = sample_count(images)
     if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count or outputs.shape[1] < 2:
         got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        own_loss = (
+            "; for a loss of your own, per sequence or token, give losses= to gradscore.features or gradscore.project "
+            "(docs/language-models.md)"
+            if isinstance(outputs, Tensor) and outputs.dim() == 3 else ""
+        )  # fmt: skip
         raise ModelError(
             f"model outputs: wanted logits of shape ({count}, classes), got {got}; wrap the model, name what it "
-            "returns by output=..., or say one_logit=True of one logit for two classes"
+            f"returns by output=..., or say one_logit=True of one logit for two classes{own_loss}"
         )
     return int(outputs.shape[1])
 

@@ -34,7 +34,8 @@ class Expected:
     """What is expected of a window.
 
     Attributes:
-        accuracy: share of predictions that is right; None of fewer than `FEWEST` samples.
+        accuracy: share of predictions that is right; None of fewer than `FEWEST` samples, and of a window of which more
+            than half is flagged as OOD.
         low: lower end of its 95 % interval; None where it cannot be known.
         high: upper end.
     """

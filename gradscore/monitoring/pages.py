@@ -92,8 +92,8 @@ def _facts(monitor: Monitor, windows: Sequence[Window]) -> list[tuple[str, objec
 def _expected(windows: Sequence[Window]) -> TimeRows:
     x = np.arange(1.0, len(windows) + 1)
 
-    def line(name: str, place: int, of: Callable[[Window], float | None], *, dashed: bool = False) -> TimeLine:
-        return TimeLine(name=name, colour=colour_of(place), x=x, y=_values(windows, of), dashed=dashed)
+    def line(name: str, place: int, of: Callable[[Window], float | None], *, dotted: bool = False) -> TimeLine:
+        return TimeLine(name=name, colour=colour_of(place), x=x, y=_values(windows, of), dotted=dotted)
 
     accuracy = TimeLine(
         name="expected accuracy, 95 %",
@@ -105,7 +105,7 @@ def _expected(windows: Sequence[Window]) -> TimeRows:
     rows = [
         TimeRow(
             name="accuracy",
-            lines=[accuracy, line("mean confidence", 1, lambda each: each.mean_confidence, dashed=True)],
+            lines=[accuracy, line("mean confidence", 1, lambda each: each.mean_confidence, dotted=True)],
         ),
         TimeRow(name="rejected", lines=[line("rejected", 2, lambda window: window.rejected)]),
         TimeRow(name="flagged as OOD", lines=[line("flagged as OOD", 3, lambda window: window.ood)]),
@@ -122,7 +122,7 @@ def _expected(windows: Sequence[Window]) -> TimeRows:
 
 def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
     x = np.arange(1.0, len(windows) + 1)
-    border = TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), 1 / monitor.alpha), dashed=True)
+    border = TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), 1 / monitor.alpha), dotted=True)
 
     def evidence(stream: str) -> TimeLine:
         powers = _values(windows, lambda window: window.log10_e_values[stream])

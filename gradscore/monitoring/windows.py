@@ -66,7 +66,7 @@ class Window:
         not_scored: how many of them could not be scored.
         complete: False for the last one, while more samples of it may come.
         accuracy: share of predictions that is expected to be right; a sample of no known class counts as wrong. None
-            where too few could be scored.
+            where too few could be scored, and where more than half of them is flagged as OOD.
         low: lower end of the 95 % interval; None where it cannot be known.
         high: upper end.
         mean_confidence: mean of the largest softmax probability.

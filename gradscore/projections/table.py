@@ -109,6 +109,11 @@ class Projections:
             about=parts[0].about,
         )
 
+    def __repr__(self) -> str:
+        """What was projected, and how, in one line."""
+        about = self.about
+        return f"Projections(N={len(self)}, dim={about.dim}, kind={about.kind!r}, loss={about.loss!r})"
+
     def __len__(self) -> int:
         """N."""
         return len(self.values)

@@ -88,7 +88,7 @@ def _curves(plot: Curves, axes: Axes) -> None:
             areas = 10 + 120 * curve.sizes / curve.sizes.max()
             axes.scatter(curve.x, curve.y, areas, color=curve.colour, alpha=0.8, label=curve.name)
         else:
-            style, width = (":", 1.0) if curve.dashed else ("-", 2.0)
+            style, width = (":", 1.0) if curve.dotted else ("-", 2.0)
             axes.plot(curve.x, curve.y, style, color=curve.colour, label=curve.name, linewidth=width)
     axes.set(xlabel=plot.x_label, ylabel=plot.y_label)
     if plot.unit_square:
@@ -165,7 +165,7 @@ def _time_rows(plot: TimeRows, made: Figure) -> Axes:
         for line in row.lines:
             for low, high in line.bands:
                 axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0)
-            style = ":" if line.dashed else "-"
+            style = ":" if line.dotted else "-"
             axes.plot(line.x, line.y, style, color=line.colour, label=line.name, linewidth=1.2)
         for step in plot.marks:
             axes.axvline(step, color="#b45309", linewidth=0.8, linestyle="--")

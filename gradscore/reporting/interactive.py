@@ -68,8 +68,8 @@ def _curves(plot: Curves) -> go.Figure:
             mode="markers" if points else "lines",
             line={
                 "color": curve.colour,
-                "width": 1.4 if curve.dashed else 2.4,
-                "dash": "dot" if curve.dashed else None,
+                "width": 1.4 if curve.dotted else 2.4,
+                "dash": "dot" if curve.dotted else None,
             },
             marker={"size": _diameters(curve.sizes)} if curve.sizes is not None else None,
             text=[f"{int(size)} samples" for size in curve.sizes] if curve.sizes is not None else None,

@@ -30,7 +30,7 @@ class Curve:
         x: (N,).
         y: (N,).
         colour: as `#rrggbb`.
-        dashed: whether the line is dashed.
+        dotted: whether the line is dotted.
         sizes: (N,) numbers of samples, or None.
     """
 
@@ -38,7 +38,7 @@ class Curve:
     x: FloatArray
     y: FloatArray
     colour: str
-    dashed: bool = False
+    dotted: bool = False
     sizes: FloatArray | None = None
 
 
@@ -162,7 +162,7 @@ class TimeLine:
         x: (S,) steps.
         y: (S,) values, NaN where there is none.
         bands: lower and upper ends (S,) of ranges.
-        dashed: whether the line is dashed.
+        dotted: whether the line is dotted.
     """
 
     name: str
@@ -170,7 +170,7 @@ class TimeLine:
     x: FloatArray
     y: FloatArray
     bands: Sequence[tuple[FloatArray, FloatArray]] = ()
-    dashed: bool = False
+    dotted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

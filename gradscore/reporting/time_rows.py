@@ -68,7 +68,7 @@ def _add_line(made: go.Figure, line: TimeLine, number: int, *, row: str, in_lege
         legendgroup=escape(line.name),
         showlegend=in_legend,
         mode="lines+markers" if len(line.x) == 1 else "lines",
-        line={"color": line.colour, "width": 1.5, "dash": "dot" if line.dashed else None},
+        line={"color": line.colour, "width": 1.5, "dash": "dot" if line.dotted else None},
         hovertemplate=f"{escape(row)}, %{{x}}: %{{y:.3g}}<extra>{escape(line.name)}</extra>",
         row=number,
         col=1,

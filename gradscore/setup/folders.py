@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..data import FILE_KINDS, IMAGE_SUFFIXES
 from ..errors import ConfigError
+from ..system import as_address, is_address
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 """How files of weights are called."""
@@ -70,9 +71,13 @@ def look(places: Sequence[Path]) -> Found:
     """Looks into folders; a file counts as a checkpoint unless its ending says that it holds samples.
 
     Raises:
-        ConfigError: a place does not exist, or is a run folder.
+        ConfigError: a place does not exist, is an address, or is a run folder.
     """
     for place in places:
+        if is_address(place):
+            address = as_address(place)
+            setting = address if place.suffix.lower() in CHECKPOINT_SUFFIXES else f"folder:{address}"
+            raise ConfigError(f"{address}: init looks at local folders; write {setting} into the configuration")
         if not place.exists():
             raise ConfigError(f"{place}: no such file or folder; name folders of images, or files of weights")
         if (place / "manifest.json").is_file() and (place / "config.yaml").is_file():

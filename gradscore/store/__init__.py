@@ -13,7 +13,7 @@ from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
-from .object_runs import WorkingCopy, refuse_run_objects, working_copy
+from .object_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
@@ -34,6 +34,7 @@ __all__ = [
     "ShardNote",
     "ShardRows",
     "Skipped",
+    "Tell",
     "Verification",
     "WorkingCopy",
     "changing",

@@ -28,7 +28,7 @@ _PAUSE = 20
 
 
 class Tell(Protocol):
-    """Takes how far an extraction is."""
+    """Takes how far a command is."""
 
     def __call__(self, split: str, done: int, total: int) -> None:
         """`done` of `total` samples are there; `split` is being worked on."""

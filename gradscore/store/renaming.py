@@ -10,9 +10,7 @@ import yaml
 
 from ..system import IntArray, some
 
-EVERYWHERE = (
-    " in data.in_dist.fit, data.in_dist.test and every other set with these labels, in place of the one there is"
-)
+EVERYWHERE = " in data.in_dist.fit, data.in_dist.test and every other set with these labels, in place of any there is"
 """Where an advised map belongs if one split speaks for all."""
 
 RELABELLED = 0.8

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,12 +11,15 @@ from typer.testing import CliRunner
 from gradscore.config.schema import Config
 from gradscore.evaluation.run import evaluate_run
 from gradscore.evaluation.score_table import read_scores, score_columns
+from gradscore.evaluation.verdict import Verdict
 from gradscore.reporting.evaluation.figures import Figures
 from gradscore.reporting.evaluation.sentences import headlines
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
+from gradscore_cli.evaluate import evaluated
 from gradscore_cli.main import app
+from gradscore_cli.output import Output
 
 SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
@@ -173,6 +177,19 @@ def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
 def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
     assert (found["no_verdict"], len(found["verdicts"])) == (None, 3)
+
+
+@pytest.mark.parametrize(("trust_code", "option"), [(False, ""), (True, " --trust-code")], ids=["plain", "trusted"])
+def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys, trust_code, option) -> None:
+    monkeypatch.setattr(Verdict, "outcome", "worse")
+    found = evaluated(Output(), fitted, tables=False, permuted=False, trust_code=trust_code)
+    best = [each["best_single_score"] for each in found["verdicts"]]
+    advised = re.findall("gradscore bundle .* has that decide", capsys.readouterr().out)
+    detectors = ["ood" if each["what"] != "wrong predictions" else "wrong" for each in found["verdicts"]]
+    assert advised == [
+        f"gradscore bundle {fitted}{option} --score {detector}={score} has that decide"
+        for detector, score in zip(detectors, best, strict=True)
+    ]
 
 
 def test_a_rival_that_was_removed_is_missed_and_fitted_again(tmp_path: Path) -> None:

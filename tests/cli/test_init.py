@@ -76,6 +76,19 @@ def test_what_was_found_as_json(files: Path, tmp_path: Path) -> None:
     assert found["missing"] == {}
 
 
+ADDRESSES = {
+    "images": ("s3://bucket/images", "folder:s3://bucket/images"),
+    "weights": ("s3://bucket/net.pt", "s3://bucket/net.pt"),
+}
+
+
+@pytest.mark.parametrize(("address", "setting"), ADDRESSES.values(), ids=ADDRESSES)
+def test_an_address_is_not_looked_at(address: str, setting: str) -> None:
+    result = CliRunner().invoke(app, ["init", address])
+    wanted = f"error: {address}: init looks at local folders; write {setting} into the configuration"
+    assert (result.exit_code, wanted in result.stderr) == (2, True)
+
+
 def test_an_own_configuration_stays(tmp_path: Path) -> None:
     (tmp_path / "gradscore.yaml").write_text("mine")
     result = CliRunner().invoke(app, ["init", str(tmp_path)])

@@ -42,17 +42,19 @@ def test_shares_of_the_environment_and_of_the_option(config: str, tmp_path: Path
     first = gradscore("extract", config, RANK="0", WORLD_SIZE="2")
     assert first.exit_code == 0, first.stderr
     assert "warning: the tables need the mean gradients of all shares, and 1 of their sums" in first.stdout
+    assert "gradscore merge" not in first.stdout
     second = gradscore("extract", config, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
     assert json.loads(second.stdout)["waiting_for"] == []
     refused = gradscore("merge", str(tmp_path / "run"))
     assert (refused.exit_code, refused.exception.__class__) == (2, SystemExit)
     assert "missing: features/in_dist.fit/part-00000.parquet" in refused.stderr
     again = gradscore("extract", config, "--shard", "0/2")
-    assert "share 0/2:" in again.stdout
+    assert f"gradscore merge {tmp_path / 'run'} --trust-code makes a run of all shares" in again.stdout
     merged = gradscore("merge", str(tmp_path / "run"))
     assert merged.exit_code == 0, merged.stderr
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
-    assert "this run is already complete" in gradscore("extract", config, "--shard", "0/2").stdout
+    complete = gradscore("extract", config, "--shard", "0/2").stdout
+    assert ("this run is already complete" in complete, "gradscore merge" in complete) == (True, False)
 
 
 WRONG = {

@@ -74,6 +74,18 @@ def test_neighbours_may_decide(make_run) -> None:
     np.testing.assert_allclose(bundle.detectors["ood"].calibration, np.sort(table["knn"].to_numpy()[right]))
 
 
+def test_the_table_of_thresholds_fits_a_terminal(small_run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.gradscore"
+    command = ["bundle", str(small_run), "--score", "ood=energy", "--out", str(target), "--trust-code"]
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    table = result.stdout.partition("\nof new in-distribution")[0].splitlines()
+    limits = [each.threshold for each in read_bundle(target).detectors.values()]
+    assert [line.split()[-1] for line in table if "predictions" in line or "OOD" in line] == [
+        f"{limit.value:.4g}" for limit in limits
+    ]
+    assert max(map(len, table)) <= 80, result.stdout
+
+
 REFUSED = {
     "no such score": (["enery"], "score enery: this run has no score 'enery'; did you mean 'energy'?"),
     "no such detector": (["far=energy"], "no detector 'far'; wanted NAME or one of wrong, ood=NAME"),

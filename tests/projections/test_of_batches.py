@@ -186,6 +186,11 @@ def test_what_does_not_fit_is_refused(model, name):
         gradscore.project(model, dim=64, **arguments)
 
 
+def test_outputs_for_every_token_name_the_way_of_losses(model):
+    with pytest.raises(ModelError, match=r"got shape \(3, 9, 30\); .*per sequence or token, give losses= to .*project"):
+        gradscore.project(nn.Sequential(model).eval(), padded(LENGTHS[:3])["ids"], dim=64)
+
+
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(ModelError, match="training mode"):
         gradscore.store_gradients(Tied(), BATCHES, losses=of_texts)

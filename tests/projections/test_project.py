@@ -77,6 +77,11 @@ def test_projections_are_those_of_whole_gradients(kind):
     assert found.predictions.tolist() == net()(samples()[0]).argmax(1).tolist()
 
 
+def test_they_are_one_line_in_a_notebook():
+    found = gradscore.project(net(), samples(), loss="uniform", kind="sparse", dim=100)
+    assert repr(found) == f"Projections(N={N}, dim=100, kind='sparse', loss='uniform')"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_and_threads_change_rounding_alone(kind):
     images, labels = samples(torch.float32)

@@ -85,7 +85,8 @@ def test_doubtful_labels_are_warned_of(tmp_path: Path, right: dict, confidence: 
 REPAIRED = {
     "both alike": (
         {"in_dist.fit": 0.0, "in_dist.test": 0.0},
-        r"set label_map to \{0: 4, 1: 0, 2: 1, 3: 2, 4: 3\} in data\.in_dist\.fit, data\.in_dist\.test and every other",
+        r"set label_map to \{0: 4, 1: 0, 2: 1, 3: 2, 4: 3\} in data\.in_dist\.fit, data\.in_dist\.test and every other "
+        "set with these labels, in place of any there is",
     ),
     "one alone": (
         {"in_dist.fit": 1.0, "in_dist.test": 0.0},

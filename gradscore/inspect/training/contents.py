@@ -150,7 +150,7 @@ def _lines(
             x=x,
             y=wide[name].to_numpy(np.float64),
             bands=() if place else bands,
-            dashed=runs > 1 and place > 0,
+            dotted=runs > 1 and place > 0,
         )
         for place, name in enumerate(chosen)
     ]

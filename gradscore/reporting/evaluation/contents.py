@@ -186,4 +186,4 @@ def _roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) 
 
 def _chance(name: str = "chance") -> Curve:
     ends = np.array([0.0, 1.0])
-    return Curve(name=name, x=ends, y=ends, colour=GREY, dashed=True)
+    return Curve(name=name, x=ends, y=ends, colour=GREY, dotted=True)
