@@ -22,7 +22,7 @@ from ..errors import BundleError, DataError
 from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
-from ..models import Interface, NamedCode, TellCode, build_model, to_be_named, weights_sha256
+from ..models import Interface, NamedCode, TellCode, build_model, memory_state, to_be_named, weights_sha256
 from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import named_views
@@ -99,7 +99,7 @@ class Scorer:
             named=named_views(bundle.features, bundle.view_code_sha256, code or NAMED_BY_HAND),
             tell=tell,
         ).extractor
-        self._state = _state_of(self.model)
+        self._state = memory_state(self.model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it
             self._self_test()
@@ -309,7 +309,7 @@ class Scorer:
     def _check_model(self) -> None:
         """Makes sure that the model is still that of the bundle: a program may have gone on with it."""
         check_mode(self.model)
-        state = _state_of(self.model)
+        state = memory_state(self.model)
         if state != self._state:
             _check_weights(self.bundle, self.model)
             self._state = state
@@ -365,12 +365,6 @@ class Scorer:
             before, now = (each.by(detector.model) for each in seen)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
-
-
-def _state_of(model: nn.Module) -> list[tuple[int, int]]:
-    """What changes with the weights: where each tensor lies, and how often it was written to."""
-    tensors = [*model.parameters(), *model.buffers()]
-    return [(each.data_ptr(), -1 if each.is_inference() else each._version) for each in tensors]
 
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:

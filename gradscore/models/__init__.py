@@ -3,7 +3,7 @@
 In come a model source and a checkpoint; out comes a module in eval mode with its weights (`build`, `checkpoint`), told
 apart by hashes (`identity`); `code` says which code of others may run and `interface` what models take and return.
 `parameter_groups` says which parameters make a group of features, `last_layer` catches what enters the last layer,
-`layer_watch` what layers put out, and `forward_look` has copies for several forward passes at once. `settings` is the
+`layer_watch` what layers put out, and `copies` has copies for several forward passes at once. `settings` is the
 section `model` of a configuration.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import COUNTER, load_checkpoint, read_weights
 from .code import ModelCode, NamedCode, TellCode, load_function
-from .forward_look import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
+from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .identity import (
     at_path,
     code_sha256,

@@ -145,7 +145,7 @@ class LayerWatch:
 
         def after(layer: str, module: nn.Module, inputs: object, output: Any) -> None:
             del module, inputs
-            note(layer, _first(output))
+            note(layer, first_tensor(output))
 
         def enter(layer: str, module: nn.Module, inputs: object) -> None:
             del module, inputs
@@ -301,9 +301,9 @@ def _sample_first(layout: Layout, tensor: Tensor) -> Tensor:
     return layout.samples_first(tensor)
 
 
-def _first(output: object) -> object:
+def first_tensor(output: object) -> object:
     """The first tensor of an output, which may be a tuple, list or dictionary."""
     items = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else None
     if items is None:
         return output
-    return next((found for found in map(_first, items) if isinstance(found, Tensor)), None)
+    return next((found for found in map(first_tensor, items) if isinstance(found, Tensor)), None)

@@ -9,10 +9,9 @@ and hooks are looked for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .interface import Interface
+from .layer_watch import first_tensor
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -54,12 +54,13 @@ def look_at_forward(model: nn.Module, forward: Callable[[], Tensor]) -> ForwardL
     used: list[tuple[Tensor, int]] = []
 
     def leave(module: nn.Module, _inputs: object, output: Any) -> None:
-        values = sum(each.numel() for each in _tensors(output))
+        found = first_tensor(output)
+        values = found.numel() if isinstance(found, Tensor) else 0
         used.extend((weight, values) for weight in module._parameters.values() if weight is not None)
 
     with ExitStack() as stack:
         for module in model.modules():
-            stack.callback(module.register_forward_hook(partial(leave)).remove)
+            stack.callback(module.register_forward_hook(leave).remove)
         operations = stack.enter_context(_Operations())
         samples = max(1, len(forward()))
     matrices = [(weight, values / samples / len(weight)) for weight, values in used if weight.dim() > 1 and len(weight)]
@@ -90,7 +91,7 @@ def is_hooked(model: nn.Module) -> bool:
 
 
 def memory_state(model: nn.Module) -> list[object]:
-    """Equal while the weights and buffers of a model stay where and what they are."""
+    """What changes with the weights: where each tensor lies, and how often it was written to."""
     return [
         (each.data_ptr(), None if each.is_inference() else each._version)
         for each in chain(model.parameters(), model.buffers())
@@ -100,12 +101,6 @@ def memory_state(model: nn.Module) -> list[object]:
 def memory_size(model: nn.Module) -> int:
     """Bytes of the weights and buffers of a model."""
     return sum(each.numel() * each.element_size() for each in chain(model.parameters(), model.buffers()))
-
-
-def _tensors(output: object) -> Iterator[Tensor]:
-    """The tensor that a module puts out, or the first of several."""
-    items = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else [output]
-    yield from [each for each in items if isinstance(each, Tensor)][:1]
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
