@@ -67,7 +67,10 @@ class Sharing(Generic[Worker]):
             return [slice(0, samples)]
         if self._look is None:
             self._look = self._looked(forward)
-        if self._look is None or not self._is_worth_it(self._look, samples // count):
+        if self._look is None or self._look.random:
+            self.give_up()
+            return [slice(0, samples)]
+        if not self._is_worth_it(self._look, samples // count):
             return [slice(0, samples)]
         bounds = [number * samples // count for number in range(count + 1)]
         return [slice(*bounds[number : number + 2]) for number in range(count)]
@@ -85,19 +88,15 @@ class Sharing(Generic[Worker]):
         self._allowed, self._workers = False, []
 
     def _looked(self, forward: Callable[[Worker], Tensor]) -> ForwardLook | None:
+        """A look at a copy; None where copies would be too large, or cannot be made or run."""
         if memory_size(self._model) * torch.get_num_threads() > MOST_MEMORY:
-            self.give_up()
             return None
         try:
             copied = copy_of(self._model)
             with torch.no_grad():
-                look = look_at_forward(copied, lambda: forward(self._make(copied)))
+                return look_at_forward(copied, lambda: forward(self._make(copied)))
         except Exception:  # noqa: BLE001  # models are anyone's code, and this one computes its batches as a whole
-            self.give_up()
             return None
-        if look.random:
-            self.give_up()
-        return None if look.random else look
 
     @staticmethod
     def _is_worth_it(look: ForwardLook, samples: int) -> bool:
