@@ -81,17 +81,15 @@ def threads(elements: int) -> Iterator[int]:
     wanted = torch.get_num_threads()
     if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS:
         yield 1
-        return
-    if getattr(_HERE, "keeps_processors", False):
+    elif getattr(_HERE, "keeps_processors", False):
         yield wanted
-        return
-    if not _TEAM.acquire(blocking=False):
+    elif _TEAM.acquire(blocking=False):
+        try:
+            yield wanted
+        finally:
+            _TEAM.release()
+    else:
         yield 1
-        return
-    try:
-        yield wanted
-    finally:
-        _TEAM.release()
 
 
 @functools.cache

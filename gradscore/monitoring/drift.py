@@ -57,9 +57,7 @@ def after_window(
         for key, (_, log_e) in found.items()
         if key not in alarmed and len(log_e) and log_e.max() >= threshold_of(alpha, shares[key])
     ]
-    largest = {
-        key: log_e.max(initial=stream.log_won if not len(log_e) else -np.inf) for key, (stream, log_e) in found.items()
-    }
+    largest = {key: log_e.max() if len(log_e) else stream.log_won for key, (stream, log_e) in found.items()}
     e_values = {key: float((each + np.log(shares[key])) / np.log(10)) for key, each in largest.items()}
     return {key: stream for key, (stream, _) in found.items()}, alarms, e_values
 
