@@ -70,9 +70,11 @@ class Collection:
         self._edges: dict[Node, list[Edge]] = {}
         for edge in self._owners:
             self._edges.setdefault(edge.node, []).append(edge)
+        for edges in self._edges.values():
+            edges.sort(key=lambda edge: edge.slot)
         self._direct: dict[str, list[PerSample]] = {name: [] for name in self._waiting}
         self._products: dict[Edge, PerSample] = {}
-        self.late = {name for name, edges in self._waiting.items() if any(map(is_parameter_side, edges))}
+        self.late = plan.remote & self._waiting.keys()
 
     @property
     def nodes(self) -> list[Node]:
@@ -93,12 +95,13 @@ class Collection:
         """Takes the output gradients of a node."""
         if node in self._taps:
             self._taps[node](gradients)
+        memo: dict[str, Tensor] = {}
         for edge in self._edges.get(node, ()):
             owners = [name for name in self._owners[edge] if name not in self.not_covered]
             try:
                 if owners and any(gradient is not None for gradient in gradients):
-                    found = RULES[node.name()](Use(edge, self._plan.layouts[node]), gradients)
-                    if is_parameter_side(edge):
+                    found = RULES[node.name()](Use(edge, self._plan.layouts[node], memo), gradients)
+                    if owners[0] in self.late and is_parameter_side(edge):
                         self._products[edge] = found
                     else:
                         self._direct[owners[0]].append(through_views(found, edge))

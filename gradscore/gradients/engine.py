@@ -17,7 +17,7 @@ from .collect import Collection, Sink, Tap
 from .factored import Dense, PerSample
 from .graph import Graph, read_graph, refuse_opaque
 from .passes import backward_through, backward_to
-from .plan import Blueprint, Plan, is_outdated, is_parameter_side, make_plan
+from .plan import Blueprint, Plan, is_outdated, make_plan
 from .trial import try_plan
 
 SINGLE = "a single sample"
@@ -249,8 +249,7 @@ class Engine:
                 self.coverage[name] = "unused"
                 self._announce(f"{name}: the losses do not depend on it, so its gradient is zero")
             else:
-                product = any(is_parameter_side(edge) for edge in plan.uses[first])
-                self.coverage[name] = "parameter-side product" if product else "rule"
+                self.coverage[name] = "parameter-side product" if first in plan.remote else "rule"
 
 
 def _names_by_tensor(parameters: Mapping[str, Tensor]) -> dict[int, list[str]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Loop = Callable[..., Any]
@@ -31,13 +33,29 @@ def compiled(loop: Loop, *, fastmath: Collection[str] = ()) -> Loop:
     return function
 
 
+def _stay_apart(context: Any) -> Any:
+    """Keeps the function that calls it from being taken into others, where it would be optimised anew."""
+    del context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature, arguments
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+as_intrinsic: Any = intrinsic
+stay_apart: Callable[[], None] = as_intrinsic(_stay_apart)
+
+
 def once_for_each_dtype(run: Loop) -> Loop:
     """Runs something once for each dtype of its first argument.
 
     A loop that is called by others is in their machine code too, optimised anew, where sums in any order come out
-    otherwise in the last bits. The code that a process loads first serves them all. What is compiled here loads the
-    loop before its callers, but a caller that comes from the cache on disk does not: to get the same bits in every
-    process, run the loop on nothing before one of its callers.
+    otherwise in the last bits. If it stays apart, the code that a process loads first serves them all. What is compiled
+    here loads the loop before its callers, but a caller that comes from the cache on disk does not: to get the same
+    bits in every process, run the loop on nothing before one of its callers.
     """
     seen: set[np.dtype[Any]] = set()
 

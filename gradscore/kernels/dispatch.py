@@ -85,7 +85,7 @@ def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> Doubles |
 
 
 def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor | None:
-    """For every row the sum of (value - centre) * factor.
+    """For every row the sum of (value - centre) * factor, and that of the factors alone.
 
     Args:
         values: (r, p).
@@ -93,13 +93,13 @@ def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor
         factors: (r, p).
 
     Returns:
-        (r,) of the dtype of `values`; None where there is no kernel: only for contiguous float32 on the CPU.
+        (2, r) of the dtype of `values`; None where there is no kernel: only for contiguous float32 on the CPU.
     """
     loops = _loops()
     operands = (values, centres, factors)
     if loops is None or not all(map(_usable, operands)):
         return None
-    found = np.empty(len(values), dtype=np.float32)
+    found = np.empty((2, len(values)), dtype=np.float32)
     loops.multiply_rows(*(item.detach().numpy() for item in operands), found)
     return torch.from_numpy(found)
 
@@ -216,7 +216,7 @@ def _in_memory(loops: ModuleType, matrices: Tensor) -> Any:
 
 
 def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
-    """For every sample the sum over its rows of (value - centre) * scale * factor, column by column.
+    """For every sample the sums over its rows of (value - centre) * scale * factor and of the factors, by columns.
 
     Args:
         values: (n, t, p).
@@ -225,7 +225,7 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
         factors: (n, t, p).
 
     Returns:
-        (n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
+        (2, n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
     """
     loops = _loops()
     operands = (values, centres, scales, factors)
@@ -236,7 +236,7 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
     by_columns = not values.is_contiguous() and values.transpose(1, 2).is_contiguous()
     tokens_first = not factors.is_contiguous() and factors.transpose(0, 1).is_contiguous()
     lines = (factors.transpose(0, 1) if tokens_first else factors.contiguous()).reshape(-1, width)
-    found = np.empty((samples, width), dtype=np.float32)
+    found = np.empty((2, samples, width), dtype=np.float32)
     loops.sum_normed(
         (values.transpose(1, 2) if by_columns else values.contiguous()).detach().numpy(),
         by_columns,

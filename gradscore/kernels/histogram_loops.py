@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compile import compiled
-from .threads import run_parts, share, threads
+from .regions import fork
+from .threads import Bounds, Team, run_parts, share, threads
 
 CHUNK = 1024
 """Elements whose bins are worked out together, in vector registers; a quarter or sixteen times as many took the same
@@ -150,24 +151,50 @@ def _count_tasks(
 count_tasks = compiled(_count_tasks)
 
 
+def _count_parts(
+    left: Floats,
+    right: Floats,
+    low: Any,
+    width: Any,
+    bins: Any,
+    exact: bool,
+    places: Places,
+    inner: int,
+    counts: Counts,
+    start: int,
+    stop: int,
+) -> None:
+    """Some parts of all tasks, each with two rows of counters of its own."""
+    tasks, parts = left.shape[1] * -(-right.shape[1] // CHUNK), counts.shape[0] // 2
+    for part in range(start, stop):
+        first, last = part * tasks // parts, (part + 1) * tasks // parts
+        own = counts[2 * part : 2 * part + 2]
+        count_tasks(left, right, low, width, bins, exact, places, inner, first, last, own)
+
+
+count_parts = compiled(_count_parts)
+
+
+def _share_counts(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(count_parts, team, bounds, arguments)
+
+
+share_counts = compiled(_share_counts)
+
+
 def count(left: Floats, right: Floats, bins: int, low: float, high: float, places: Places, inner: int) -> Counts:
     """See `kernels.count_products`; `places` is (o, i), or (o, 0) for one axis."""
     kind = left.dtype.type
     width = kind(high - low)
     settings = kind(low), width, kind(bins), bool(np.frexp(width)[0] == 0.5), places, inner
-    tasks = left.shape[1] * -(-right.shape[1] // CHUNK)
     with threads(left.size * right.shape[1]) as parts:
         counts = np.zeros((2 * parts, bins * inner), np.int64)
-
-        def part(number: int, start: int, stop: int) -> None:
-            count_tasks(left, right, *settings, start, stop, counts[2 * number : 2 * number + 2])
-
-        run_parts(parts, tasks, part)
+        run_parts(parts, parts, share_counts, left, right, *settings, counts)
     found: Counts = counts.sum(0)
     return found
 
 
-def _add_some_deviations(values: Floats, start: int, stop: int, first: Floats, sums: Doubles, squares: Doubles) -> None:
+def _add_some_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles, start: int, stop: int) -> None:
     """Of some columns, a few thousand at a time, whose sums stay in the cache; four rows at a time."""
     whole = values.shape[0] // 4 * 4
     for begin in range(start, stop, CHUNK):
@@ -192,10 +219,13 @@ def _add_some_deviations(values: Floats, start: int, stop: int, first: Floats, s
 add_some_deviations = compiled(_add_some_deviations)
 
 
+def _share_deviations(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(add_some_deviations, team, bounds, arguments)
+
+
+share_deviations = compiled(_share_deviations)
+
+
 def add_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles) -> None:
     """Of all columns; arguments as in `_add_some_deviations`."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        add_some_deviations(values, start, stop, first, sums, squares)
-
-    share(values.size, values.shape[1], part)
+    share(values.size, values.shape[1], share_deviations, values, first, sums, squares)

@@ -12,9 +12,10 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype
-from .row_loops import take_some_moments
-from .threads import share
+from .compile import compiled
+from .regions import fork
+from .row_loops import own_moments_first, take_all_moments
+from .threads import Bounds, Team, share
 
 Values = NDArray[Any]
 Whole = NDArray[np.int64]
@@ -37,7 +38,7 @@ as_pointer: Callable[..., Any] = intrinsic(_as_pointer)
 
 
 def _take_some_of_all(
-    like: Values, bits: Values, rest: Any, table: Whole, about_mean: bool, start: int, stop: int, found: Doubles
+    like: Values, bits: Values, rest: Any, table: Whole, about_mean: bool, found: Doubles, start: int, stop: int
 ) -> None:
     """Some rows of every matrix.
 
@@ -47,9 +48,9 @@ def _take_some_of_all(
         rest: the largest of these.
         table: address and columns of each matrix.
         about_mean: see `kernels.row_moments`.
+        found: (matrices, all rows, 5).
         start: the first row.
         stop: the first that is left out.
-        found: (matrices, all rows, 5).
     """
     for place in range(table.shape[0]):
         width = table[place, 1]
@@ -57,13 +58,17 @@ def _take_some_of_all(
         first = table[place, 0] + start * width * like.itemsize
         values = carray(as_pointer(first), (size,), like.dtype).reshape(stop - start, width)
         seen = carray(as_pointer(first), (size,), bits.dtype).reshape(stop - start, width)
-        take_some_moments(values, seen, rest, about_mean, found[place, start:stop])
+        take_all_moments(values, seen, rest, about_mean, found[place, start:stop])
 
 
 take_some_of_all = compiled(_take_some_of_all)
 
 
-own_code_first = once_for_each_dtype(take_some_moments)
+def _share_all(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(take_some_of_all, team, bounds, arguments)
+
+
+share_all = compiled(_share_all)
 
 
 def take_all(like: Values, table: Whole, about_mean: bool, found: Doubles) -> None:
@@ -71,9 +76,5 @@ def take_all(like: Values, table: Whole, about_mean: bool, found: Doubles) -> No
     kind = np.dtype(f"i{like.itemsize}").type
     bits, rest = like.view(kind), kind(np.iinfo(kind).max)
     rows = found.shape[1]
-    own_code_first(like.reshape(0, 1), bits.reshape(0, 1), rest, about_mean, found[0, :0])
-
-    def part(_number: int, start: int, stop: int) -> None:
-        take_some_of_all(like, bits, rest, table, about_mean, start, stop, found)
-
-    share(rows * int(table[:, 1].sum()), rows, part)
+    own_moments_first(like.reshape(0, 1), bits.reshape(0, 1), rest, about_mean, found[0, :0])
+    share(rows * int(table[:, 1].sum()), rows, share_all, like, bits, rest, table, about_mean, found)

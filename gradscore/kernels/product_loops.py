@@ -8,14 +8,16 @@ depends on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype
+from .compile import compiled
 from .mkl import SCRATCH, Functions, addresses, call_with_int, multiply
-from .row_loops import sum_some_rows
-from .threads import share
+from .regions import fork
+from .row_loops import own_sums_first, sum_all_rows
+from .threads import Bounds, Team, share
 
 BUFFER = 1 << 17
 """Elements of a gradient that are made at a time: half a mebibyte, half of a usual second cache. On six layer shapes a
@@ -100,7 +102,7 @@ def _sum_product(
             above = (left[0] + SIZE * top * left[1], left[1])
             multiply(functions, (rows, columns, inner), above, beside, buffer.ctypes.data, scratch)
             values = buffer[: rows * columns].reshape(1, -1)
-            sum_some_rows(values, values.view(np.int32), ALL_BUT_SIGN, sums)
+            sum_all_rows(values, values.view(np.int32), ALL_BUT_SIGN, sums)
             join(found, sums[0])
 
 
@@ -122,9 +124,9 @@ def _sum_products(
     right: Floats,
     other: tuple[int, int],
     turned: int,
+    found: Doubles,
     start: int,
     stop: int,
-    found: Doubles,
 ) -> None:
     """Some products.
 
@@ -136,9 +138,9 @@ def _sum_products(
         right: the matrices on the right.
         other: the same of these.
         turned: -1 if the matrices on the left lie transposed, 1 if those on the right do.
+        found: (all, 5).
         start: the first product.
         stop: the first that is left out.
-        found: (all, 5).
     """
     before = call_with_int(functions[1], np.int32(1))
     scratch = np.empty(SCRATCH, np.int64)
@@ -161,14 +163,18 @@ def _sum_products(
 sum_some_products = compiled(_sum_products)
 
 
-own_code_first = once_for_each_dtype(lambda none, found: sum_some_rows(none, none.view(np.int32), ALL_BUT_SIGN, found))
+def _share_products(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(sum_some_products, team, bounds, arguments)
+
+
+share_products = compiled(_share_products)
 
 
 def ready() -> Functions:
     """Those of `mkl.addresses`, which are there, and the reduction of products ready."""
     functions = addresses()
     assert functions is not None
-    own_code_first(np.empty((0, 1), np.float32), np.empty((0, 5)))
+    own_sums_first(np.empty((0, 1), np.float32), np.empty((0, 1), np.int32), ALL_BUT_SIGN, np.empty((0, 5)))
     return functions
 
 
@@ -199,9 +205,5 @@ def sum_products(left: Matrices, right: Matrices, count: int, sizes: tuple[int, 
     if turned > 0 and out < inner:
         left, right, out, inner = right, left, inner, out
     settings = (functions, (out, inner, positions), left.memory, left.steps, right.memory, right.steps, turned)
-
-    def part(_number: int, start: int, stop: int) -> None:
-        sum_some_products(*settings, start, stop, found)
-
-    share(count * out * inner * (1 + positions // POSITIONS), count, part)
+    share(count * out * inner * (1 + positions // POSITIONS), count, share_products, *settings, found)
     return found

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled
-from .threads import share
+from .compile import compiled, once_for_each_dtype, stay_apart
+from .regions import fork
+from .threads import Bounds, Team, share
 
 CHUNK = 2048
 """Elements that are added up in float32 before they join a sum in float64, and that the cache keeps.
@@ -49,12 +50,13 @@ extrema = compiled(_extrema)
 
 def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
     """Largest, smallest, sum, squares, magnitudes of each row; `bits` is `values` seen as int32."""
+    stay_apart()
     for row in range(values.shape[0]):
         total = squares = magnitudes = 0.0
         largest, smallest = values[row, 0], values[row, 0]
         ends = np.empty(2, bits.dtype)
-        for start in range(0, values.shape[1], CHUNK):
-            part = values[row, start : start + CHUNK]
+        for first in range(0, values.shape[1], CHUNK):
+            part = values[row, first : first + CHUNK]
             s, q, m = np.float32(0), np.float32(0), np.float32(0)
             for place in range(part.size):
                 x = part[place]
@@ -64,7 +66,7 @@ def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None
             total += float(s)
             squares += float(q)
             magnitudes += float(m)
-            extrema(bits[row, start : start + CHUNK], rest, ends)
+            extrema(bits[row, first : first + CHUNK], rest, ends)
             high, low = ends.view(values.dtype)
             largest, smallest = max(largest, high), min(smallest, low)
         found[row, 0] = np.nan if np.isnan(magnitudes) else largest
@@ -76,12 +78,13 @@ def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None
 
 def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
     """Largest, smallest, mean, spread, magnitudes of each row, in two passes."""
+    stay_apart()
     for row in range(values.shape[0]):
         total = magnitudes = 0.0
         largest, smallest = values[row, 0], values[row, 0]
         ends = np.empty(2, bits.dtype)
-        for start in range(0, values.shape[1], CHUNK):
-            part = values[row, start : start + CHUNK]
+        for first in range(0, values.shape[1], CHUNK):
+            part = values[row, first : first + CHUNK]
             s = m = 0.0
             for place in range(part.size):
                 x = np.float64(part[place])
@@ -89,7 +92,7 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
                 m += abs(x)
             total += s
             magnitudes += m
-            extrema(bits[row, start : start + CHUNK], rest, ends)
+            extrema(bits[row, first : first + CHUNK], rest, ends)
             high, low = ends.view(values.dtype)
             largest, smallest = max(largest, high), min(smallest, low)
         mean = total / values.shape[1]
@@ -108,18 +111,22 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
         found[row, 4] = magnitudes
 
 
-def _multiply_rows(values: Floats, centres: Floats, factors: Floats, first: int, found: Floats) -> None:
-    """Sum of (value - centre) * factor of each row; the centres go round, from that of row `first`."""
-    for row in range(values.shape[0]):
-        centre = centres[(first + row) % centres.size]
-        total = 0.0
-        for start in range(0, values.shape[1], CHUNK):
-            part, factor = values[row, start : start + CHUNK], factors[row, start : start + CHUNK]
-            s = np.float32(0)
+def _multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floats, start: int, stop: int) -> None:
+    """Sums of (value - centre) * factor and of the factors of some rows; the centres go round."""
+    stay_apart()
+    for row in range(start, stop):
+        centre = centres[row % centres.size]
+        products = alone = 0.0
+        for first in range(0, values.shape[1], CHUNK):
+            part, factor = values[row, first : first + CHUNK], factors[row, first : first + CHUNK]
+            p, a = np.float32(0), np.float32(0)
             for place in range(part.size):
-                s += (part[place] - centre) * factor[place]
-            total += float(s)
-        found[row] = total
+                p += (part[place] - centre) * factor[place]
+                a += factor[place]
+            products += float(p)
+            alone += float(a)
+        found[0, row] = products
+        found[1, row] = alone
 
 
 def _sum_normed(
@@ -129,10 +136,11 @@ def _sum_normed(
     scales: Floats,
     factors: Floats,
     apart: tuple[int, int],
-    first: int,
     found: Floats,
+    first: int,
+    last: int,
 ) -> None:
-    """Over the rows t of each sample, the sums of (value[t] - centre[t]) * scale[t] * factor[t], column by column.
+    """Sums over the rows t of some samples, of (value[t] - centre[t]) * scale[t] * factor[t] and of factor[t].
 
     Args:
         values: (n, t, p), or (n, p, t) by columns.
@@ -141,13 +149,15 @@ def _sum_normed(
         scales: (n, t).
         factors: (all samples * t, p).
         apart: rows of these from sample to sample and from t to t.
-        first: number of the first sample of `values` among those of `factors`.
-        found: (n, p).
+        found: (2, n, p).
+        first: the first sample.
+        last: the first that is left out.
     """
-    tokens, width = centres.shape[1], found.shape[1]
-    part, total = np.empty(width, np.float32), np.empty(width, np.float64)
+    stay_apart()
+    tokens, width = centres.shape[1], found.shape[2]
+    part, total = np.empty((2, width), np.float32), np.empty((2, width), np.float64)
     lines = np.empty((tokens if by_columns else 0, width), np.float32)
-    for sample in range(values.shape[0]):
+    for sample in range(first, last):
         if by_columns:
             for place in range(np.uintp(width)):
                 for row in range(np.uintp(tokens)):
@@ -157,47 +167,81 @@ def _sum_normed(
             part[:] = 0
             for row in range(start, min(start + FEW, tokens)):
                 value = lines[row] if by_columns else values[sample, row]
-                factor = factors[(first + sample) * apart[0] + row * apart[1]]
+                factor = factors[sample * apart[0] + row * apart[1]]
                 centre, scale = centres[sample, row], scales[sample, row]
                 for place in range(width):
-                    part[place] += (value[place] - centre) * scale * factor[place]
+                    part[0, place] += (value[place] - centre) * scale * factor[place]
+                    part[1, place] += factor[place]
+            for kind in range(2):
+                for place in range(width):
+                    total[kind, place] += part[kind, place]
+        for kind in range(2):
             for place in range(width):
-                total[place] += part[place]
-        for place in range(width):
-            found[sample, place] = total[place]
+                found[kind, sample, place] = total[kind, place]
 
 
-sum_some_rows = compiled(_sum_rows, fastmath=ANY_ORDER)
-take_some_moments = compiled(_take_moments, fastmath=ANY_ORDER)
+sum_all_rows = compiled(_sum_rows, fastmath=ANY_ORDER)
+take_all_moments = compiled(_take_moments, fastmath=ANY_ORDER)
 multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
 sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
 
 
+def _sum_some_rows(values: Floats, bits: Integers, rest: Any, found: Doubles, start: int, stop: int) -> None:
+    sum_all_rows(values[start:stop], bits[start:stop], rest, found[start:stop])
+
+
+def _take_some_moments(
+    values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles, start: int, stop: int
+) -> None:
+    take_all_moments(values[start:stop], bits[start:stop], rest, about_mean, found[start:stop])
+
+
+sum_some_rows = compiled(_sum_some_rows)
+take_some_moments = compiled(_take_some_moments)
+
+
+def _share_sums(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(sum_some_rows, team, bounds, arguments)
+
+
+def _share_moments(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(take_some_moments, team, bounds, arguments)
+
+
+def _share_products(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(multiply_some_rows, team, bounds, arguments)
+
+
+def _share_normed(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(sum_some_normed, team, bounds, arguments)
+
+
+share_sums = compiled(_share_sums)
+share_moments = compiled(_share_moments)
+share_products = compiled(_share_products)
+share_normed = compiled(_share_normed)
+own_sums_first = once_for_each_dtype(sum_all_rows)
+own_moments_first = once_for_each_dtype(take_all_moments)
+own_products_first = once_for_each_dtype(multiply_some_rows)
+own_normed_first = once_for_each_dtype(sum_some_normed)
+
+
 def sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
     """All rows; arguments as in `_sum_rows`."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        sum_some_rows(values[start:stop], bits[start:stop], rest, found[start:stop])
-
-    share(values.size, len(values), part)
+    own_sums_first(values[:0], bits[:0], rest, found[:0])
+    share(values.size, len(values), share_sums, values, bits, rest, found)
 
 
 def take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
     """All rows; arguments as in `_take_moments`."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        take_some_moments(values[start:stop], bits[start:stop], rest, about_mean, found[start:stop])
-
-    share(values.size, len(values), part)
+    own_moments_first(values[:0], bits[:0], rest, about_mean, found[:0])
+    share(values.size, len(values), share_moments, values, bits, rest, about_mean, found)
 
 
 def multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floats) -> None:
     """All rows; arguments as in `_multiply_rows`."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        multiply_some_rows(values[start:stop], centres, factors[start:stop], start, found[start:stop])
-
-    share(values.size, len(values), part)
+    own_products_first(values, centres, factors, found, 0, 0)
+    share(values.size, len(values), share_products, values, centres, factors, found)
 
 
 def sum_normed(
@@ -210,9 +254,6 @@ def sum_normed(
     found: Floats,
 ) -> None:
     """All samples; arguments as in `_sum_normed`."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        some = slice(start, stop)
-        sum_some_normed(values[some], by_columns, centres[some], scales[some], factors, apart, start, found[some])
-
-    share(values.size, len(values), part)
+    settings = (values, by_columns, centres, scales, factors, apart)
+    own_normed_first(*settings, found, 0, 0)
+    share(values.size, len(values), share_normed, *settings, found)

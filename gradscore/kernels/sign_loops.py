@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compile import compiled
+from .regions import fork
 from .signs import RUN
-from .threads import share
+from .threads import Bounds, Team, share
 
 HALF = 32
 
@@ -31,11 +32,11 @@ def _word(key: Any, place: int) -> Any:
 word = compiled(_word)
 
 
-def _write_signs(found: NDArray[np.float32], key: Any, first: int) -> None:
-    """Signs of elements `first` and following, one row (dim,) each."""
+def _write_signs(found: NDArray[np.float32], key: Any, first: int, begin: int, end: int) -> None:
+    """Signs of elements `first` and following, one row (dim,) each; some rows."""
     dim = found.shape[1]
     words = -(-dim // RUN)
-    for row in range(found.shape[0]):
+    for row in range(begin, end):
         for place in range(words):
             bits = word(key, (first + row) * words + place)
             for half in range(2):
@@ -49,9 +50,9 @@ def _write_signs(found: NDArray[np.float32], key: Any, first: int) -> None:
 write_some_signs = compiled(_write_signs)
 
 
-def _add_runs(values: Floats, firsts: Whole, key: Any, dim: int, found: Floats) -> None:
-    """Adds runs of elements, each with a sign, to `found` (n, dim + `RUN`) from a random place on."""
-    for sample in range(values.shape[0]):
+def _add_runs(values: Floats, firsts: Whole, key: Any, dim: int, found: Floats, start: int, stop: int) -> None:
+    """Adds runs of elements, each with a sign, to `found` (n, dim + `RUN`) from a random place on; some samples."""
+    for sample in range(start, stop):
         for use in range(values.shape[1]):
             line, end = values[sample, use], firsts[sample, use] + values.shape[2]
             element = firsts[sample, use]
@@ -82,19 +83,23 @@ add_half = compiled(_add_half)
 add_some_runs = compiled(_add_runs)
 
 
+def _share_signs(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(write_some_signs, team, bounds, arguments)
+
+
+def _share_runs(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(add_some_runs, team, bounds, arguments)
+
+
+share_signs = compiled(_share_signs)
+share_runs = compiled(_share_runs)
+
+
 def write_signs(found: NDArray[np.float32], key: Any, first: int) -> None:
     """`_write_signs`, rows shared among threads."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        write_some_signs(found[start:stop], key, first + start)
-
-    share(found.size, len(found), part)
+    share(found.size, len(found), share_signs, found, key, first)
 
 
 def add_runs(values: Floats, firsts: Whole, key: Any, dim: int, found: Floats) -> None:
     """`_add_runs`, samples shared among threads."""
-
-    def part(_number: int, start: int, stop: int) -> None:
-        add_some_runs(values[start:stop], firsts[start:stop], key, dim, found[start:stop])
-
-    share(values.size, len(values), part)
+    share(values.size, len(values), share_runs, values, firsts, key, dim, found)

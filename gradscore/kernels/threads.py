@@ -1,10 +1,8 @@
 """Shares compiled loops among threads, as many as PyTorch uses: PyTorch's own threads, where they can be asked.
 
-Compiled loops do not hold the interpreter's lock, so that threads of Python can run them, and a loop is compiled once,
-where Numba's own threads want it compiled again for them, which takes seconds. PyTorch's threads spin for some
-milliseconds after each of its operations, and take the processor from any others that start meanwhile: gradients of
-convolutions right after a backward pass took 6.6 ms on two threads of Python, as long as on one, and take 3.5 ms on
-PyTorch's. They are reached through the function by which compilers start an OpenMP region.
+PyTorch's threads spin for some milliseconds after each of its operations, and take the processor from any others that
+start meanwhile: gradients of convolutions right after a backward pass took 6.6 ms on two threads of Python, as long as
+on one, and take 3.5 ms on PyTorch's. They are reached through the function by which compilers start an OpenMP region.
 """
 
 from __future__ import annotations
@@ -20,47 +18,54 @@ from pathlib import Path
 
 import torch
 
-PARALLEL_ELEMENTS = 1 << 19
-"""Elements to add up from which a second thread is worth waking, which takes some 0.05 ms: as long as one thread takes
-for this many."""
+PARALLEL_ELEMENTS = 1 << 17
+"""Elements to add up from which a second thread is worth it. With four times as many a perceptron, a ResNet-20 and a
+ResNet-56 took 2 % longer; with a quarter the same, and threads that sleep take longer to wake than these elements do.
+"""
 
-Part = Callable[[int, int, int], None]
-"""Does part number p of some work: its items from one number to another."""
+Team = tuple[int, int, int]
+"""Where functions of OpenMP lie in memory: `GOMP_parallel`, `omp_get_thread_num`, `omp_get_num_threads`."""
 
-Numbered = Callable[[int], None]
-"""Does the part of that number."""
+NOBODY: Team = 0, 0, 0
 
-NUMBERS = "omp_get_thread_num", "omp_get_num_threads"
+Bounds = tuple[int, int, int, int]
+"""The number of parts, the first one to do, the first one that is left out, and the number of items."""
+
+Run = Callable[..., bool]
+"""Compiled code that does parts of some work, team and bounds first, by `regions.fork`; whether memory ran out."""
+
+OPENMP = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"
 
 _TEAM = threading.Lock()
 _HERE = threading.local()
 _PROCESS = os.getpid()
-_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def share(elements: int, items: int, part: Part) -> None:
+def share(elements: int, items: int, run: Run, *arguments: object) -> None:
     """Does some work on several threads where that is worth it and safe.
 
     Args:
         elements: how much it is; see `threads`.
         items: what it is made of.
-        part: does a part of them.
+        run: does parts of them.
+        arguments: what it wants besides.
+
+    Raises:
+        MemoryError: there was not enough for a part.
     """
     with threads(elements) as parts:
-        run_parts(parts, items, part)
+        run_parts(parts, items, run, *arguments)
 
 
-def run_parts(parts: int, items: int, part: Part) -> None:
-    """Does some work in a number of parts at once; inside `threads`, which says how many."""
-    bounds = [number * items // parts for number in range(parts + 1)]
-
-    def do(number: int) -> None:
-        part(number, *bounds[number : number + 2])
-
-    if parts == 1:
-        do(0)
+def run_parts(parts: int, items: int, run: Run, *arguments: object) -> None:
+    """As `share`, with as many threads as there are parts; inside `threads`, which says how many."""
+    team = _team()
+    if parts == 1 or team:
+        failed = run(team or NOBODY, (parts, 0, parts, items), *arguments)
     else:
-        (_on_pytorchs_threads() or _on_threads_of_python)(parts, do)
+        failed = _on_threads_of_python(parts, lambda part: run(NOBODY, (parts, part, part + 1, items), *arguments))
+    if failed:
+        raise MemoryError("a compiled loop over gradients did not get the memory that it needs; use smaller batches")
 
 
 def keep_processors() -> None:
@@ -93,51 +98,28 @@ def threads(elements: int) -> Iterator[int]:
 
 
 @functools.cache
-def _on_pytorchs_threads() -> Callable[[int, Numbered], None] | None:
-    """What has parts done by the OpenMP threads that PyTorch computes with; None where PyTorch has none of that kind.
+def _team() -> Team | None:
+    """What starts the OpenMP threads that PyTorch computes with; None where PyTorch has none of that kind.
 
     Source: `GOMP_parallel(function, its argument, number of threads, flags)` of GCC's libgomp, which LLVM's OpenMP has
     under the same name.
     """
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
-        # The names are looked up in the libraries that PyTorch itself was linked with. With PyDLL the lock is kept.
-        start = ctypes.CDLL(str(path)).GOMP_parallel
-        own_number, size = (getattr(ctypes.PyDLL(str(path)), name) for name in NUMBERS)
+        # The names are looked up in the libraries that PyTorch itself was linked with.
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        start, number, size = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in OPENMP)
     except (OSError, AttributeError):
         return None
-    start.argtypes, start.restype = [_REGION, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-
-    def run(parts: int, do: Numbered) -> None:
-        begun: list[int] = []
-        failed: list[BaseException] = []
-
-        def region(_: int | None) -> None:
-            try:
-                # There may be fewer threads than were asked for, inside a region of PyTorch's for one.
-                for number in range(own_number(), parts, size()):
-                    begun.append(number)
-                    do(number)
-            except BaseException as error:  # noqa: BLE001  ctypes would print and forget it
-                failed.append(error)
-
-        start(_REGION(region), None, parts, 0)
-        if failed:
-            raise failed[0]
-        if len(begun) < parts:  # Ctrl-C, between the call and the first line of `region`
-            raise KeyboardInterrupt
-
-    return run
+    return start, number, size
 
 
-def _on_threads_of_python(parts: int, do: Numbered) -> None:
+def _on_threads_of_python(parts: int, do: Callable[[int], bool]) -> bool:
     others = [_helpers().submit(do, number) for number in range(1, parts)]
     try:
-        do(0)
+        failed = do(0)
     finally:
         wait(others)
-    for other in others:
-        other.result()
+    return any([failed, *(other.result() for other in others)])
 
 
 @functools.cache

@@ -5,13 +5,16 @@ As in `product_loops`, a thread takes one sample after the other. Only the horiz
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .compile import compiled
+from .compile import compiled, once_for_each_dtype, stay_apart
 from .mkl import SCRATCH, Functions, call_with_int, multiply
 from .product_loops import ALL_BUT_SIGN, BUFFER, POSITIONS, SIZE, Doubles, Floats, begin, ready, sum_product, turn
-from .row_loops import ANY_ORDER, sum_some_rows
-from .threads import share
+from .regions import fork
+from .row_loops import ANY_ORDER, sum_all_rows
+from .threads import Bounds, Team, share
 
 FEW_ROWS = 32
 """Below so many rows, windows for all rows of the kernel are copied: wider products are faster. For a 3x3 kernel on 3
@@ -132,11 +135,12 @@ def _sum_channels(
     steps: tuple[int, int],
     gaps: tuple[int, int],
     padding: tuple[int, int],
+    found: Doubles,
     start: int,
     stop: int,
-    found: Doubles,
 ) -> None:
     """As `_multiply_windows`, of channels (start to stop) that are convolved each by itself: sums of rows' products."""
+    stay_apart()
     rows, columns = left.shape[3:]
     height, width = image.shape[3:]
     positions, inner = rows * columns, kernel[0] * kernel[1]
@@ -160,7 +164,7 @@ def _sum_channels(
                     total += gradients[at + place] * windows[line + place]
                 gradient[channel, tap] = total
         some = gradient[:count]
-        sum_some_rows(some, some.view(np.int32), ALL_BUT_SIGN, found[first : first + count])
+        sum_all_rows(some, some.view(np.int32), ALL_BUT_SIGN, found[first : first + count])
 
 
 sum_some_channels = compiled(_sum_channels, fastmath=ANY_ORDER)
@@ -174,10 +178,10 @@ def _multiply_windows(
     steps: tuple[int, int],
     gaps: tuple[int, int],
     padding: tuple[int, int],
-    start: int,
-    stop: int,
     found: Doubles,
     into: Floats,
+    start: int,
+    stop: int,
 ) -> None:
     """Some samples: sums over their gradients in `found`, or the gradients in `into` unless that is empty.
 
@@ -222,6 +226,19 @@ def _multiply_windows(
 multiply_some_windows = compiled(_multiply_windows)
 
 
+def _share_channels(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(sum_some_channels, team, bounds, arguments)
+
+
+def _share_windows(team: Team, bounds: Bounds, *arguments: Any) -> bool:
+    return fork(multiply_some_windows, team, bounds, arguments)
+
+
+own_channels_first = once_for_each_dtype(sum_some_channels)
+share_channels = compiled(_share_channels)
+share_windows = compiled(_share_windows)
+
+
 def sum_windows(
     left: Floats,
     image: Floats,
@@ -234,14 +251,12 @@ def sum_windows(
     functions = ready()
     found = np.empty((left.shape[0] * left.shape[1], 5))
     settings = (left, image, kernel, steps, gaps, padding)
-
-    def part(_number: int, start: int, stop: int) -> None:
-        if left.shape[2] == image.shape[2] == 1:
-            sum_some_channels(*settings, start, stop, found)
-        else:
-            multiply_some_windows(functions, *settings, start, stop, found, NOWHERE)
-
-    share(_work(left, image, kernel), len(found), part)
+    work = _work(left, image, kernel)
+    if left.shape[2] == image.shape[2] == 1:
+        own_channels_first(*settings, found, 0, 0)
+        share(work, len(found), share_channels, *settings, found)
+    else:
+        share(work, len(found), share_windows, functions, *settings, found, NOWHERE)
     return found
 
 
@@ -256,11 +271,8 @@ def write_windows(
 ) -> None:
     """See `kernels.write_window_products`; all are contiguous."""
     settings = (ready(), left, image, kernel, steps, gaps, padding)
-
-    def part(_number: int, start: int, stop: int) -> None:
-        multiply_some_windows(*settings, start, stop, np.empty((0, 5)), into.reshape(-1))
-
-    share(_work(left, image, kernel), left.shape[0] * left.shape[1], part)
+    rows = left.shape[0] * left.shape[1]
+    share(_work(left, image, kernel), rows, share_windows, *settings, np.empty((0, 5)), into.reshape(-1))
 
 
 def _work(left: Floats, image: Floats, kernel: tuple[int, int]) -> int:

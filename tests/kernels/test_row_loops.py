@@ -116,8 +116,9 @@ def test_values_that_are_not_finite(value, expected):
 def test_centred_products():
     values, factors, centres = rows((12, 2500)), rows((12, 2500)).flip(1), torch.tensor([0.5, -3.0, 100.0])
     wide = (values.double().numpy() - np.tile(centres.numpy(), 4)[:, None]) * factors.double().numpy()
-    found = kernels.centred_products(values, centres, factors).numpy()
-    np.testing.assert_allclose(found, wide.sum(1), atol=1e-6 * np.abs(wide).sum(1).max())
+    products, sums = kernels.centred_products(values, centres, factors).numpy()
+    np.testing.assert_allclose(products, wide.sum(1), atol=1e-6 * np.abs(wide).sum(1).max())
+    np.testing.assert_allclose(sums, factors.double().numpy().sum(1), atol=1e-6 * factors.abs().sum(1).max())
 
 
 NORMED = {
@@ -135,8 +136,9 @@ def test_normed_products(tokens, one, other):
     values, factors = one(rows((3, tokens, 70))), other(rows((3, tokens, 70)).flip(2))
     centres, scales = rows((3, tokens)), rows((3, tokens)).square()
     wide = (values.double() - centres.unsqueeze(2)) * scales.unsqueeze(2) * factors
-    found = kernels.normed_products(values, centres, scales, factors)
-    np.testing.assert_allclose(found, wide.sum(1), atol=1e-6 * wide.abs().sum(1).max())
+    products, sums = kernels.normed_products(values, centres, scales, factors)
+    np.testing.assert_allclose(products, wide.sum(1), atol=1e-6 * wide.abs().sum(1).max())
+    np.testing.assert_allclose(sums, factors.double().sum(1), atol=1e-6 * factors.abs().sum(1).max())
 
 
 KERNELS = {
@@ -182,6 +184,8 @@ for threshold in sys.argv[1:]:
         kernels.normed_products(values(9, 70, 200), values(9, 70), values(9, 70), values(9, 70, 200, seed=1)),
         kernels.product_sums(values(9, 300, 20), values(9, 200, 20, seed=1)),
         kernels.window_sums(values(9, 1, 20, 16, 16), values(9, 1, 30, 16, 16, seed=1), kernel=(3, 3), stride=(1, 1),
+                            dilation=(1, 1), padding=(1, 1)),
+        kernels.window_sums(values(9, 20, 1, 16, 16), values(9, 20, 1, 16, 16, seed=1), kernel=(3, 3), stride=(1, 1),
                             dilation=(1, 1), padding=(1, 1)),
     ]
     print(*[hashlib.md5(torch.as_tensor(each).numpy().tobytes()).hexdigest()[:8] for each in results])

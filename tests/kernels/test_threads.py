@@ -1,75 +1,102 @@
 """Parts of a loop on threads: each done once, on as many as PyTorch uses, and none where that is not safe."""
 
+import ctypes
 import subprocess
 import sys
 import threading
-from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
 from gradscore.kernels import threads as team
 
-ON_PYTORCHS = team._on_pytorchs_threads()
-RUNNERS = {"threads of Python": team._on_threads_of_python} | ({"PyTorch's": ON_PYTORCHS} if ON_PYTORCHS else {})
+numba = pytest.importorskip("numba", reason="the extra `fast` is missing")
+from gradscore.kernels.regions import fork  # noqa: E402  # needs Numba as well
+
+TEAM = team._team()
+TEAMS = {"threads of Python": None} | ({"PyTorch's": TEAM} if TEAM else {})
+
+who = ctypes.CDLL(None).pthread_self
+who.argtypes, who.restype = [], ctypes.c_ulong
 
 
-@pytest.fixture(params=RUNNERS.values(), ids=RUNNERS)
-def runner(request):
-    return request.param
+def _note(firsts, lasts, counts, start, stop):
+    """Writes down which part each item was done in, by its bounds, and how often."""
+    for item in range(start, stop):
+        firsts[item], lasts[item] = start, stop
+        counts[item] += 1
+
+
+def _name(names, start, stop):
+    for item in range(start, stop):
+        names[item] = who()
+
+
+def _demand(sizes, start, stop):
+    for item in range(start, stop):
+        sizes[item] = np.empty(sizes[item]).size
+
+
+note, name, demand = (numba.njit(nogil=True)(loop) for loop in (_note, _name, _demand))
+share_notes = numba.njit(nogil=True)(lambda team, bounds, *arguments: fork(note, team, bounds, arguments))
+share_names = numba.njit(nogil=True)(lambda team, bounds, *arguments: fork(name, team, bounds, arguments))
+share_demands = numba.njit(nogil=True)(lambda team, bounds, *arguments: fork(demand, team, bounds, arguments))
+
+
+@pytest.fixture(params=TEAMS.values(), ids=TEAMS)
+def runner(request, monkeypatch):
+    monkeypatch.setattr(team, "_team", lambda: request.param)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PyTorch's OpenMP has another interface elsewhere")
 def test_pytorchs_threads_are_found_where_it_carries_libgomp():
-    assert ON_PYTORCHS is not None
+    assert TEAM is not None
 
 
-@pytest.mark.parametrize("parts", [2, 3, 7])
-def test_every_part_is_done_once(runner, parts):
-    """More parts than threads among them."""
-    done = []
-    runner(parts, done.append)
-    assert Counter(done) == Counter(range(parts))
+@pytest.mark.usefixtures("runner")
+@pytest.mark.parametrize(("parts", "items"), [(1, 5), (2, 10), (3, 10), (7, 10), (16, 16), (3, 2), (2, 0)])
+def test_every_item_is_done_once_in_its_part(parts, items):
+    """More parts than threads, and than items, among them."""
+    firsts, lasts, counts = (np.zeros(items, np.int64) for _ in range(3))
+    team.run_parts(parts, items, share_notes, firsts, lasts, counts)
+    bounds = [(part * items // parts, (part + 1) * items // parts) for part in range(parts)]
+    assert counts.tolist() == [1] * items
+    assert set(zip(firsts.tolist(), lasts.tolist(), strict=True)) == {each for each in bounds if each[0] < each[1]}
 
 
-def test_parts_are_done_at_once(runner):
-    both = threading.Barrier(2, timeout=30)
-    runner(2, lambda _: both.wait())
-    assert not both.broken
+@pytest.mark.usefixtures("runner")
+def test_parts_are_done_by_several_threads():
+    threads = set()
+    for _ in range(200):  # a thread of Python may have done its part before the next one starts
+        names = np.zeros(2, np.uint64)
+        team.run_parts(2, 2, share_names, names)
+        threads |= set(names.tolist())
+    assert len(threads) >= 2
+    assert threading.get_ident() in threads
 
 
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_what_a_part_raises_is_raised(runner, number, error):
-    def part(mine):
-        if mine == number:
-            raise error(f"part {mine}")
-
-    with pytest.raises(error, match=f"part {number}"):
-        runner(2, part)
-
-
-def test_a_part_has_its_share(monkeypatch, runner):
-    monkeypatch.setattr(team, "_on_pytorchs_threads", lambda: runner)
-    shares = []
-    team.run_parts(3, 10, lambda *share: shares.append(share))
-    assert sorted(shares) == [(0, 0, 3), (1, 3, 6), (2, 6, 10)]
+@pytest.mark.usefixtures("runner")
+@pytest.mark.parametrize("item", [0, 1, 2])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_part_without_memory_is_an_error(parts, item):
+    sizes = np.array([1, 1, 1])
+    sizes[item] = 1 << 58
+    with pytest.raises(MemoryError, match="smaller batches"):
+        team.run_parts(parts, 3, share_demands, sizes)
 
 
-@pytest.mark.skipif(ON_PYTORCHS is None, reason="there are none to be asked")
-def test_a_part_that_an_interrupt_kept_from_beginning_is_not_passed_over(monkeypatch):
-    """ctypes prints and forgets what is raised before a callback's first line."""
+@pytest.mark.usefixtures("runner")
+def test_loops_do_not_hold_the_lock():
+    """Nor wait for it: a thread of Python goes on meanwhile."""
+    counts = [np.zeros(1 << 22, np.int64) for _ in range(3)]
     seen = []
-    monkeypatch.setattr(sys, "unraisablehook", seen.append)
-
-    def interrupted(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(team, "_REGION", lambda region, real=team._REGION: real(interrupted))
-    done = []
-    with pytest.raises(KeyboardInterrupt):
-        ON_PYTORCHS(2, done.append)
-    assert (done, len(seen)) == ([], 2)
+    beside = threading.Thread(target=lambda: seen.extend(range(1000)))
+    beside.start()
+    for _ in range(20):
+        team.run_parts(2, len(counts[0]), share_notes, *counts)
+    beside.join()
+    assert (len(seen), int(counts[2].min())) == (1000, 20)
 
 
 def threads_used(elements):

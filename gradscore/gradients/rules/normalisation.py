@@ -14,13 +14,16 @@ NORM_BUDGET = 1 << 17
 """Elements of an activation that are normalised at a time, few enough to stay in the cache: half a mebibyte of
 float32. Four times as many or a quarter took as long, within noise."""
 
+SUMS = "sums of the output gradient"
+"""What the weight's rule leaves for the bias, in one pass over the gradient: memory is what both wait for."""
+
 
 def batch_norm(use: Use, gradients: Gradients) -> PerSample:
     """Batch norm with running statistics, or with the statistics of each sample alone (instance norm)."""
     gradient = output_gradient(gradients)
     channels = (1, gradient.shape[1], *[1] * (gradient.dim() - 2))
     if use.slot == 2:
-        return sum_to_shape(gradient, use.layout, channels).reshaped(use.shape)
+        return _known_sums(use) or sum_to_shape(gradient, use.layout, channels).reshaped(use.shape)
     if use.slot != 1:
         raise NotCoveredError("the normalised tensor itself")
     if use.setting("training"):
@@ -33,9 +36,10 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
         normalised = (image - mean.view(channels)).mul_(scale.view(channels))
         return sum_to_shape(normalised.mul_(gradient), use.layout, channels).reshaped(use.shape)
     if image.dim() > 2:
-        products = kernels.centred_products(image.flatten(2).flatten(0, 1), mean, gradient.flatten(2).flatten(0, 1))
-        if products is not None:
-            return Dense(products.view(image.shape[:2]).mul_(scale))
+        found = kernels.centred_products(image.flatten(2).flatten(0, 1), mean, gradient.flatten(2).flatten(0, 1))
+        if found is not None:
+            products, use.memo[SUMS] = found.view(2, *image.shape[:2])
+            return Dense(products.mul_(scale))
     found = torch.empty(image.shape[:2], dtype=image.dtype, device=image.device)
     for rows in sample_slices(len(image), image[0].numel(), NORM_BUDGET):
         centred = (image[rows] - mean.view(channels)).mul_(gradient[rows])
@@ -47,7 +51,7 @@ def layer_norm(use: Use, gradients: Gradients) -> PerSample:
     """Layer norm: weight (slot 1) and bias (slot 2)."""
     gradient = output_gradient(gradients)
     if use.slot == 2:
-        return sum_to_shape(gradient, use.layout, use.shape)
+        return _known_sums(use) or sum_to_shape(gradient, use.layout, use.shape)
     if use.slot != 1:
         raise NotCoveredError("the normalised tensor itself")
     image, mean, scale = use.saved("input"), use.saved("result1"), use.saved("result2")
@@ -59,9 +63,15 @@ def layer_norm(use: Use, gradients: Gradients) -> PerSample:
             use.layout.samples_first(gradient).flatten(1, -2),
         )
         if found is not None:
-            return Dense(found)
+            products, use.memo[SUMS] = found
+            return Dense(products)
     normalised = (image - mean).mul_(scale)
     return sum_to_shape(normalised.mul_(gradient), use.layout, use.shape)
+
+
+def _known_sums(use: Use) -> Dense | None:
+    """The bias's gradients, where the rule of the weight found them."""
+    return Dense(use.memo[SUMS]) if SUMS in use.memo else None
 
 
 def group_norm(use: Use, gradients: Gradients) -> PerSample:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -27,10 +27,12 @@ class Use:
     Attributes:
         edge: the input of the node that is wanted.
         layout: sample layout of the node's first output.
+        memo: what rules leave for the node's later inputs, in this pass.
     """
 
     edge: Edge
     layout: Layout
+    memo: dict[str, Tensor] = field(default_factory=dict, compare=False)
 
     @property
     def slot(self) -> int:
