@@ -21,7 +21,7 @@ from .. import kernels
 from ..gradients import Convolved, Factored, PerSample, Tied
 from ..system import SQUARABLE, BoolArray
 from . import gram
-from .moments import Moments, Wanted, measure_exactly, measure_together, native, own_sums, scaled_norm
+from .moments import Array, Moments, Wanted, measure_exactly, measure_together, native, own_sums, scaled_norm
 
 CACHE_ELEMENTS = 1 << 20
 """Elements of a block: small enough to stay in the cache between the reductions.
@@ -62,19 +62,26 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
         return of_outer_products([gradient], wanted).of(0)
     if isinstance(gradient, Tied):
         return _of_parts(gradient, wanted)
-    if len(gradient) * elements <= SMALL_ELEMENTS and not _has_loops(gradient):
+    if _is_small(gradient):
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     if gradient.device.type != "cpu":
         return _unwritten(gradient, wanted) or _in_exact_blocks(gradient, wanted)
     return _in_fast_blocks(gradient, wanted)
 
 
-def _has_loops(gradient: PerSample) -> bool:
-    """Whether it is faster not to write a gradient out, however small: windows of images are many times its size.
+def _is_small(gradient: PerSample) -> bool:
+    """Whether it is faster to write a gradient out; not where windows of images are many times its size.
 
     A MobileNet with six such layers took 0.56 s for a batch, and takes 0.43 s.
     """
-    return isinstance(gradient, Convolved) and gradient.has_loops()
+    if len(gradient) * prod(gradient.shape) > SMALL_ELEMENTS:
+        return False
+    return not (isinstance(gradient, Convolved) and gradient.has_loops())
+
+
+def _is_for_gram(gradient: PerSample, wanted: Wanted) -> TypeGuard[Factored]:
+    """Whether the Euclidean norm is all that is wanted, and scalar products of factors give it in less time."""
+    return wanted == NORM_ALONE and isinstance(gradient, Factored) and gram.is_cheaper(gradient)
 
 
 def has_closed_form(gradient: PerSample, wanted: Wanted) -> TypeGuard[Factored]:
@@ -113,6 +120,73 @@ def of_outer_products(gradients: Sequence[Factored], wanted: Wanted) -> Moments:
     for order in wanted.orders:
         found.norms[order] = left.norms[order] * right.norms[order]
     return found
+
+
+def unwritten_sums(gradient: PerSample, wanted: Wanted) -> kernels.Doubles | None:
+    """Sums over all elements of every sample, by a loop that does not write them out; `of_sums` makes moments of them.
+
+    Args:
+        gradient: of N samples, of one element at least.
+        wanted: what is going to be computed.
+
+    Returns:
+        (N, 5) as `kernels.row_sums`; None where there is no such loop, and where the sums of a sample have lost digits:
+        `measure` is for those.
+    """
+    if gradient.device.type != "cpu" or wanted.sums or not set(wanted.orders) <= {1.0}:
+        return None
+    if not isinstance(gradient, Factored | Convolved) or _is_small(gradient) or _is_for_gram(gradient, wanted):
+        return None
+    parts = gradient.row_sums()
+    if parts is None:
+        return None
+    sums = _over_parts(parts.reshape(len(gradient), -1, 5), 1)
+    return None if _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32).any() else sums
+
+
+@np.errstate(all="ignore")
+def _has_lost_digits(sums: kernels.Doubles, elements: int, wanted: Wanted, dtype: torch.dtype) -> BoolArray:
+    """For which samples (N,) mean and spread from sums (N, 5), whose squares have this type, are not good enough."""
+    if not wanted.spread:
+        return np.zeros(len(sums), dtype=np.bool_)
+    total, squares = sums[:, 2], sums[:, 3]
+    least, most = SQUARABLE[dtype]
+    about = squares - total * total / elements if wanted.mean else squares
+    kept: BoolArray = (about >= squares / 2) & (squares > least**2) & (squares < most**2)
+    return ~kept
+
+
+@np.errstate(all="ignore")
+def of_sums(sums: kernels.Doubles, elements: Array, wanted: Wanted) -> Moments:
+    """Moments from sums over all elements.
+
+    Args:
+        sums: (N, 5) or (G, N, 5), as `kernels.row_sums`.
+        elements: of every sample; (G, 1) for gradients of several sizes beside each other.
+        wanted: what to compute; of p-norms that of order 1 alone.
+
+    Returns:
+        Moments whose attributes are (N,) or (G, N).
+    """
+    largest, smallest, total, squares, magnitudes = np.moveaxis(sums, -1, 0)
+    zero = np.zeros_like(total)
+    found = Moments(wanted, zero + elements, zero, zero, zero, zero, dict.fromkeys(wanted.orders, magnitudes), {})
+    if wanted.extrema:
+        found.maximum, found.minimum = largest, smallest
+    if wanted.mean:
+        found.mean = total / elements
+    if wanted.spread:
+        found.spread = np.sqrt(np.maximum(squares - elements * found.mean**2, 0))
+    return found
+
+
+def _over_parts(sums: kernels.Doubles, axis: int) -> kernels.Doubles:
+    """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
+    joined: kernels.Doubles = sums.sum(axis)
+    if sums.shape[axis] == 1:
+        return joined
+    joined[..., 0], joined[..., 1] = sums[..., 0].max(axis), sums[..., 1].min(axis)
+    return joined
 
 
 def _of_parts(gradient: Tied, wanted: Wanted) -> Moments:
@@ -160,7 +234,7 @@ def _in_exact_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
 
 
 def _in_fast_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
-    if wanted == NORM_ALONE and isinstance(gradient, Factored) and gram.is_cheaper(gradient):
+    if _is_for_gram(gradient, wanted):
         return _of_scalar_products(gradient, wanted)
     return _of_block_sums(gradient, wanted)
 
@@ -235,31 +309,18 @@ class _BlockSums:
             found[:, 4] = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape)).sum(1)
         return found
 
-    @np.errstate(all="ignore")
     def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, BoolArray]:
         """Moments of all blocks, and for which samples (N,) mean and spread have lost digits."""
-        sums = native(_joined(self.sums))
-        total, squares, magnitudes = (sums[0] if len(sums) == 1 else sums.sum(0)).T[2:]
-        found = Moments.blank(len(total), elements, self.wanted, torch.device("cpu"))
-        for order in self.wanted.orders:
-            found.norms[order] = (
-                magnitudes if order == 1 else native(scaled_norm(_joined(self.norms[order]).squeeze(2).t(), order))
-            )
+        sums = _over_parts(native(_joined(self.sums)), 0)
+        doubtful = _has_lost_digits(sums, elements, self.wanted, torch.float32 if self.single else torch.float64)
+        found = of_sums(sums, elements, self.wanted)
+        for order, norms in self.norms.items():
+            found.norms[order] = native(scaled_norm(_joined(norms).squeeze(2).t(), order))
         for name, add_up in self.wanted.sums:
             zeros = add_up(torch.zeros(1, implicit_zeros)).numpy() if implicit_zeros else 0.0
             found.sums[name] = native(_joined(self.own[name]).sum(0)) + zeros
-        doubtful = np.zeros(len(total), dtype=np.bool_)
-        if self.wanted.extrema:
-            found.maximum, found.minimum = sums[..., 0].max(0), sums[..., 1].min(0)
-            if implicit_zeros:
-                found.maximum, found.minimum = np.maximum(found.maximum, 0), np.minimum(found.minimum, 0)
-        if self.wanted.mean:
-            found.mean = total / elements
-        if self.wanted.spread:
-            about = squares - elements * found.mean**2
-            found.spread = np.sqrt(np.maximum(about, 0))
-            smallest, largest = SQUARABLE[torch.float32 if self.single else torch.float64]
-            doubtful = ~((about >= squares / 2) & (squares > smallest**2) & (squares < largest**2))
+        if implicit_zeros and self.wanted.extrema:
+            found.maximum, found.minimum = np.maximum(found.maximum, 0), np.minimum(found.minimum, 0)
         return found, doubtful
 
 
