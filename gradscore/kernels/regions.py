@@ -1,7 +1,7 @@
 """Starts PyTorch's threads from inside compiled code; importing this module needs Numba.
 
-Nothing of Python runs in a thread then: callbacks into Python wait for one another, 0.05 ms for two threads that begin
-and end one part each, and up to 0.3 ms between the operations of a backward pass.
+Nothing of Python runs in a thread then. Callbacks into Python wait for one another: two threads that do nothing took 45
+microseconds to begin and end, and take 2.
 """
 
 from __future__ import annotations
