@@ -70,11 +70,11 @@ class Collection:
         self._edges: dict[Node, list[Edge]] = {}
         for edge in self._owners:
             self._edges.setdefault(edge.node, []).append(edge)
-        for edges in self._edges.values():
+        for edges in self._edges.values():  # a rule may leave something for later inputs: `Use.memo`
             edges.sort(key=lambda edge: edge.slot)
         self._direct: dict[str, list[PerSample]] = {name: [] for name in self._waiting}
         self._products: dict[Edge, PerSample] = {}
-        self.late = plan.remote & self._waiting.keys()
+        self.late = plan.parameter_side & self._waiting.keys()
 
     @property
     def nodes(self) -> list[Node]:

@@ -249,7 +249,7 @@ class Engine:
                 self.coverage[name] = "unused"
                 self._announce(f"{name}: the losses do not depend on it, so its gradient is zero")
             else:
-                self.coverage[name] = "parameter-side product" if first in plan.remote else "rule"
+                self.coverage[name] = "parameter-side product" if first in plan.parameter_side else "rule"
 
 
 def _names_by_tensor(parameters: Mapping[str, Tensor]) -> dict[int, list[str]]:

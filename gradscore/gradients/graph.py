@@ -81,8 +81,8 @@ class Graph:
         order: the nodes in a fixed, depth-first order from the outputs.
         users: for a node, the edges by which other nodes use its outputs.
         leaves: for a wanted parameter (by name), its `AccumulateGrad` node.
-        signature: names and connections of all nodes, and the axes that are exchanged: equal for graphs that the same
-            code built.
+        signature: names and connections of all nodes, the axes that are exchanged, the types that are cast to, and
+            which parameter each leaf is: equal for graphs that the same code built of the same parameters.
     """
 
     order: list[Node] = field(default_factory=list)
@@ -152,7 +152,7 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
     while stack:
         node = stack.pop()
         graph.order.append(node)
-        signature += [node.name(), *moved_axes(node)]
+        signature += [node.name(), *settings(node)]
         for slot, (child, number) in enumerate(node.next_functions):
             if child is None:
                 signature.append(None)
@@ -164,14 +164,17 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
                     name = names.get(id(leaf_tensor(child)))
                     if name is not None:
                         graph.leaves[name] = child
+                    signature.append(name)
             signature.append((index[child], number))
             graph.users.setdefault(child, []).append(Edge(node, slot))
     graph.signature = tuple(signature)
     return graph
 
 
-def moved_axes(node: Node) -> list[object]:
-    """The axes that a node exchanges; samples may lie elsewhere where other axes are exchanged."""
+def settings(node: Node) -> list[object]:
+    """What plans depend on: the axes that a node exchanges, where samples may then lie, and what it casts to."""
+    if node.name() == CAST:
+        return [output_dtype(node, 0)]
     return [getattr(node, f"_saved_{axis}", None) for axis in MOVES.get(node.name(), ())]
 
 

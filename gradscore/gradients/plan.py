@@ -27,13 +27,13 @@ class Plan:
         uses: the edges at which each parameter's tensor meets the batch, by parameter name. A parameter that went
             through other nodes before has an edge whose source is such a node.
         twins: parameters left to the exact twin, and why.
-        remote: parameters with an edge whose source is not the parameter: see `is_parameter_side`.
+        parameter_side: parameters with an edge for which `is_parameter_side` holds.
     """
 
     layouts: dict[Node, Layout] = field(default_factory=dict)
     uses: dict[str, list[Edge]] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)
-    remote: frozenset[str] = frozenset()
+    parameter_side: frozenset[str] = frozenset()
 
     def nodes(self) -> list[Node]:
         """The nodes to visit, in a fixed order."""
@@ -50,14 +50,14 @@ class Blueprint:
         shapes: shape of the output with that layout by position, with the samples divided out.
         uses: position and slot of each use, by parameter name.
         twins: parameters left to the exact twin, and why.
-        remote: as in `Plan`.
+        parameter_side: as in `Plan`.
     """
 
     layouts: dict[int, Layout]
     shapes: dict[int, tuple[int, ...]]
     uses: dict[str, list[tuple[int, int]]]
     twins: dict[str, str]
-    remote: frozenset[str]
+    parameter_side: frozenset[str]
 
     @classmethod
     def of(cls, plan: Plan, graph: Graph) -> Blueprint:
@@ -71,7 +71,7 @@ class Blueprint:
             },
             {name: [(position[edge.node], edge.slot) for edge in edges] for name, edges in plan.uses.items()},
             dict(plan.twins),
-            plan.remote,
+            plan.parameter_side,
         )
 
     def build(self, graph: Graph, samples: int) -> Plan | None:
@@ -84,7 +84,7 @@ class Blueprint:
                 return None
             layouts[node] = resized
         uses = {name: [Edge(graph.order[index], slot) for index, slot in edges] for name, edges in self.uses.items()}
-        return Plan(layouts, uses, dict(self.twins), self.remote)
+        return Plan(layouts, uses, dict(self.twins), self.parameter_side)
 
 
 def is_outdated(plan: Plan, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
@@ -147,7 +147,7 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         known.update({node: _believed(node, found.get(node)) for node in unknown})
         uses = {name: _climb(graph, edges, known) for name, edges in uses.items()}
     _refuse_coupling(norms, known, len(outputs))
-    plan.remote = frozenset(name for name, edges in uses.items() if any(map(is_parameter_side, edges)))
+    plan.parameter_side = frozenset(name for name, edges in uses.items() if any(map(is_parameter_side, edges)))
     for name, edges in uses.items():
         plan.uses[name] = edges
         for edge in edges:

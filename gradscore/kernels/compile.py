@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 Loop = Callable[..., Any]
 
+if vars(numba.config)["DISABLE_JIT"]:
+    raise ImportError("Numba is told not to compile")
+
 
 def compiled(loop: Loop, *, fastmath: Collection[str] = ()) -> Loop:
     """Compiles when first called; kept on disk for later processes where there is a place for it.

@@ -1,4 +1,4 @@
-"""The loops of `kernels`; importing this module needs Numba."""
+"""The loops of `kernels` that count, and add up over samples; importing this module needs Numba."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .compile import compiled
 from .regions import fork
-from .threads import Bounds, Team, run_parts, share, threads
+from .threads import run_parts, share, threads
 
 CHUNK = 1024
 """Elements whose bins are worked out together, in vector registers; a quarter or sixteen times as many took the same
@@ -175,11 +175,7 @@ def _count_parts(
 count_parts = compiled(_count_parts)
 
 
-def _share_counts(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(count_parts, team, bounds, arguments)
-
-
-share_counts = compiled(_share_counts)
+share_counts = compiled(lambda team, bounds, *arguments: fork(count_parts, team, bounds, arguments))
 
 
 def count(left: Floats, right: Floats, bins: int, low: float, high: float, places: Places, inner: int) -> Counts:
@@ -219,11 +215,7 @@ def _add_some_deviations(values: Floats, first: Floats, sums: Doubles, squares: 
 add_some_deviations = compiled(_add_some_deviations)
 
 
-def _share_deviations(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(add_some_deviations, team, bounds, arguments)
-
-
-share_deviations = compiled(_share_deviations)
+share_deviations = compiled(lambda team, bounds, *arguments: fork(add_some_deviations, team, bounds, arguments))
 
 
 def add_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .compile import compiled
 from .regions import fork
 from .row_loops import own_moments_first, take_all_moments
-from .threads import Bounds, Team, share
+from .threads import share
 
 Values = NDArray[Any]
 Whole = NDArray[np.int64]
@@ -64,11 +64,7 @@ def _take_some_of_all(
 take_some_of_all = compiled(_take_some_of_all)
 
 
-def _share_all(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(take_some_of_all, team, bounds, arguments)
-
-
-share_all = compiled(_share_all)
+share_all = compiled(lambda team, bounds, *arguments: fork(take_some_of_all, team, bounds, arguments))
 
 
 def take_all(like: Values, table: Whole, about_mean: bool, found: Doubles) -> None:

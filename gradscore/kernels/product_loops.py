@@ -8,7 +8,6 @@ depends on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from .compile import compiled
 from .mkl import SCRATCH, Functions, addresses, call_with_int, multiply
 from .regions import fork
 from .row_loops import own_sums_first, sum_all_rows
-from .threads import Bounds, Team, share
+from .threads import share
 
 BUFFER = 1 << 17
 """Elements of a gradient that are made at a time: half a mebibyte, half of a usual second cache. On six layer shapes a
@@ -163,11 +162,7 @@ def _sum_products(
 sum_some_products = compiled(_sum_products)
 
 
-def _share_products(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(sum_some_products, team, bounds, arguments)
-
-
-share_products = compiled(_share_products)
+share_products = compiled(lambda team, bounds, *arguments: fork(sum_some_products, team, bounds, arguments))
 
 
 def ready() -> Functions:

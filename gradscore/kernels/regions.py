@@ -14,8 +14,6 @@ from numba import types
 from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic
 
-from .mkl import unpack_tuple
-
 cgutils: Any = _cgutils
 
 BYTES = ir.IntType(8).as_pointer()
@@ -33,11 +31,11 @@ def _fork(typing: Any, loop: Any, team: Any, bounds: Any, arguments: Any) -> Any
         typing: Numba's.
         loop: a compiled function.
         team: where functions lie in memory: see `threads.Team`; nothing is asked of them for a single part.
-        bounds: the number of parts, the first one to do, the first one that is left out, and the number of items.
+        bounds: see `threads.Bounds`.
         arguments: a tuple.
 
     Returns:
-        Whether a part ran out of memory.
+        Whether a part raised anything; these loops do where they get no memory.
     """
     wanted = loop.get_call_type(typing, (*arguments.types, types.int64, types.int64), {})
 
@@ -45,11 +43,13 @@ def _fork(typing: Any, loop: Any, team: Any, bounds: Any, arguments: Any) -> Any
         del signature
         compiled = loop.dispatcher.get_compile_result(wanted)
         context.add_linking_libs([compiled.library])
-        start_team, *numbers = unpack_tuple(builder, given[1])
-        parts, first, last, items = unpack_tuple(builder, given[2])
+        start_team, *numbers = cgutils.unpack_tuple(builder, given[1])
+        parts, first, last, items = cgutils.unpack_tuple(builder, given[2])
         values = [
             context.cast(builder, value, kind, meant)
-            for value, kind, meant in zip(unpack_tuple(builder, given[3]), arguments.types, wanted.args, strict=False)
+            for value, kind, meant in zip(
+                cgutils.unpack_tuple(builder, given[3]), arguments.types, wanted.args, strict=False
+            )
         ]
 
         def do(builder: Any, number: Any, parts: Any, items: Any, values: list[Any], failed: Any) -> None:
@@ -60,12 +60,13 @@ def _fork(typing: Any, loop: Any, team: Any, bounds: Any, arguments: Any) -> Any
                 builder.store(WHOLE(1), failed)
 
         failed = cgutils.alloca_once_value(builder, WHOLE(0))
-        shared = _Record(builder, [failed, *numbers, parts, first, last, items, *values])
+        record = [failed, *numbers, parts, first, last, items, *values]
+        shared = cgutils.alloca_once_value(builder, cgutils.pack_struct(builder, record))
         region = ir.Function(builder.module, REGION, builder.module.get_unique_name("region"))
         region.linkage = "internal"
         inside = ir.IRBuilder(region.append_basic_block("entry"))
-        failed_there, own, size, parts_there, first_there, last_there, items_there, *values_there = shared.read(
-            inside, region.args[0]
+        failed_there, own, size, parts_there, first_there, last_there, items_there, *values_there = (
+            cgutils.unpack_tuple(inside, inside.load(inside.bitcast(region.args[0], shared.type)))
         )
         own, size = (
             inside.sext(inside.call(inside.inttoptr(each, NUMBER.as_pointer()), []), WHOLE) for each in (own, size)
@@ -81,34 +82,10 @@ def _fork(typing: Any, loop: Any, team: Any, bounds: Any, arguments: Any) -> Any
                 do(builder, first, parts, items, values, failed)
             with together:
                 begin = builder.inttoptr(start_team, START.as_pointer())
-                builder.call(begin, [region, shared.place(builder), builder.trunc(count, INTEGER), INTEGER(0)])
+                builder.call(begin, [region, builder.bitcast(shared, BYTES), builder.trunc(count, INTEGER), INTEGER(0)])
         return builder.icmp_signed("!=", builder.load(failed), WHOLE(0))
 
     return types.boolean(loop, team, bounds, arguments), generate
-
-
-class _Record:
-    """Values on the stack of the thread that starts a region, for those that run it."""
-
-    def __init__(self, builder: Any, values: list[Any]) -> None:
-        self._count = len(values)
-        self._shape = ir.LiteralStructType([value.type for value in values])
-        self._place = cgutils.alloca_once(builder, self._shape)
-        for number, value in enumerate(values):
-            builder.store(value, self._at(builder, self._place, number))
-
-    def place(self, builder: Any) -> Any:
-        """Where they lie."""
-        return builder.bitcast(self._place, BYTES)
-
-    def read(self, builder: Any, place: Any) -> list[Any]:
-        """The values, in a function that was given their place."""
-        typed = builder.bitcast(place, self._shape.as_pointer())
-        return [builder.load(self._at(builder, typed, number)) for number in range(self._count)]
-
-    @staticmethod
-    def _at(builder: Any, place: Any, number: int) -> Any:
-        return builder.gep(place, [INTEGER(0), INTEGER(number)])
 
 
 fork: Callable[..., bool] = intrinsic(_fork)

@@ -1,4 +1,4 @@
-"""The loops of `kernels`; importing this module needs Numba."""
+"""The loops of `kernels` over rows; importing this module needs Numba."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .compile import compiled, once_for_each_dtype, stay_apart
 from .regions import fork
-from .threads import Bounds, Team, share
+from .threads import share
 
 CHUNK = 2048
 """Elements that are added up in float32 before they join a sum in float64, and that the cache keeps.
@@ -138,7 +138,7 @@ def _sum_normed(
     apart: tuple[int, int],
     found: Floats,
     first: int,
-    last: int,
+    stop: int,
 ) -> None:
     """Sums over the rows t of some samples, of (value[t] - centre[t]) * scale[t] * factor[t] and of factor[t].
 
@@ -151,13 +151,13 @@ def _sum_normed(
         apart: rows of these from sample to sample and from t to t.
         found: (2, n, p).
         first: the first sample.
-        last: the first that is left out.
+        stop: the first that is left out.
     """
     stay_apart()
     tokens, width = centres.shape[1], found.shape[2]
     part, total = np.empty((2, width), np.float32), np.empty((2, width), np.float64)
     lines = np.empty((tokens if by_columns else 0, width), np.float32)
-    for sample in range(first, last):
+    for sample in range(first, stop):
         if by_columns:
             for place in range(np.uintp(width)):
                 for row in range(np.uintp(tokens)):
@@ -186,6 +186,7 @@ multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
 sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
 
 
+# Apart from the loop over all rows: that one, given the constant bounds of a caller, would have other last bits there.
 def _sum_some_rows(values: Floats, bits: Integers, rest: Any, found: Doubles, start: int, stop: int) -> None:
     sum_all_rows(values[start:stop], bits[start:stop], rest, found[start:stop])
 
@@ -200,29 +201,13 @@ sum_some_rows = compiled(_sum_some_rows)
 take_some_moments = compiled(_take_some_moments)
 
 
-def _share_sums(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(sum_some_rows, team, bounds, arguments)
-
-
-def _share_moments(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(take_some_moments, team, bounds, arguments)
-
-
-def _share_products(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(multiply_some_rows, team, bounds, arguments)
-
-
-def _share_normed(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(sum_some_normed, team, bounds, arguments)
-
-
-share_sums = compiled(_share_sums)
-share_moments = compiled(_share_moments)
-share_products = compiled(_share_products)
-share_normed = compiled(_share_normed)
+share_sums = compiled(lambda team, bounds, *arguments: fork(sum_some_rows, team, bounds, arguments))
+share_moments = compiled(lambda team, bounds, *arguments: fork(take_some_moments, team, bounds, arguments))
+share_multiplied = compiled(lambda team, bounds, *arguments: fork(multiply_some_rows, team, bounds, arguments))
+share_normed = compiled(lambda team, bounds, *arguments: fork(sum_some_normed, team, bounds, arguments))
 own_sums_first = once_for_each_dtype(sum_all_rows)
 own_moments_first = once_for_each_dtype(take_all_moments)
-own_products_first = once_for_each_dtype(multiply_some_rows)
+own_multiplied_first = once_for_each_dtype(multiply_some_rows)
 own_normed_first = once_for_each_dtype(sum_some_normed)
 
 
@@ -240,8 +225,8 @@ def take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, fo
 
 def multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floats) -> None:
     """All rows; arguments as in `_multiply_rows`."""
-    own_products_first(values, centres, factors, found, 0, 0)
-    share(values.size, len(values), share_products, values, centres, factors, found)
+    own_multiplied_first(values, centres, factors, found, 0, 0)
+    share(values.size, len(values), share_multiplied, values, centres, factors, found)
 
 
 def sum_normed(

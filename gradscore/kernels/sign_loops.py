@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .compile import compiled
 from .regions import fork
 from .signs import RUN
-from .threads import Bounds, Team, share
+from .threads import share
 
 HALF = 32
 
@@ -83,16 +83,8 @@ add_half = compiled(_add_half)
 add_some_runs = compiled(_add_runs)
 
 
-def _share_signs(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(write_some_signs, team, bounds, arguments)
-
-
-def _share_runs(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(add_some_runs, team, bounds, arguments)
-
-
-share_signs = compiled(_share_signs)
-share_runs = compiled(_share_runs)
+share_signs = compiled(lambda team, bounds, *arguments: fork(write_some_signs, team, bounds, arguments))
+share_runs = compiled(lambda team, bounds, *arguments: fork(add_some_runs, team, bounds, arguments))
 
 
 def write_signs(found: NDArray[np.float32], key: Any, first: int) -> None:

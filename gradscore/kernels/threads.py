@@ -36,7 +36,7 @@ Run = Callable[..., bool]
 
 OPENMP = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"
 
-_TEAM = threading.Lock()
+_TURN = threading.Lock()
 _HERE = threading.local()
 _PROCESS = os.getpid()
 
@@ -88,11 +88,11 @@ def threads(elements: int) -> Iterator[int]:
         yield 1
     elif getattr(_HERE, "keeps_processors", False):
         yield wanted
-    elif _TEAM.acquire(blocking=False):
+    elif _TURN.acquire(blocking=False):
         try:
             yield wanted
         finally:
-            _TEAM.release()
+            _TURN.release()
     else:
         yield 1
 

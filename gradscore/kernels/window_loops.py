@@ -5,8 +5,6 @@ As in `product_loops`, a thread takes one sample after the other. Only the horiz
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .compile import compiled, once_for_each_dtype, stay_apart
@@ -14,7 +12,7 @@ from .mkl import SCRATCH, Functions, call_with_int, multiply
 from .product_loops import ALL_BUT_SIGN, BUFFER, POSITIONS, SIZE, Doubles, Floats, begin, ready, sum_product, turn
 from .regions import fork
 from .row_loops import ANY_ORDER, sum_all_rows
-from .threads import Bounds, Team, share
+from .threads import share
 
 FEW_ROWS = 32
 """Below so many rows, windows for all rows of the kernel are copied: wider products are faster. For a 3x3 kernel on 3
@@ -226,17 +224,9 @@ def _multiply_windows(
 multiply_some_windows = compiled(_multiply_windows)
 
 
-def _share_channels(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(sum_some_channels, team, bounds, arguments)
-
-
-def _share_windows(team: Team, bounds: Bounds, *arguments: Any) -> bool:
-    return fork(multiply_some_windows, team, bounds, arguments)
-
-
 own_channels_first = once_for_each_dtype(sum_some_channels)
-share_channels = compiled(_share_channels)
-share_windows = compiled(_share_windows)
+share_channels = compiled(lambda team, bounds, *arguments: fork(sum_some_channels, team, bounds, arguments))
+share_windows = compiled(lambda team, bounds, *arguments: fork(multiply_some_windows, team, bounds, arguments))
 
 
 def sum_windows(

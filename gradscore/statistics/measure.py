@@ -8,8 +8,8 @@ a kernel that does not write the gradients out, where there is one, or else in b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeGuard
 
@@ -65,7 +65,7 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     if _is_small(gradient):
         return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
     if gradient.device.type != "cpu":
-        return _unwritten(gradient, wanted) or _in_exact_blocks(gradient, wanted)
+        return _moments_on_device(gradient, wanted) or _in_exact_blocks(gradient, wanted)
     return _in_fast_blocks(gradient, wanted)
 
 
@@ -122,7 +122,20 @@ def of_outer_products(gradients: Sequence[Factored], wanted: Wanted) -> Moments:
     return found
 
 
-def unwritten_sums(gradient: PerSample, wanted: Wanted) -> kernels.Doubles | None:
+@dataclass(frozen=True)
+class Unwritten:
+    """Sums over all elements of gradients that were not written out.
+
+    Attributes:
+        sums: (N, 5) as `kernels.row_sums`.
+        better: moments, each of one sample, of those samples whose sums have lost digits.
+    """
+
+    sums: kernels.Doubles
+    better: Mapping[int, Moments]
+
+
+def unwritten_sums(gradient: PerSample, wanted: Wanted) -> Unwritten | None:
     """Sums over all elements of every sample, by a loop that does not write them out; `of_sums` makes moments of them.
 
     Args:
@@ -130,8 +143,7 @@ def unwritten_sums(gradient: PerSample, wanted: Wanted) -> kernels.Doubles | Non
         wanted: what is going to be computed.
 
     Returns:
-        (N, 5) as `kernels.row_sums`; None where there is no such loop, and where the sums of a sample have lost digits:
-        `measure` is for those.
+        The sums; None where there is no such loop: `measure` is for those.
     """
     if gradient.device.type != "cpu" or wanted.sums or not set(wanted.orders) <= {1.0}:
         return None
@@ -141,19 +153,31 @@ def unwritten_sums(gradient: PerSample, wanted: Wanted) -> kernels.Doubles | Non
     if parts is None:
         return None
     sums = _over_parts(parts.reshape(len(gradient), -1, 5), 1)
-    return None if _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32).any() else sums
+    doubtful = _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32)
+    doubtful &= sums[:, 4] != 0  # zeros, as of a blank image, have no digits to lose
+    return Unwritten(sums, dict(_measured_again(gradient, wanted, doubtful)))
 
 
 @np.errstate(all="ignore")
 def _has_lost_digits(sums: kernels.Doubles, elements: int, wanted: Wanted, dtype: torch.dtype) -> BoolArray:
-    """For which samples (N,) mean and spread from sums (N, 5), whose squares have this type, are not good enough."""
+    """For which samples (N,) moments from sums (N, 5), whose parts were added up in this type, are not good enough."""
     if not wanted.spread:
-        return np.zeros(len(sums), dtype=np.bool_)
+        return np.asarray(~np.isfinite(sums[:, [2, 4]]).all(1))
     total, squares = sums[:, 2], sums[:, 3]
     least, most = SQUARABLE[dtype]
     about = squares - total * total / elements if wanted.mean else squares
     kept: BoolArray = (about >= squares / 2) & (squares > least**2) & (squares < most**2)
     return ~kept
+
+
+def improve(found: Moments, place: int | tuple[int, int], better: Moments) -> None:
+    """Puts the moments of one sample, (1,) each, in the place of what sums over its elements gave."""
+    if found.wanted.mean:
+        found.mean[place] = better.mean[0]
+    if found.wanted.spread:
+        found.spread[place] = better.spread[0]
+    for order, norm in better.norms.items():
+        found.norms[order][place] = norm[0]
 
 
 @np.errstate(all="ignore")
@@ -180,6 +204,7 @@ def of_sums(sums: kernels.Doubles, elements: Array, wanted: Wanted) -> Moments:
     return found
 
 
+@np.errstate(all="ignore")
 def _over_parts(sums: kernels.Doubles, axis: int) -> kernels.Doubles:
     """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
     joined: kernels.Doubles = sums.sum(axis)
@@ -207,7 +232,7 @@ def _of_scalar_products(gradient: Factored, wanted: Wanted) -> Moments:
     return found
 
 
-def _unwritten(gradient: PerSample, wanted: Wanted) -> Moments | None:
+def _moments_on_device(gradient: PerSample, wanted: Wanted) -> Moments | None:
     """Moments of a gradient on an accelerator without writing it out; None where that is not possible."""
     if wanted.sums or not set(wanted.orders) <= {1.0} or not isinstance(gradient, Factored | Convolved):
         return None
@@ -239,6 +264,12 @@ def _in_fast_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
     return _of_block_sums(gradient, wanted)
 
 
+def _measured_again(gradient: PerSample, wanted: Wanted, doubtful: BoolArray) -> Iterator[tuple[int, Moments]]:
+    """Samples that are in doubt, and their moments in float64, one after the other."""
+    for row in doubtful.nonzero()[0].tolist():
+        yield row, measure_exactly(gradient.dense(slice(row, row + 1)).flatten(1), wanted)
+
+
 def _of_block_sums(gradient: PerSample, wanted: Wanted) -> Moments:
     sums = _BlockSums(wanted)
     if not sums.add_unwritten(gradient):
@@ -246,10 +277,8 @@ def _of_block_sums(gradient: PerSample, wanted: Wanted) -> Moments:
             if block.shape[-1]:
                 sums.add(rows, block)
     found, doubtful = sums.moments(prod(gradient.shape), gradient.implicit_zeros)
-    for start in doubtful.nonzero()[0].tolist():
-        row = slice(start, start + 1)
-        better = measure_exactly(gradient.dense(row).flatten(1), wanted)
-        found.mean[row], found.spread[row] = better.mean, better.spread
+    for row, better in _measured_again(gradient, wanted, doubtful):
+        improve(found, row, better)
     return found
 
 

@@ -10,9 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..gradients import Dense, Factored, PerSample
-from .measure import SMALL_ELEMENTS, has_closed_form, measure, of_outer_products, of_sums, unwritten_sums
+from .measure import (
+    SMALL_ELEMENTS,
+    Unwritten,
+    has_closed_form,
+    improve,
+    measure,
+    of_outer_products,
+    of_sums,
+    unwritten_sums,
+)
 from .moments import Moments, Wanted, measure_together
 
 Group = TypeVar("Group", bound=Hashable)
@@ -51,7 +59,7 @@ class Pool(Generic[Group]):
         self._seen: set[str] = set()
         self._small: dict[str, Tensor] = {}
         self._outer: dict[str, Factored] = {}
-        self._sums: dict[str, kernels.Doubles] = {}
+        self._unwritten: dict[str, Unwritten] = {}
         self._waiting = 0
 
     def take(self, name: str, rows: slice, gradient: PerSample) -> None:
@@ -66,8 +74,8 @@ class Pool(Generic[Group]):
         elif whole and some and isinstance(gradient, Dense) and gradient.values.numel() <= SMALL_ELEMENTS:
             self._small[name] = gradient.values.reshape(len(gradient), -1)
             self._wait(gradient.values.numel())
-        elif whole and some and (sums := unwritten_sums(gradient, self._wanted)) is not None:
-            self._sums[name] = sums
+        elif whole and some and (unwritten := unwritten_sums(gradient, self._wanted)) is not None:
+            self._unwritten[name] = unwritten
         else:
             self._add(name, rows, measure(gradient, self._wanted))
 
@@ -90,20 +98,23 @@ class Pool(Generic[Group]):
                     self._add(name, everyone, several.of(place))
         self._outer, self._small, self._waiting = {}, {}, 0
 
-    def _take_sums(self) -> None:
+    def _measure_sums(self) -> None:
         """Makes moments of all sums at once: a dozen operations on some tens of numbers each."""
-        if self._sums:
-            elements = [[float(self._parameters[name].numel())] for name in self._sums]
-            several = of_sums(np.stack(list(self._sums.values())), np.array(elements), self._wanted)
-            for place, name in enumerate(self._sums):
+        if self._unwritten:
+            elements = [[float(self._parameters[name].numel())] for name in self._unwritten]
+            sums = np.stack([each.sums for each in self._unwritten.values()])
+            several = of_sums(sums, np.array(elements), self._wanted)
+            for place, (name, unwritten) in enumerate(self._unwritten.items()):
+                for row, better in unwritten.better.items():
+                    improve(several, (place, row), better)
                 self._add(name, slice(0, self._samples), several.of(place))
-            self._sums = {}
+            self._unwritten = {}
 
     def finished(self) -> dict[Group, Moments]:
         """The moments of all groups; a parameter of which nothing came has gradient zero."""
         everyone = slice(0, self._samples)
         self._measure_waiting()
-        self._take_sums()
+        self._measure_sums()
         for name in self._owners:
             elements = self._parameters[name].numel()
             if name not in self._seen and elements:

@@ -207,6 +207,13 @@ def test_the_same_bits_whatever_was_compiled_before(tmp_path):
     assert len(set(printed)) == 1
 
 
+def test_there_are_no_kernels_where_numba_is_told_not_to_compile():
+    code = "import torch; from gradscore import kernels; print(kernels.row_sums(torch.ones(2, 3)))"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("None\n", "")
+
+
 def test_kernels_run_in_many_threads_at_once():
     values = rows((9, 20000))
     expected = kernels.row_sums(values)

@@ -37,11 +37,11 @@ def _compute(products: dict[str, Any], gradients: dict[str, Any]) -> dict[str, A
 
     from gradscore import kernels
     from gradscore.kernels import accelerated, product_tiles
-    from gradscore.statistics.measure import _unwritten
+    from gradscore.statistics.measure import _moments_on_device
     from gradscore.statistics.table import evaluate, needs
 
     kernels.product_moments = product_tiles.product_moments
-    found = {name: _unwritten(each, needs(STATISTICS)) for name, each in gradients.items()}
+    found = {name: _moments_on_device(each, needs(STATISTICS)) for name, each in gradients.items()}
     return {
         "products": {
             name: {about: product_tiles.product_moments(*each, about_mean=about) for about in (True, False)}

@@ -15,7 +15,7 @@ NORM_BUDGET = 1 << 17
 float32. Four times as many or a quarter took as long, within noise."""
 
 SUMS = "sums of the output gradient"
-"""What the weight's rule leaves for the bias, in one pass over the gradient: memory is what both wait for."""
+"""Key of `Use.memo`: what the weight's rule leaves for the bias, in one pass, since memory is what both wait for."""
 
 
 def batch_norm(use: Use, gradients: Gradients) -> PerSample:
@@ -23,7 +23,9 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
     gradient = output_gradient(gradients)
     channels = (1, gradient.shape[1], *[1] * (gradient.dim() - 2))
     if use.slot == 2:
-        return _known_sums(use) or sum_to_shape(gradient, use.layout, channels).reshaped(use.shape)
+        if SUMS in use.memo:
+            return Dense(use.memo[SUMS])
+        return sum_to_shape(gradient, use.layout, channels).reshaped(use.shape)
     if use.slot != 1:
         raise NotCoveredError("the normalised tensor itself")
     if use.setting("training"):
@@ -51,7 +53,9 @@ def layer_norm(use: Use, gradients: Gradients) -> PerSample:
     """Layer norm: weight (slot 1) and bias (slot 2)."""
     gradient = output_gradient(gradients)
     if use.slot == 2:
-        return _known_sums(use) or sum_to_shape(gradient, use.layout, use.shape)
+        if SUMS in use.memo:
+            return Dense(use.memo[SUMS])
+        return sum_to_shape(gradient, use.layout, use.shape)
     if use.slot != 1:
         raise NotCoveredError("the normalised tensor itself")
     image, mean, scale = use.saved("input"), use.saved("result1"), use.saved("result2")
@@ -67,11 +71,6 @@ def layer_norm(use: Use, gradients: Gradients) -> PerSample:
             return Dense(products)
     normalised = (image - mean).mul_(scale)
     return sum_to_shape(normalised.mul_(gradient), use.layout, use.shape)
-
-
-def _known_sums(use: Use) -> Dense | None:
-    """The bias's gradients, where the rule of the weight found them."""
-    return Dense(use.memo[SUMS]) if SUMS in use.memo else None
 
 
 def group_norm(use: Use, gradients: Gradients) -> PerSample:
