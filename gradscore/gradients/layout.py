@@ -70,7 +70,7 @@ class Layout:
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
-        if self.repeats == 1:  # as it is nearly always, for every use of every parameter
+        if self.repeats == 1 and tensor.shape[self.axis] == self.samples:  # as nearly always, for every use
             return tensor.unsqueeze(self.axis + 1)
         before, after = tensor.shape[: self.axis], tensor.shape[self.axis + 1 :]
         if self.major:

@@ -100,3 +100,10 @@ GUESSES = {
 def test_is_certain_only_of_what_it_saw(function, shape, certain):
     torch.manual_seed(0)
     assert found(function(torch.randn(shape)).flatten(1))["MmBackward0"].certain == certain
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_rows_of_another_number_of_samples_are_no_ones(samples):
+    """A tensor that is the same for all samples, say: to give each its row would be wrong in silence."""
+    with pytest.raises(RuntimeError):
+        Layout(0, True, 2, 1).split(torch.ones(samples, 4))
