@@ -22,6 +22,9 @@ FEW = 64
 """Rows that are added up in float32 before they join a sum in float64: as a rule that
 rounds by eight times what one term does, the root of their number."""
 
+DIGITS, ONE = 52, 1023
+"""Bits of a float64 below its exponent, and the exponent of 1 as it is written there."""
+
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 """Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
 
@@ -51,10 +54,10 @@ extrema = compiled(_extrema)
 def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
     """Largest, smallest, sum, squares, magnitudes of each row; `bits` is `values` seen as int32."""
     stay_apart()
+    ends = np.empty(2, bits.dtype)
     for row in range(values.shape[0]):
         total = squares = magnitudes = 0.0
         largest, smallest = values[row, 0], values[row, 0]
-        ends = np.empty(2, bits.dtype)
         for first in range(0, values.shape[1], CHUNK):
             part = values[row, first : first + CHUNK]
             s, q, m = np.float32(0), np.float32(0), np.float32(0)
@@ -79,10 +82,11 @@ def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None
 def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
     """Largest, smallest, mean, spread, magnitudes of each row, in two passes."""
     stay_apart()
+    ends, power = np.empty(2, bits.dtype), np.empty(2, np.float64)
+    power_bits = power.view(np.int64)
     for row in range(values.shape[0]):
         total = magnitudes = 0.0
         largest, smallest = values[row, 0], values[row, 0]
-        ends = np.empty(2, bits.dtype)
         for first in range(0, values.shape[1], CHUNK):
             part = values[row, first : first + CHUNK]
             s = m = 0.0
@@ -99,15 +103,20 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
         centre = mean if about_mean else 0.0
         scale = max(abs(largest - centre), abs(smallest - centre))
         squares = 0.0
+        # By a power of two, which multiplying is exact and fast for: dividing took as long as all the rest twice.
+        power[0] = scale
+        exponent = min(max(power_bits[0] >> DIGITS, 1), 2 * ONE - 1)
+        power_bits[0], power_bits[1] = exponent << DIGITS, (2 * ONE - exponent) << DIGITS
+        inverse = power[1]
         if scale > 0 and scale < np.inf:
             for place in range(values.shape[1]):
-                x = (np.float64(values[row, place]) - centre) / scale
+                x = (np.float64(values[row, place]) - centre) * inverse
                 squares += x * x
         unknown = np.isnan(magnitudes)
         found[row, 0] = np.nan if unknown else largest
         found[row, 1] = np.nan if unknown else smallest
         found[row, 2] = mean
-        found[row, 3] = scale * np.sqrt(squares) if scale < np.inf else scale
+        found[row, 3] = power[0] * np.sqrt(squares) if scale < np.inf else scale
         found[row, 4] = magnitudes
 
 

@@ -2,8 +2,8 @@
 
 In come per-sample gradients in whatever form the engine has them; out come statistics, pooled over groups of parameters
 and merged in float64. `table` has the statistics by name. `reduce` runs a batch through the engine, `measure` reduces
-the gradients of a parameter to `moments`, `pool` pools those of groups; `metrics` and `collector` are the interface of
-the package gradient_metrics.
+the gradients of a parameter to `moments`, in closed form, by `sums` or by the `gram` matrix, and `pool` pools those of
+groups; `metrics` and `collector` are the interface of the package gradient_metrics.
 """
 
 from __future__ import annotations

@@ -38,6 +38,11 @@ class Wanted:
     orders: tuple[float, ...] = ()
     sums: tuple[tuple[str, Sums], ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what one compiled loop gives: of p-norms that of order 1 alone, and no sums of others."""
+        return not self.sums and set(self.orders) <= {1.0}
+
 
 @dataclass
 class Moments:
@@ -234,8 +239,7 @@ def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
     Returns:
         Moments of the G blocks beside each other: attributes are (G, n).
     """
-    plain = set(wanted.orders) <= {1.0} and not wanted.sums
-    fast = kernels.moments_of_all(blocks, about_mean=wanted.mean) if plain else None
+    fast = kernels.moments_of_all(blocks, about_mean=wanted.mean) if wanted.is_plain else None
     if fast is not None:
         widths = np.array([[block.shape[1]] for block in blocks], dtype=np.float64)
         maximum, minimum, mean, spread, magnitudes = fast.transpose(2, 0, 1)

@@ -6,22 +6,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..gradients import Dense, Factored, PerSample
-from .measure import (
-    SMALL_ELEMENTS,
-    Unwritten,
-    has_closed_form,
-    improve,
-    measure,
-    of_outer_products,
-    of_sums,
-    unwritten_sums,
-)
+from .measure import SMALL_ELEMENTS, has_closed_form, measure, of_outer_products, unwritten_sums
 from .moments import Moments, Wanted, measure_together
+from .sums import Unwritten, of_all_unwritten
 
 Group = TypeVar("Group", bound=Hashable)
 
@@ -86,28 +77,27 @@ class Pool(Generic[Group]):
             self._measure_waiting()
 
     def _measure_waiting(self) -> None:
-        everyone = slice(0, self._samples)
         devices = [each.device for each in self._outer.values()] + [each.device for each in self._small.values()]
         for device in dict.fromkeys(devices):
             outer = {name: each for name, each in self._outer.items() if each.device == device}
             small = {name: each for name, each in self._small.items() if each.device == device}
-            found = [of_outer_products(list(outer.values()), self._wanted)] if outer else []
-            found += [measure_together(list(small.values()), self._wanted)] if small else []
-            for names, several in zip([each for each in (outer, small) if each], found, strict=True):
-                for place, name in enumerate(names):
-                    self._add(name, everyone, several.of(place))
+            blocks = _Distinct()
+            left = [blocks.place(each.left.flatten(1)) for each in outer.values()]
+            right = [blocks.place(each.right.flatten(1)) for each in outer.values()]
+            alone = [blocks.place(each) for each in small.values()]
+            measured = measure_together(blocks.tensors, self._wanted)
+            if outer:
+                self._add_all(list(outer), of_outer_products(measured.of(left), measured.of(right)))
+            if small:
+                self._add_all(list(small), measured.of(alone))
         self._outer, self._small, self._waiting = {}, {}, 0
 
     def _measure_sums(self) -> None:
-        """Makes moments of all sums at once: a dozen operations on some tens of numbers each."""
+        """Makes moments of all sums at once."""
         if self._unwritten:
-            elements = [[float(self._parameters[name].numel())] for name in self._unwritten]
-            sums = np.stack([each.sums for each in self._unwritten.values()])
-            several = of_sums(sums, np.array(elements), self._wanted)
-            for place, (name, unwritten) in enumerate(self._unwritten.items()):
-                for row, better in unwritten.better.items():
-                    improve(several, (place, row), better)
-                self._add(name, slice(0, self._samples), several.of(place))
+            elements = [self._parameters[name].numel() for name in self._unwritten]
+            several = of_all_unwritten(list(self._unwritten.values()), elements, self._wanted)
+            self._add_all(list(self._unwritten), several)
             self._unwritten = {}
 
     def finished(self) -> dict[Group, Moments]:
@@ -120,6 +110,11 @@ class Pool(Generic[Group]):
             if name not in self._seen and elements:
                 self._add(name, everyone, Moments.blank(self._samples, elements, self._wanted, self._device))
         return {group: self._moments[group] if group in self._moments else self._nothing() for group in self._groups}
+
+    def _add_all(self, names: Sequence[str], several: Moments) -> None:
+        """Takes in the moments (G, N) of G parameters."""
+        for place, name in enumerate(names):
+            self._add(name, slice(0, self._samples), several.of(place))
 
     def _add(self, name: str, rows: slice, measured: Moments) -> None:
         self._seen.add(name)
@@ -134,3 +129,19 @@ class Pool(Generic[Group]):
 
     def _nothing(self) -> Moments:
         return Moments.empty(self._samples, self._wanted, self._device)
+
+
+class _Distinct:
+    """Tensors, each once: the gradient of a bias is also one of the vectors whose product is that of the weight."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._places: dict[tuple[object, ...], int] = {}
+
+    def place(self, tensor: Tensor) -> int:
+        """Where the tensor is among `tensors`."""
+        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if same not in self._places:
+            self._places[same] = len(self.tensors)
+            self.tensors.append(tensor)
+        return self._places[same]

@@ -35,10 +35,9 @@ class Block(nn.Module):
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Counts the methods that wait, with the ways of computing that an accelerator has."""
-    for place in (moments, measure):
-        monkeypatch.setattr(place, "native", lambda values: values.detach())
+    monkeypatch.setattr(moments, "native", lambda values: values.detach())
     monkeypatch.setattr(dispatch, "_loops", lambda: None)
-    monkeypatch.setattr(measure, "_in_fast_blocks", measure._in_exact_blocks)
+    monkeypatch.setattr(measure, "_on_cpu", measure._in_exact_blocks)
     counts: Counter = Counter()
 
     def counting(name: str) -> None:

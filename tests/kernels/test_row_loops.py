@@ -97,6 +97,22 @@ def test_row_moments_leave_the_range_of_squares(factor):
     np.testing.assert_allclose(found, reference(scaled, about_mean=True), rtol=1e-9)
 
 
+ENDS = {
+    "half the largest number": np.finfo(np.float64).max / 2,
+    "a power of two": 2.0**40,
+    "the smallest number with all digits": np.finfo(np.float64).tiny,
+    "the smallest number": 5e-324,
+}
+
+
+@pytest.mark.parametrize("number", ENDS.values(), ids=ENDS)
+def test_the_spread_at_the_ends_of_the_range(number):
+    """The norm of a number alone, which is the number, and of four of it, which is twice the number."""
+    values = torch.tensor([[number, 0, 0, 0], [number] * 4], dtype=torch.float64)
+    found = kernels.row_moments(values, about_mean=False)
+    np.testing.assert_array_equal(found[:, 3], [number, 2 * number])
+
+
 SPECIAL = {
     "not a number": (np.nan, (np.nan, np.nan, np.nan)),
     "infinity": (np.inf, (np.inf, 0.0, np.inf)),

@@ -107,10 +107,9 @@ def test_a_statistic_with_sums_of_its_own(gradient):
 @pytest.fixture
 def accelerator(monkeypatch):
     """As on an accelerator: moments are tensors, kernels of the CPU are not there, and no sample is looked at twice."""
-    for place in (moments, measuring):
-        monkeypatch.setattr(place, "native", lambda values: values.detach())
+    monkeypatch.setattr(moments, "native", lambda values: values.detach())
     monkeypatch.setattr(dispatch, "_loops", lambda: None)
-    monkeypatch.setattr(measuring, "_in_fast_blocks", measuring._in_exact_blocks)
+    monkeypatch.setattr(measuring, "_on_cpu", measuring._in_exact_blocks)
 
 
 @pytest.mark.usefixtures("accelerator")
@@ -294,5 +293,5 @@ def gradient_in_float64(gradient):
 
 
 def test_scalar_products_take_the_place_of_products_where_they_are_fewer(monkeypatch):
-    monkeypatch.setattr(measuring, "_of_block_sums", None)
+    monkeypatch.setattr(measuring, "_of_products", None)
     pooled(PLAIN, "l2")

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.gradients import Factored
-from gradscore.statistics.measure import measure, of_sums, unwritten_sums
+from gradscore.gradients import Dense, Factored
+from gradscore.statistics import pool
+from gradscore.statistics.measure import measure, unwritten_sums
 from gradscore.statistics.moments import Wanted
 from gradscore.statistics.pool import Pool
+from gradscore.statistics.sums import of_sums
 
 ALL = Wanted(extrema=True, mean=True, spread=True, orders=(1.0,))
 N, G, OUT, INNER, POSITIONS = 9, 2, 64, 80, 4
@@ -93,3 +95,26 @@ def test_sums_that_float32_cannot_hold(wanted):
     assert sorted(unwritten_sums(gradient, wanted).better) == list(range(N))
     for name, values in expected.items():
         np.testing.assert_allclose(got[name], values, rtol=1e-5)
+
+
+def test_a_vector_that_two_parameters_share_is_measured_once(monkeypatch):
+    """The gradient of a linear layer's bias, which is also a factor of that of its weight."""
+    seen = []
+    measure_them = pool.measure_together
+    monkeypatch.setattr(
+        pool, "measure_together", lambda blocks, wanted: seen.extend(blocks) or measure_them(blocks, wanted)
+    )
+    outer, inner = torch.rand(N, 1, OUT, 1), torch.rand(N, 1, INNER, 1)
+    parameters = {"weight": torch.empty(OUT, INNER), "bias": torch.empty(OUT), "scale": torch.empty(OUT)}
+    pooled = Pool(parameters, {name: [name] for name in parameters}, ALL, samples=N, device=torch.device("cpu"))
+    pooled.take("weight", slice(0, N), Factored(outer, inner, (OUT, INNER)))
+    pooled.take("bias", slice(0, N), Dense(outer.flatten(1)))
+    pooled.take("scale", slice(0, N), Dense(outer.flatten(1).clone()))
+    found = pooled.finished()
+    assert [tuple(each.shape) for each in seen] == [(N, OUT), (N, INNER), (N, OUT)]
+    wide = (outer.double() * inner.double().transpose(2, 3)).flatten(1).numpy()
+    np.testing.assert_allclose(found["weight"].mean, wide.mean(1), rtol=1e-12)
+    np.testing.assert_allclose(found["weight"].spread, wide.std(1) * np.sqrt(wide.shape[1]), rtol=1e-12)
+    for name in ("bias", "scale"):
+        np.testing.assert_allclose(found[name].maximum, outer.flatten(1).amax(1), rtol=0)
+        np.testing.assert_allclose(found[name].norms[1.0], outer.double().flatten(1).sum(1), rtol=1e-12)
