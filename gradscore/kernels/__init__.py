@@ -4,8 +4,9 @@ In come tensors of per-sample gradients, or the factors of their products; out g
 arrays, or None where there is no kernel for them and the caller goes the ordinary way. `dispatch`, `histograms` and
 `signs` choose; `row_loops`, `matrix_loops`, `product_loops`, `window_loops`, `histogram_loops` and `sign_loops`
 compute; `mkl` calls PyTorch's own matrix products from inside a loop; `compile` compiles; `threads` decides on how many
-threads a loop runs, and `regions` starts PyTorch's from inside it; `loading` finds out whether there are any. On CUDA
-`accelerated` chooses, and `product_tiles` computes with Triton: what comes out stays on the device.
+threads a loop runs, and `regions` starts PyTorch's from inside it; `exports` finds functions of PyTorch's library;
+`loading` finds out whether there are any loops. On CUDA `accelerated` chooses, and `product_tiles` computes with
+Triton: what comes out stays on the device.
 """
 
 from __future__ import annotations

@@ -28,6 +28,10 @@ Counts = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
+Axes = tuple[Any, Any, Any, bool, Places, int]
+"""Of a histogram: least value, width of all bins together, their number, these of the type of the values; whether the
+width is a power of two; the bin on the second axis of each element, and how many bins that axis has, 1 for none."""
+
 
 def _find_bins(factor: Any, values: Floats, low: Any, width: Any, bins: Any, exact: bool, found: Places) -> None:
     """The bin of each factor * value; multiplying by the inverse of a power of two (`exact`) is dividing by it."""
@@ -91,25 +95,14 @@ def _unpack(packed: Words, base: int, beside: Places, inner: int, counts: Counts
 unpack = compiled(_unpack)
 
 
-def _count_tasks(
-    left: Floats,
-    right: Floats,
-    low: Any,
-    width: Any,
-    bins: Any,
-    exact: bool,
-    places: Places,
-    inner: int,
-    first: int,
-    stop: int,
-    counts: Counts,
-) -> None:
+def _count_tasks(left: Floats, right: Floats, axes: Axes, first: int, stop: int, counts: Counts) -> None:
     """Some of the tasks: one is a column of `left` times a chunk of the columns of `right`, for all samples.
 
     Columns keep their bin on the second axis from sample to sample, so their counts on the first can be gathered in
     vector registers: eight counters of eight bits for each. Where gradients are zero for all of a row, as dead units
     leave them, no product is made.
     """
+    low, width, bins, exact, places, inner = axes
     chunks = -(-right.shape[1] // CHUNK)
     buffer, words, nowhere = np.empty(CHUNK, np.int32), np.zeros(CHUNK, np.uint64), np.zeros(CHUNK, np.int32)
     find_bins(left.dtype.type(0), right[0, :1], low, width, bins, exact, buffer[:1])
@@ -151,25 +144,12 @@ def _count_tasks(
 count_tasks = compiled(_count_tasks)
 
 
-def _count_parts(
-    left: Floats,
-    right: Floats,
-    low: Any,
-    width: Any,
-    bins: Any,
-    exact: bool,
-    places: Places,
-    inner: int,
-    counts: Counts,
-    start: int,
-    stop: int,
-) -> None:
+def _count_parts(left: Floats, right: Floats, axes: Axes, counts: Counts, start: int, stop: int) -> None:
     """Some parts of all tasks, each with two rows of counters of its own."""
     tasks, parts = left.shape[1] * -(-right.shape[1] // CHUNK), counts.shape[0] // 2
     for part in range(start, stop):
         first, last = part * tasks // parts, (part + 1) * tasks // parts
-        own = counts[2 * part : 2 * part + 2]
-        count_tasks(left, right, low, width, bins, exact, places, inner, first, last, own)
+        count_tasks(left, right, axes, first, last, counts[2 * part : 2 * part + 2])
 
 
 count_parts = compiled(_count_parts)
@@ -182,10 +162,10 @@ def count(left: Floats, right: Floats, bins: int, low: float, high: float, place
     """See `kernels.count_products`; `places` is (o, i), or (o, 0) for one axis."""
     kind = left.dtype.type
     width = kind(high - low)
-    settings = kind(low), width, kind(bins), bool(np.frexp(width)[0] == 0.5), places, inner
+    axes = kind(low), width, kind(bins), bool(np.frexp(width)[0] == 0.5), places, inner
     with threads(left.size * right.shape[1]) as parts:
         counts = np.zeros((2 * parts, bins * inner), np.int64)
-        run_parts(parts, parts, share_counts, left, right, *settings, counts)
+        run_parts(parts, parts, share_counts, left, right, axes, counts)
     found: Counts = counts.sum(0)
     return found
 

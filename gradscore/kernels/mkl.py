@@ -8,14 +8,11 @@ operations a second on a processor of AMD where MKL made 40 to 101.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import unpack_tuple as _unpack_tuple
@@ -23,6 +20,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .compile import compiled
+from .exports import addresses_of
 
 unpack_tuple: Callable[..., Any] = _unpack_tuple
 
@@ -48,23 +46,14 @@ def addresses() -> Functions | None:
 
     None where PyTorch does not export those of MKL, or where they do not what they are expected to.
     """
-    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        loaded = ctypes.CDLL(str(library))
-        product, threads = (_address(loaded, name) for name in (PRODUCT, THREADS))
-    except (OSError, AttributeError):
+    found, blocked = addresses_of(PRODUCT, THREADS), addresses_of(BLOCKED)
+    if found is None:
         return None
+    product, threads = found
     if not _multiplies((product, threads, 0)):
         return None
-    try:
-        blocked = (product, threads, _address(loaded, BLOCKED))
-    except AttributeError:
-        return product, threads, 0
-    return blocked if _multiplies(blocked) else (product, threads, 0)
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    return int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0)
+    with_blocked = (product, threads, 0 if blocked is None else blocked[0])
+    return with_blocked if _multiplies(with_blocked) else (product, threads, 0)
 
 
 def _multiplies(functions: Functions) -> bool:

@@ -7,16 +7,16 @@ on one, and take 3.5 ms on PyTorch's. They are reached through the function by w
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
+
+from .exports import addresses_of
 
 PARALLEL_ELEMENTS = 1 << 17
 """Elements to add up from which a second thread is worth it. With four times as many a perceptron, a ResNet-20 and a
@@ -104,12 +104,10 @@ def _team() -> Team | None:
     Source: `GOMP_parallel(function, its argument, number of threads, flags)` of GCC's libgomp, which LLVM's OpenMP has
     under the same name.
     """
-    try:
-        # The names are looked up in the libraries that PyTorch itself was linked with.
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        start, number, size = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in OPENMP)
-    except (OSError, AttributeError):
+    found = addresses_of(*OPENMP)
+    if found is None:
         return None
+    start, number, size = found
     return start, number, size
 
 

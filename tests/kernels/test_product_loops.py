@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from gradscore import kernels
 from gradscore.gradients.convolved import Convolved, suits_windows, window_blocks
 from gradscore.gradients.factored import Factored
-from gradscore.kernels import dispatch
+from gradscore.kernels import dispatch, exports
 from gradscore.kernels import mkl as blas
 from gradscore.kernels import threads as team
 from gradscore.statistics.measure import measure
@@ -218,7 +218,24 @@ def test_a_library_without_the_product_is_done_without(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(ctypes, "CDLL", nothing)
+        patch.setattr(exports, "_library", exports._library.__wrapped__)
         assert blas.addresses.__wrapped__() is None
+        assert team._team.__wrapped__() is None
+
+
+def test_functions_that_the_library_lacks():
+    """One of them suffices: nothing is computed with the others alone."""
+    assert exports.addresses_of("sgemm_", "no_such_function") is None
+
+
+def test_the_blocked_product_is_done_without(monkeypatch):
+    monkeypatch.setattr(blas, "BLOCKED", "no_such_function")
+    product, threads, blocked = blas.addresses.__wrapped__()
+    assert (product, threads) == blas.addresses()[:2]
+    assert blocked == 0
+
+
+def test_a_library_without_any_product_goes_the_ordinary_way(monkeypatch):
     monkeypatch.setattr(blas, "addresses", lambda: None)
     assert kernels.product_sums(random(2, 3, 4), random(2, 5, 4)) is None
 
