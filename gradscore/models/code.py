@@ -287,8 +287,8 @@ def _run(where: str, content: bytes | None, beside: dict[str, Sibling]) -> Modul
 
 def _forget(package: str) -> None:
     """What an earlier run of the same file imported, which may have changed since."""
-    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-        del sys.modules[name]
+    for name in [name for name in list(sys.modules) if name == package or name.startswith(f"{package}.")]:
+        sys.modules.pop(name, None)
 
 
 def _with_imports(function: Callable[..., Any], beside: dict[str, Sibling], package: str) -> Callable[..., object]:

@@ -80,7 +80,8 @@ def importing(siblings: dict[str, Sibling], package: str) -> Iterator[None]:
     roots = {name.partition(".")[0] for name in siblings}
 
     def taken() -> list[str]:
-        return [name for name in sys.modules if name.partition(".")[0] in roots]
+        # Another thread may import something meanwhile: the copy is made at once.
+        return [name for name in list(sys.modules) if name.partition(".")[0] in roots]
 
     aside = {name: sys.modules.pop(name) for name in taken()}
     finder = _Finder(siblings, package)
@@ -90,7 +91,7 @@ def importing(siblings: dict[str, Sibling], package: str) -> Iterator[None]:
     finally:
         sys.meta_path.remove(finder)
         for name in taken():
-            del sys.modules[name]
+            sys.modules.pop(name, None)
         sys.modules.update(aside)
 
 

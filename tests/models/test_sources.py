@@ -408,6 +408,32 @@ def test_siblings_count_for_the_hash_of_the_code(tmp_path: Path) -> None:
     assert code_sha256(source) != before
 
 
+class ImportsMeanwhile(str):
+    """The name of a module; whoever looks at it finds that another thread has imported a module just then."""
+
+    __slots__ = ()
+
+    def partition(self, separator: str) -> tuple[str, str, str]:
+        sys.modules.setdefault(f"imported_{len(sys.modules)}", sys)
+        return super().partition(separator)
+
+    def startswith(self, *wanted: object) -> bool:
+        sys.modules.setdefault(f"imported_{len(sys.modules)}", sys)
+        return super().startswith(*wanted)
+
+
+def test_files_are_imported_while_other_threads_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(sys.modules)
+    monkeypatch.setitem(sys.modules, ImportsMeanwhile("busy"), sys)
+    source = written(tmp_path, SIBLINGS["of a sibling"])
+    try:
+        for _ in range(2):  # the second time forgets the first
+            assert build_model(config(source), trust_code=True)(torch.zeros(1, 3)).shape == (1, 5)
+    finally:
+        for name in set(sys.modules) - before:
+            sys.modules.pop(name)
+
+
 def test_a_source_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODEL_SOURCES, "_entries", dict(MODEL_SOURCES._entries))
     source = ModelSource(
