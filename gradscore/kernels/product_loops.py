@@ -141,11 +141,11 @@ def _sum_products(
         start: the first product.
         stop: the first that is left out.
     """
-    before = call_with_int(functions[1], np.int32(1))
     scratch = np.empty(SCRATCH, np.int64)
     buffer = np.empty(min(sizes[0] * sizes[1], BUFFER), np.float32)
     lines = np.empty(sizes[2] * (sizes[0] if turned < 0 else sizes[1] if turned > 0 else 0), np.float32)
     begin(found[start:stop])
+    before = call_with_int(functions[1], np.int32(1))  # after whatever there may be no memory for, to be set back
     for row in range(start, stop):
         above = (left.ctypes.data + SIZE * row * one[0], one[1])
         beside = (right.ctypes.data + SIZE * row * other[0], other[1])

@@ -188,7 +188,6 @@ def _multiply_windows(
     stretch of memory. Where the rows of that matrix are few, the stretches of all vertical taps are copied, so that one
     product does.
     """
-    before = call_with_int(functions[1], np.int32(1))
     out, rows, columns = left.shape[2:]
     channels, height, width = image.shape[2:]
     taps, shifts = kernel
@@ -204,6 +203,7 @@ def _multiply_windows(
     begin(found[start:stop])
     pixels, gradients = image.reshape(-1), left.reshape(-1)
     lines = np.empty(positions * out, np.float32)
+    before = call_with_int(functions[1], np.int32(1))  # as in product_loops
     for row in range(start, stop):
         sizes = (row, channels, height, width)
         copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)

@@ -262,3 +262,22 @@ print(torch.get_num_threads(), "mkl_get_max_threads() : 2" in torch.__config__.p
 def test_the_number_of_threads_stays():
     done = subprocess.run([sys.executable, "-c", LEAVES_THREADS], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("2 True\n", "")
+
+
+WITHOUT_MEMORY = """
+import numpy as np
+import torch
+from gradscore.kernels import product_loops
+
+torch.set_num_threads(2)
+nothing = product_loops.Matrices(np.empty(0, np.float32), (0, 0), True)
+try:
+    product_loops.sum_products(nothing, nothing, 1, (1, 1, 1 << 58))
+except MemoryError:
+    print("mkl_get_max_threads() : 2" in torch.__config__.parallel_info())
+"""
+
+
+def test_the_number_of_threads_stays_where_there_is_no_memory():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
