@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -13,6 +14,10 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Loop = Callable[..., Any]
+
+STAMPS = tuple(
+    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in sorted(Path(__file__).parent.glob("*.py"))
+)
 
 if vars(numba.config)["DISABLE_JIT"]:
     raise ImportError("Numba is told not to compile")
@@ -32,8 +37,19 @@ def compiled(loop: Loop, *, fastmath: Collection[str] = ()) -> Loop:
     try:
         function: Loop = compile_it(cache=True)(loop)
     except RuntimeError:  # no folder that can be written
-        function = compile_it()(loop)
+        return compile_it()(loop)
+    _know_by_all_files(function)
     return function
+
+
+def _know_by_all_files(function: Loop) -> None:
+    """Makes what is kept on disk outdated where any file of this room has changed.
+
+    Numba looks at the file of the function alone, but what the function calls in others is in its machine code too.
+    """
+    kept: Any = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    if hasattr(kept, "_source_stamp"):  # Numba's own; a test says when it is no longer there
+        kept._source_stamp = STAMPS
 
 
 def _stay_apart(context: Any) -> Any:

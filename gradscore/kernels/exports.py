@@ -1,4 +1,4 @@
-"""Where functions lie in memory that PyTorch's library for the CPU has, or one that it was linked with."""
+"""Finds functions of PyTorch's library for the CPU, and of those it was linked with."""
 
 from __future__ import annotations
 

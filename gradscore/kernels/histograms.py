@@ -14,7 +14,7 @@ _loops = functools.partial(load_loops, "histogram_loops")
 
 
 def count_bins(values: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int) -> Tensor | None:
-    """Counts finite values in bins of equal width.
+    """Counts finite values in bins of equal width, whose edges are worked out in the type of the values.
 
     Args:
         values: (n, p), all finite.

@@ -44,16 +44,19 @@ Functions = tuple[int, int, int]
 def addresses() -> Functions | None:
     """Where the products of float32 matrices lie in memory, and what sets a thread's number of threads.
 
-    None where PyTorch does not export those of MKL, or where they do not what they are expected to.
+    None where PyTorch does not export those of MKL, or where they do not do what is expected of them.
     """
     found, blocked = addresses_of(PRODUCT, THREADS), addresses_of(BLOCKED)
     if found is None:
         return None
     product, threads = found
-    if not _multiplies((product, threads, 0)):
+    plain = product, threads, 0
+    if not _multiplies(plain):
         return None
-    with_blocked = (product, threads, 0 if blocked is None else blocked[0])
-    return with_blocked if _multiplies(with_blocked) else (product, threads, 0)
+    if blocked is None:
+        return plain
+    with_blocked = product, threads, blocked[0]
+    return with_blocked if _multiplies(with_blocked) else plain
 
 
 def _multiplies(functions: Functions) -> bool:
@@ -158,8 +161,8 @@ multiply = compiled(_multiply)
 
 
 def _try_product(functions: Functions, left: Any, right: Any, found: Any) -> None:
-    before = call_with_int(functions[1], np.int32(1))
     scratch = np.empty(SCRATCH, np.int64)
+    before = call_with_int(functions[1], np.int32(1))
     multiply(functions, (2, 2, 3), (left.ctypes.data, 4), (right.ctypes.data, 4), found.ctypes.data, scratch)
     call_with_int(functions[1], np.int32(before))
 

@@ -108,11 +108,11 @@ def _sum_product(
 sum_product = compiled(_sum_product)
 
 
-def _start(found: Doubles) -> None:
+def _clear(found: Doubles) -> None:
     found[:, 0], found[:, 1], found[:, 2:] = -np.inf, np.inf, 0
 
 
-begin = compiled(_start)
+clear = compiled(_clear)
 
 
 def _sum_products(
@@ -144,8 +144,8 @@ def _sum_products(
     scratch = np.empty(SCRATCH, np.int64)
     buffer = np.empty(min(sizes[0] * sizes[1], BUFFER), np.float32)
     lines = np.empty(sizes[2] * (sizes[0] if turned < 0 else sizes[1] if turned > 0 else 0), np.float32)
-    begin(found[start:stop])
-    before = call_with_int(functions[1], np.int32(1))  # after whatever there may be no memory for, to be set back
+    clear(found[start:stop])
+    before = call_with_int(functions[1], np.int32(1))  # after the large arrays: without one, it would stay
     for row in range(start, stop):
         above = (left.ctypes.data + SIZE * row * one[0], one[1])
         beside = (right.ctypes.data + SIZE * row * other[0], other[1])

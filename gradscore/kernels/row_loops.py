@@ -22,8 +22,8 @@ FEW = 64
 """Rows that are added up in float32 before they join a sum in float64: as a rule that
 rounds by eight times what one term does, the root of their number."""
 
-DIGITS, ONE = 52, 1023
-"""Bits of a float64 below its exponent, and the exponent of 1 as it is written there."""
+FRACTION_BITS, BIAS = 52, 1023
+"""Of float64: the bits below its exponent, and what an exponent of zero is written as."""
 
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 """Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
@@ -101,14 +101,14 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
             largest, smallest = max(largest, high), min(smallest, low)
         mean = total / values.shape[1]
         centre = mean if about_mean else 0.0
-        scale = max(abs(largest - centre), abs(smallest - centre))
+        farthest = max(abs(largest - centre), abs(smallest - centre)) if abs(centre) < np.inf else np.nan
         squares = 0.0
-        # By a power of two, which multiplying is exact and fast for: dividing took as long as all the rest twice.
-        power[0] = scale
-        exponent = min(max(power_bits[0] >> DIGITS, 1), 2 * ONE - 1)
-        power_bits[0], power_bits[1] = exponent << DIGITS, (2 * ONE - exponent) << DIGITS
+        # Scaled by a power of two: multiplying by its inverse is exact, and dividing took twice as long as all else.
+        power[0] = farthest
+        exponent = min(max(power_bits[0] >> FRACTION_BITS, 1), 2 * BIAS - 1)
+        power_bits[0], power_bits[1] = exponent << FRACTION_BITS, (2 * BIAS - exponent) << FRACTION_BITS
         inverse = power[1]
-        if scale > 0 and scale < np.inf:
+        if farthest > 0 and farthest < np.inf:
             for place in range(values.shape[1]):
                 x = (np.float64(values[row, place]) - centre) * inverse
                 squares += x * x
@@ -116,7 +116,7 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
         found[row, 0] = np.nan if unknown else largest
         found[row, 1] = np.nan if unknown else smallest
         found[row, 2] = mean
-        found[row, 3] = power[0] * np.sqrt(squares) if scale < np.inf else scale
+        found[row, 3] = power[0] * np.sqrt(squares) if farthest < np.inf else farthest
         found[row, 4] = magnitudes
 
 
@@ -195,7 +195,7 @@ multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
 sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
 
 
-# Apart from the loop over all rows: that one, given the constant bounds of a caller, would have other last bits there.
+# Apart from the loops over all rows: those, inlined with the bounds of a caller, would have other last bits there.
 def _sum_some_rows(values: Floats, bits: Integers, rest: Any, found: Doubles, start: int, stop: int) -> None:
     sum_all_rows(values[start:stop], bits[start:stop], rest, found[start:stop])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .compile import compiled, once_for_each_dtype, stay_apart
 from .mkl import SCRATCH, Functions, call_with_int, multiply
-from .product_loops import ALL_BUT_SIGN, BUFFER, POSITIONS, SIZE, Doubles, Floats, begin, ready, sum_product, turn
+from .product_loops import ALL_BUT_SIGN, BUFFER, POSITIONS, SIZE, Doubles, Floats, clear, ready, sum_product, turn
 from .regions import fork
 from .row_loops import ANY_ORDER, sum_all_rows
 from .threads import share
@@ -200,10 +200,10 @@ def _multiply_windows(
     windows = np.zeros(inner * stretch, np.float32)
     buffer = np.empty(min(out * inner, BUFFER), np.float32)
     scratch = np.empty(SCRATCH, np.int64)
-    begin(found[start:stop])
+    clear(found[start:stop])
     pixels, gradients = image.reshape(-1), left.reshape(-1)
     lines = np.empty(positions * out, np.float32)
-    before = call_with_int(functions[1], np.int32(1))  # as in product_loops
+    before = call_with_int(functions[1], np.int32(1))  # after the arrays: see product_loops
     for row in range(start, stop):
         sizes = (row, channels, height, width)
         copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)

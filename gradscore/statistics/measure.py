@@ -1,8 +1,9 @@
 """From per-sample gradients of one parameter to their moments, without ever holding those of more than a few samples.
 
-Chooses the way: a closed form, scalar products of factors, sums in the gradients' own precision on the CPU, and on an
-accelerator, where looking for samples whose sums lose digits would mean to wait for it, float64 throughout: inside a
-kernel that does not write the gradients out, where there is one, or else in blocks.
+Chooses the way: a closed form, parts of tied tables, float64 at once of what is small, scalar products of factors, sums
+in the gradients' own precision on the CPU, and on an accelerator, where looking for samples whose sums lose digits
+would mean to wait for it, float64 throughout: inside a kernel that does not write the gradients out, where there is
+one, or else in blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from ..gradients import Convolved, Factored, PerSample, Tied
 from . import gram
 from .moments import Moments, Wanted, measure_exactly, measure_together
-from .sums import Unwritten, of_all_unwritten, of_written_blocks, sum_unwritten
+from .sums import UnwrittenSums, of_all_unwritten, of_written_blocks, sum_unwritten
 
 TIED_ELEMENTS = 1 << 24
 """Elements of the factors of tied embeddings that are copied at a time, 64 MiB of float32."""
@@ -110,8 +111,8 @@ def of_outer_products(left: Moments, right: Moments) -> Moments:
     return found
 
 
-def unwritten_sums(gradient: PerSample, wanted: Wanted) -> Unwritten | None:
-    """Sums over the elements of gradients whose moments can wait for those of others: see `of_all_unwritten`.
+def sums_to_wait(gradient: PerSample, wanted: Wanted) -> UnwrittenSums | None:
+    """Sums over the elements of gradients, whose moments can wait for those of others: see `of_all_unwritten`.
 
     Args:
         gradient: of N samples, of one element at least.
@@ -139,7 +140,7 @@ def _of_scalar_products(gradient: Factored, wanted: Wanted) -> Moments:
     if doubtful.any():
         rows = torch.from_numpy(doubtful)
         again = Factored(gradient.left[rows], gradient.right[rows], gradient.shape)
-        found.spread[doubtful] = _of_products(again, wanted).spread
+        found.spread[doubtful] = _from_sums(again, wanted).spread
     return found
 
 
@@ -170,13 +171,14 @@ def _in_exact_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
 
 
 def _on_cpu(gradient: PerSample, wanted: Wanted) -> Moments:
+    """The way on the CPU, for what has no closed form and is not small."""
     if _is_for_gram(gradient, wanted):
         return _of_scalar_products(gradient, wanted)
-    return _of_products(gradient, wanted)
+    return _from_sums(gradient, wanted)
 
 
-def _of_products(gradient: PerSample, wanted: Wanted) -> Moments:
-    """From sums over the elements, which are written out where there is no loop that does without."""
+def _from_sums(gradient: PerSample, wanted: Wanted) -> Moments:
+    """From sums over the elements; the gradients are written out where no loop can do without."""
     sums = sum_unwritten(gradient, wanted)
     if sums is None:
         return of_written_blocks(gradient, wanted)

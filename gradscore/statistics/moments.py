@@ -40,7 +40,7 @@ class Wanted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is what one compiled loop gives: of p-norms that of order 1 alone, and no sums of others."""
+        """Whether it is what one compiled loop gives: of p-norms that of order 1 alone, and no further sums."""
         return not self.sums and set(self.orders) <= {1.0}
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..gradients import Dense, Factored, PerSample
-from .measure import SMALL_ELEMENTS, has_closed_form, measure, of_outer_products, unwritten_sums
+from .measure import SMALL_ELEMENTS, has_closed_form, measure, of_outer_products, sums_to_wait
 from .moments import Moments, Wanted, measure_together
-from .sums import Unwritten, of_all_unwritten
+from .sums import UnwrittenSums, of_all_unwritten
 
 Group = TypeVar("Group", bound=Hashable)
 
@@ -50,7 +50,7 @@ class Pool(Generic[Group]):
         self._seen: set[str] = set()
         self._small: dict[str, Tensor] = {}
         self._outer: dict[str, Factored] = {}
-        self._unwritten: dict[str, Unwritten] = {}
+        self._unwritten: dict[str, UnwrittenSums] = {}
         self._waiting = 0
 
     def take(self, name: str, rows: slice, gradient: PerSample) -> None:
@@ -58,14 +58,14 @@ class Pool(Generic[Group]):
         if name not in self._owners:
             return
         whole = len(gradient) == self._samples  # a part at a time, a large gradient would end up whole
-        some = prod(gradient.shape) > 0
-        if whole and some and has_closed_form(gradient, self._wanted):
+        has_elements = prod(gradient.shape) > 0
+        if whole and has_elements and has_closed_form(gradient, self._wanted):
             self._outer[name] = gradient
             self._wait(gradient.left.numel() + gradient.right.numel())
-        elif whole and some and isinstance(gradient, Dense) and gradient.values.numel() <= SMALL_ELEMENTS:
+        elif whole and has_elements and isinstance(gradient, Dense) and gradient.values.numel() <= SMALL_ELEMENTS:
             self._small[name] = gradient.values.reshape(len(gradient), -1)
             self._wait(gradient.values.numel())
-        elif whole and some and (unwritten := unwritten_sums(gradient, self._wanted)) is not None:
+        elif whole and has_elements and (unwritten := sums_to_wait(gradient, self._wanted)) is not None:
             self._unwritten[name] = unwritten
         else:
             self._add(name, rows, measure(gradient, self._wanted))
@@ -77,19 +77,20 @@ class Pool(Generic[Group]):
             self._measure_waiting()
 
     def _measure_waiting(self) -> None:
+        """Measures outer products and small gradients, those of a device by one call."""
         devices = [each.device for each in self._outer.values()] + [each.device for each in self._small.values()]
         for device in dict.fromkeys(devices):
             outer = {name: each for name, each in self._outer.items() if each.device == device}
             small = {name: each for name, each in self._small.items() if each.device == device}
-            blocks = _Distinct()
-            left = [blocks.place(each.left.flatten(1)) for each in outer.values()]
-            right = [blocks.place(each.right.flatten(1)) for each in outer.values()]
-            alone = [blocks.place(each) for each in small.values()]
-            measured = measure_together(blocks.tensors, self._wanted)
+            vectors = _Distinct()
+            lefts = [vectors.place(each.left.flatten(1)) for each in outer.values()]
+            rights = [vectors.place(each.right.flatten(1)) for each in outer.values()]
+            others = [vectors.place(each) for each in small.values()]
+            measured = measure_together(vectors.tensors, self._wanted)
             if outer:
-                self._add_all(list(outer), of_outer_products(measured.of(left), measured.of(right)))
+                self._add_all(list(outer), of_outer_products(measured.of(lefts), measured.of(rights)))
             if small:
-                self._add_all(list(small), measured.of(alone))
+                self._add_all(list(small), measured.of(others))
         self._outer, self._small, self._waiting = {}, {}, 0
 
     def _measure_sums(self) -> None:

@@ -1,7 +1,8 @@
-"""Moments from sums over the elements: one pass over gradients, which products need not even be written out for.
+"""Moments from sums over the elements, in one pass; gradients that are products need not be written out for it.
 
-Sums of float32 lose digits where a mean is far larger than the spread, and where squares leave the range of the type.
-The samples for which they do are reduced once more in float64, in two passes.
+Sums of float32 lose digits where the mean is as large as the spread, and where squares leave the range of the type. The
+samples for which they do are reduced once more in float64, in two passes. What statistics ask for beyond the usual
+sums (`Wanted.sums`) is added up beside these, of gradients that are written out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..gradients import Convolved, Factored, PerSample
-from ..system import SQUARABLE, BoolArray
+from ..system import SQUARABLE, BoolArray, squared_norms
 from .moments import Array, Moments, Wanted, measure_exactly, native, own_sums, scaled_norm
 
 CACHE_ELEMENTS = 1 << 20
@@ -27,7 +28,7 @@ CACHE_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Unwritten:
+class UnwrittenSums:
     """Sums over all elements of gradients that were not written out.
 
     Attributes:
@@ -39,7 +40,7 @@ class Unwritten:
     better: Mapping[int, Moments]
 
 
-def sum_unwritten(gradient: PerSample, wanted: Wanted) -> Unwritten | None:
+def sum_unwritten(gradient: PerSample, wanted: Wanted) -> UnwrittenSums | None:
     """Sums over all elements of every sample, by a loop that does not write them out; see `of_all_unwritten`.
 
     Args:
@@ -57,11 +58,11 @@ def sum_unwritten(gradient: PerSample, wanted: Wanted) -> Unwritten | None:
     sums = _over_parts(parts.reshape(len(gradient), -1, 5), 1)
     doubtful = _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32)
     doubtful &= sums[:, 4] != 0  # zeros, as of a blank image, have no digits to lose
-    return Unwritten(sums, dict(_measured_again(gradient, wanted, doubtful)))
+    return UnwrittenSums(sums, dict(_measured_again(gradient, wanted, doubtful)))
 
 
-def of_all_unwritten(several: Sequence[Unwritten], elements: Sequence[int], wanted: Wanted) -> Moments:
-    """Moments of the G gradients beside each other: a dozen operations on some tens of numbers each.
+def of_all_unwritten(several: Sequence[UnwrittenSums], elements: Sequence[int], wanted: Wanted) -> Moments:
+    """Moments of G gradients at once: of so few numbers, each operation costs what its call does.
 
     Args:
         several: of N samples each.
@@ -103,14 +104,15 @@ def of_sums(sums: kernels.Doubles, elements: Array, wanted: Wanted) -> Moments:
     Args:
         sums: (N, 5) or (G, N, 5), as `kernels.row_sums`.
         elements: of every sample; (G, 1) for gradients of several sizes beside each other.
-        wanted: what to compute; of p-norms that of order 1 alone.
+        wanted: what to compute.
 
     Returns:
-        Moments whose attributes are (N,) or (G, N).
+        Moments whose attributes are (N,) or (G, N); of p-norms that of order 1 alone.
     """
     largest, smallest, total, squares, magnitudes = np.moveaxis(sums, -1, 0)
     zero = np.zeros_like(total)
-    found = Moments(wanted, zero + elements, zero, zero, zero, zero, dict.fromkeys(wanted.orders, magnitudes), {})
+    norms = {1.0: magnitudes} if 1.0 in wanted.orders else {}
+    found = Moments(wanted, zero + elements, zero, zero, zero, zero, norms, {})
     if wanted.extrema:
         found.maximum, found.minimum = largest, smallest
     if wanted.mean:
@@ -196,7 +198,7 @@ class _BlockSums:
         if self.wanted.mean:
             found[:, 2] = values.sum(1)
         if self.wanted.spread:
-            found[:, 3] = torch.linalg.vector_norm(values, dim=1).double().square()
+            found[:, 3] = squared_norms(values)
         if 1.0 in self.wanted.orders:
             if self.scratch is None or self.scratch.numel() < values.numel() or self.scratch.dtype != values.dtype:
                 self.scratch = torch.empty_like(values).flatten()

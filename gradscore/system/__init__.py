@@ -15,7 +15,7 @@ from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of,
 from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
 from .json_text import are_texts, parse_json
 from .names import closest, some
-from .numerics import SQUARABLE, full_precision, repeatable_kernels
+from .numerics import SQUARABLE, full_precision, repeatable_kernels, squared_norms
 from .registry import Registry, first_line
 from .spreadsheets import without_formulas
 from .torchvision_compat import import_torchvision
@@ -66,6 +66,7 @@ __all__ = [
     "settings_of",
     "sha256",
     "some",
+    "squared_norms",
     "without_formulas",
     "without_repeats",
     "write_bytes",

@@ -1,4 +1,4 @@
-"""One place that decides what a float32 product is: full precision, and the same way every time."""
+"""What float32 is good for: products in full precision, and the same way every time; squares that keep their digits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,35 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 SQUARABLE = {torch.float32: (1e-12, 1e12), torch.float64: (1e-140, 1e140)}
 """Euclidean norms in this range have squares whose sum the type holds with all its digits: float32 from 1e-38 on, less
 a factor of 1e14 for elements far smaller than the norm; float64 likewise."""
+
+
+SQUARES_TOGETHER = 1 << 13
+"""Squares that are added up in float32 before they join a sum in float64. Norms of 8,192 normal numbers are then off by
+1e-7, those of 5 million by 1e-8, where one sum in float32 is off by 1e-4."""
+
+
+def squared_norms(rows: Tensor) -> Tensor:
+    """The sum of squares of each row.
+
+    Args:
+        rows: (n, p) float32 or float64; norms within `SQUARABLE`, or digits are lost.
+
+    Returns:
+        (n,) float64.
+    """
+    rows = rows.contiguous()  # along strides, sums are added up one by one, and round more
+    samples, elements = rows.shape
+    whole = elements // SQUARES_TOGETHER * SQUARES_TOGETHER
+    found: Tensor = torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square()
+    if whole:
+        parts = rows[:, :whole].reshape(samples, -1, SQUARES_TOGETHER)
+        found += torch.linalg.vector_norm(parts, dim=2).double().square().sum(1)
+    return found
 
 
 @contextmanager

@@ -129,6 +129,14 @@ def test_values_that_are_not_finite(value, expected):
         np.testing.assert_array_equal(found[1], np.zeros(5))
 
 
+@pytest.mark.parametrize("row", [[-np.inf, 1.0, 2.0], [np.inf, 1.0, 2.0], [np.inf], [-np.inf, np.inf], [np.nan, 1.0]])
+def test_the_spread_about_a_mean_that_is_not_finite(row):
+    """No number, as NumPy has it, whatever the sign of the infinity; about zero it is infinite."""
+    values = torch.tensor([row], dtype=torch.float64)
+    assert np.isnan(kernels.row_moments(values, about_mean=True)[0, 3])
+    assert not np.isfinite(kernels.row_moments(values, about_mean=False)[0, 3])
+
+
 def test_centred_products():
     values, factors, centres = rows((12, 2500)), rows((12, 2500)).flip(1), torch.tensor([0.5, -3.0, 100.0])
     wide = (values.double().numpy() - np.tile(centres.numpy(), 4)[:, None]) * factors.double().numpy()

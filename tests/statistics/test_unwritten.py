@@ -6,7 +6,7 @@ import torch
 
 from gradscore.gradients import Dense, Factored
 from gradscore.statistics import pool
-from gradscore.statistics.measure import measure, unwritten_sums
+from gradscore.statistics.measure import measure, sums_to_wait
 from gradscore.statistics.moments import Wanted
 from gradscore.statistics.pool import Pool
 from gradscore.statistics.sums import of_sums
@@ -29,7 +29,7 @@ def written(gradient):
 
 def test_sums_of_all_elements():
     gradient = products()
-    found, truth = of_sums(unwritten_sums(gradient, ALL).sums, OUT * INNER * G, ALL), written(gradient)
+    found, truth = of_sums(sums_to_wait(gradient, ALL).sums, OUT * INNER * G, ALL), written(gradient)
     np.testing.assert_allclose(found.maximum, truth.max(1), rtol=1e-6)
     np.testing.assert_allclose(found.minimum, truth.min(1), rtol=1e-6)
     np.testing.assert_allclose(found.mean, truth.mean(1), rtol=1e-5)
@@ -41,7 +41,7 @@ def test_a_sample_of_zeros_keeps_the_others_sums():
     """The gradient of a blank image: there are no digits that its sums could have lost."""
     gradient = products()
     gradient.left[1] = 0
-    found = unwritten_sums(gradient, ALL)
+    found = sums_to_wait(gradient, ALL)
     assert not found.better
     np.testing.assert_array_equal(found.sums[1], np.zeros(5))
 
@@ -51,7 +51,7 @@ def test_samples_whose_sums_lost_digits_are_measured_again_and_no_others():
     gradient = products()
     gradient.left[1], gradient.right[1] = 1.0, 1.0
     gradient.left[2] *= 1e-24
-    found, truth = unwritten_sums(gradient, ALL), written(gradient)
+    found, truth = sums_to_wait(gradient, ALL), written(gradient)
     assert sorted(found.better) == [1, 2]
     assert found.better[1].spread == 0
     np.testing.assert_allclose(found.better[2].spread, truth[2].std() * np.sqrt(truth.shape[1]), rtol=1e-6)
@@ -92,7 +92,7 @@ def test_sums_that_float32_cannot_hold(wanted):
     expected = {"mean": truth.mean(1)} if wanted.mean else {}
     expected |= {"magnitudes": np.abs(truth).sum(1)} if wanted.orders else {}
     got = {"mean": found.mean, "magnitudes": found.norms.get(1.0)}
-    assert sorted(unwritten_sums(gradient, wanted).better) == list(range(N))
+    assert sorted(sums_to_wait(gradient, wanted).better) == list(range(N))
     for name, values in expected.items():
         np.testing.assert_allclose(got[name], values, rtol=1e-5)
 

@@ -77,8 +77,11 @@ class Use:
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in float32 where it has half precision: products and sums over positions want more digits."""
-    return tensor.float() if tensor.dtype in HALF_PRECISION else tensor
+    """The tensor in float32 where it has half precision: products and sums over positions want more digits.
+
+    What complex numbers leave in it, a sign that is not yet in memory, is carried out: kernels read memory.
+    """
+    return (tensor.float() if tensor.dtype in HALF_PRECISION else tensor).resolve_neg()
 
 
 def output_gradient(gradients: Gradients) -> Tensor:

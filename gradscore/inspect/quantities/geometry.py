@@ -8,7 +8,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from ...system import SQUARABLE
+from ...system import SQUARABLE, squared_norms
 from .quantity import Quantity
 
 NORM, CORRELATION = "norm", "correlation"
@@ -23,9 +23,10 @@ def precise_norm(tensor: Tensor, *, dim: int | None = None) -> Tensor:
     """
     tensor = tensor.abs() if tensor.is_complex() else tensor
     if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
-        fast: Tensor = torch.linalg.vector_norm(tensor, dim=dim)
+        fast = squared_norms(tensor.reshape(1, -1) if dim is None else tensor).sqrt()
+        fast = fast.squeeze(0) if dim is None else fast
         if fast.numel() and _is_squarable(float(fast.min()), float(fast.max())):
-            return fast.double()
+            return fast
     exact: Tensor = torch.linalg.vector_norm(tensor, dim=dim, dtype=torch.float64)
     return exact
 
