@@ -24,7 +24,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..objects import is_copy
-from .siblings import Sibling, importing, joint_sha256, siblings_of
+from .siblings import TURN, Sibling, importing, joint_sha256, siblings_of
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
 """Environment variable that allows `python:` models when set to 1."""
@@ -270,14 +270,16 @@ def _run(where: str, content: bytes | None, beside: dict[str, Sibling]) -> Modul
         if spec is None:
             raise ModelError(f"model source file {where} cannot be imported")
         module = importlib.util.module_from_spec(spec)
-        _forget(package)
-        around = ModuleType(package)
-        around.__path__ = []
-        sys.modules[package] = around  # for relative imports
-        sys.modules[name] = module  # classes defined there can be pickled for worker processes
-        with importing(beside, package):
-            # What was hashed is what runs: the loader of the module would read the file again, or compiled code beside.
-            exec(compile(content, where, "exec", dont_inherit=True), module.__dict__)
+        with TURN:
+            _forget(package)
+            around = ModuleType(package)
+            around.__path__ = []
+            sys.modules[package] = around  # for relative imports
+            sys.modules[name] = module  # classes defined there can be pickled for worker processes
+            with importing(beside, package):
+                # What was hashed is what runs: the loader of the module would read the file again, or compiled code
+                # beside it.
+                exec(compile(content, where, "exec", dont_inherit=True), module.__dict__)
     except ModelError:
         raise
     except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from pathlib import Path
 from types import ModuleType
 
 from ..system import sha256
+
+TURN = threading.RLock()
+"""Names of modules belong to the whole process: one thread at a time imports files of models and their siblings."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +81,26 @@ def importing(siblings: dict[str, Sibling], package: str) -> Iterator[None]:
         siblings: of `siblings_of`.
         package: the name of the package that the file belongs to for relative imports.
     """
+    if not siblings:
+        yield
+        return
     roots = {name.partition(".")[0] for name in siblings}
 
     def taken() -> list[str]:
         # Another thread may import something meanwhile: the copy is made at once.
         return [name for name in list(sys.modules) if name.partition(".")[0] in roots]
 
-    aside = {name: sys.modules.pop(name) for name in taken()}
-    finder = _Finder(siblings, package)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        for name in taken():
-            sys.modules.pop(name, None)
-        sys.modules.update(aside)
+    with TURN:
+        aside = {name: module for name in taken() if (module := sys.modules.pop(name, None)) is not None}
+        finder = _Finder(siblings, package)
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for name in taken():
+                sys.modules.pop(name, None)
+            sys.modules.update(aside)
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ..gradients import Dense, Factored, PerSample
+from ..gradients import Dense, Factored, PerSample, sample_slices
 from .measure import SMALL_ELEMENTS, has_closed_form, measure, of_outer_products, sums_to_wait
 from .moments import Moments, Wanted, measure_together
 from .sums import UnwrittenSums, of_all_unwritten
@@ -57,6 +57,9 @@ class Pool(Generic[Group]):
         """Takes in the gradients of some samples of one parameter; a sink of `Engine.stream`."""
         if name not in self._owners:
             return
+        if self._parameters[name].is_complex():
+            self._take_complex(name, rows, gradient)
+            return
         whole = len(gradient) == self._samples  # a part at a time, a large gradient would end up whole
         has_elements = prod(gradient.shape) > 0
         if whole and has_elements and has_closed_form(gradient, self._wanted):
@@ -69,6 +72,13 @@ class Pool(Generic[Group]):
             self._unwritten[name] = unwritten
         else:
             self._add(name, rows, measure(gradient, self._wanted))
+
+    def _take_complex(self, name: str, rows: slice, gradient: PerSample) -> None:
+        """A complex number counts as two real ones, as it does for those who minimise a loss by such gradients."""
+        for some in sample_slices(len(gradient), prod(gradient.shape), WAITING_ELEMENTS):
+            values = torch.view_as_real(gradient.dense(some).resolve_conj())
+            there = slice(rows.start + some.start, rows.start + some.stop)
+            self._add(name, there, measure(Dense(values), self._wanted))
 
     def _wait(self, elements: int) -> None:
         """Takes note of what is to be measured together, and measures it where it becomes much."""
@@ -107,7 +117,7 @@ class Pool(Generic[Group]):
         self._measure_waiting()
         self._measure_sums()
         for name in self._owners:
-            elements = self._parameters[name].numel()
+            elements = self._parameters[name].numel() * (1 + self._parameters[name].is_complex())
             if name not in self._seen and elements:
                 self._add(name, everyone, Moments.blank(self._samples, elements, self._wanted, self._device))
         return {group: self._moments[group] if group in self._moments else self._nothing() for group in self._groups}
@@ -141,6 +151,7 @@ class _Distinct:
 
     def place(self, tensor: Tensor) -> int:
         """Where the tensor is among `tensors`."""
+        tensor = tensor.resolve_neg()  # the same memory may be meant with either sign
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         if same not in self._places:
             self._places[same] = len(self.tensors)

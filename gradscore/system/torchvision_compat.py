@@ -46,7 +46,7 @@ def import_torchvision() -> ModuleType:
 
 def _forget_partial_import() -> None:
     for name in [name for name in list(sys.modules) if name.split(".")[0] == "torchvision"]:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
 
 
 def _declare_operators() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -432,6 +433,22 @@ def test_files_are_imported_while_other_threads_import(tmp_path: Path, monkeypat
     finally:
         for name in set(sys.modules) - before:
             sys.modules.pop(name)
+
+
+@pytest.mark.parametrize("folders", [1, 2], ids=["one file", "two folders"])
+def test_files_with_siblings_in_several_threads(tmp_path: Path, folders: int) -> None:
+    files = SIBLINGS["in the function"]
+    layers = [LAYER, LAYER.replace("5", "7")]
+    sources = [written(tmp_path / str(place), {**files, "blocks.py": layers[place]}) for place in range(folders)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            found = pool.map(lambda place: build_model(config(sources[place % folders]), trust_code=True), range(90))
+            shapes = [model(torch.zeros(1, 3)).shape[1] for model in found]
+    finally:
+        sys.setswitchinterval(interval)
+    assert shapes == [(5, 7)[place % folders] for place in range(90)]
 
 
 def test_a_source_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gradscore.errors import ConfigError
-from gradscore.gradients import Engine, collect, exact
+from gradscore.gradients import Engine, GradientWarning, collect, exact
 from gradscore.gradients.factored import Dense, Factored, TableRows, Total
 from gradscore.gradients.tied import add
 from gradscore.kernels import dispatch
@@ -163,6 +163,43 @@ def test_signs_that_are_not_in_memory(turn, self_check):
             assert float(found[f"{name}/max"][index]) == pytest.approx(float(truth.max()), rel=1e-5)
             assert float(found[f"{name}/min"][index]) == pytest.approx(float(truth.min()), rel=1e-5)
     assert set(engine.coverage.values()) <= {"rule", "unused"}
+
+
+def test_two_signs_of_the_same_memory():
+    """Of one output gradient, the imaginary part and that of its conjugate."""
+    torch.manual_seed(0)
+    one, other = nn.Linear(5, 4), nn.Linear(5, 4)
+    x, zero = torch.randn(3, 5), torch.zeros(3, 4)
+    sums = torch.complex(zero, one(x)) + torch.complex(zero, other(x)).conj()
+    losses = sums.imag.pow(3).sum(1)
+    parameters = {"one": one.bias, "other": other.bias, "weight": other.weight}
+    found = reduce_gradients(
+        Engine(parameters), losses, torch.ones(3), statistics=["max", "min"], groups={n: [n] for n in parameters},
+        retain_graph=True,
+    )  # fmt: skip
+    for index, gradients in exact.per_sample_gradients(losses, torch.ones(3), parameters):
+        for name, truth in gradients.items():
+            assert float(found[f"{name}/max"][index]) == pytest.approx(float(truth.max()), rel=1e-5)
+            assert float(found[f"{name}/min"][index]) == pytest.approx(float(truth.min()), rel=1e-5)
+
+
+def test_complex_parameters_count_as_two_real_ones():
+    """A filter of Fourier coefficients, and the same from their real and imaginary parts."""
+    torch.manual_seed(0)
+    weight, unused = nn.Parameter(torch.randn(5, dtype=torch.cfloat)), nn.Parameter(torch.randn(3, dtype=torch.cfloat))
+    x = torch.randn(4, 8)
+    losses = torch.fft.irfft(torch.fft.rfft(x) * weight).pow(3).sum(1)
+    engine, groups = Engine({"weight": weight, "unused": unused}), {"weight": ["weight"], "both": ["weight", "unused"]}
+    with pytest.warns(GradientWarning):
+        found = reduce_gradients(
+            engine, losses, torch.ones(4), statistics=NAMES, groups=groups, retain_graph=True
+        )  # fmt: skip
+    for index, gradients in exact.per_sample_gradients(losses, torch.ones(4), {"weight": weight}):
+        truth = torch.view_as_real(gradients["weight"]).flatten().double().numpy()
+        for name in NAMES:
+            assert float(found[f"weight/{name}"][index]) == pytest.approx(REFERENCE[name](truth), rel=1e-5)
+            padded = REFERENCE[name](np.concatenate([truth, np.zeros(6)]))
+            assert float(found[f"both/{name}"][index]) == pytest.approx(padded, rel=1e-5)
 
 
 class Net(nn.Module):
