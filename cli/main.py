@@ -39,6 +39,7 @@ BUG = 70
 
 
 _WRITTEN = "gradscore: arguments as they are written"
+_NOWHERE = "gradscore: standard output led nowhere from the beginning"
 
 
 class _ErrorsAsMessages(TyperGroup):
@@ -46,6 +47,7 @@ class _ErrorsAsMessages(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_WRITTEN] = [*args]
+        ctx.meta[_NOWHERE] = _is_nowhere(sys.stdout)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -84,7 +86,9 @@ class _ErrorsAsMessages(TyperGroup):
                 raise typer.Exit(GradscoreError.exit_code) from None
             typer.echo(f"internal error: {type(error).__name__}: {_shown(error)}\n{_report(error)}", err=True)
             raise typer.Exit(BUG) from None
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
+            if isinstance(error, SystemExit) and _is_nowhere(sys.stdout) and not ctx.meta[_NOWHERE]:
+                raise  # Rich's, whose reader has gone: see main
             # Commands end by typer.Exit: this is sys.exit, or something no less odd, in the code of a model or view.
             typer.echo(
                 f"error: code of the model or of a view ended the program ({type(error).__name__}: {_shown(error)}); "

@@ -41,7 +41,9 @@ OutOption = Annotated[
 ]
 SplitOption = Annotated[str, typer.Option("--split", help="Whose gradients: in_dist.fit, in_dist.test, ...")]
 LossOption = Annotated[str, typer.Option("--loss", help="Of which loss: pseudo_label, label, uniform, ...")]
-DimensionOption = Annotated[int, typer.Option("--dimension", metavar="K", help="Numbers for each sample, 64 to 8192.")]
+DimensionOption = Annotated[
+    int, typer.Option("--dimension", "--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")
+]
 KindOption = Annotated[str, typer.Option("--kind", help="sparse, factored or rademacher.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of what is random.")]
 NearestOption = Annotated[
@@ -124,9 +126,23 @@ def project(
 
 
 def _print(output: Output, found: pd.DataFrame) -> None:
-    shown = figures_table(["sample", "nearest"], ["rank", "similarity"])
+    shown = figures_table(["sample", "label", "nearest", "its label"], ["rank", "similarity"])
     for row in found.head(PRINTED).to_dict("records"):
-        shown.add_row(
-            str(row["sample_id"]), str(row["nearest_sample_id"]), str(row["rank"]), f"{row['similarity']:.4g}"
-        )
+        names = [
+            str(row["sample_id"]),
+            _label(row["label"]),
+            str(row["nearest_sample_id"]),
+            _label(row["nearest_label"]),
+        ]
+        shown.add_row(*names, str(row["rank"]), f"{row['similarity']:.4g}")
     output.show(shown)
+    if len(found) > PRINTED:
+        output.say(f"the first {PRINTED} of {len(found)} rows")
+    first = found[(found["rank"] == 1) & (found["label"] >= 0) & (found["nearest_label"] >= 0)]
+    if len(first):
+        alike = int((first["label"] == first["nearest_label"]).sum())
+        output.say(f"the nearest sample has the same label for {alike} of {len(first)} samples")
+
+
+def _label(label: int) -> str:
+    return "" if label < 0 else str(label)

@@ -246,7 +246,9 @@ def _as_column(labels: Tensor, log_p: Tensor) -> Tensor:
         raise EngineError(f"wanted labels ({samples},) int64, got {tuple(labels.shape)} {labels.dtype}")
     wrong = (labels < 0) | (labels >= classes)
     if bool(wrong.any()):
-        raise EngineError(f"wanted labels from 0 to {classes - 1}, got {int(labels[wrong][0])}")
+        got = int(labels[wrong][0])
+        none = ", which stands for none: give inputs and labels, as a pair" if got == -1 else ""
+        raise EngineError(f"wanted labels from 0 to {classes - 1}, got {got}{none}")
     return labels.to(log_p.device, torch.int64).unsqueeze(1)
 
 

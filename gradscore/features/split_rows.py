@@ -109,8 +109,8 @@ def check_labelled(
     if len(missing):
         raise DataError(
             f"the loss '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split {where} "
-            "has none; leave samples without labels, or this split, out of the data, or the loss out of "
-            "features.losses where it is named there"
+            "has none; give labels (in Python: inputs and labels, as a pair), leave samples without labels, or this "
+            "split, out of the data, or the loss out of features.losses where it is named there"
         )
 
 

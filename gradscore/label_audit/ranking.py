@@ -46,6 +46,10 @@ class Audit:
     class_names: Sequence[str] | None = None
     notices: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """What was found, in one line."""
+        return f"Audit(N={len(self.table)}, suspected={self.suspected}; .table has the samples, the worst first)"
+
     @property
     def suspected(self) -> int:
         """How many samples fit another class better than their label."""
@@ -123,7 +127,9 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
 
 
 def _notices(left_out: Sequence[str]) -> list[str]:
-    return [f"view {name} costs the classifier too much accuracy, so it was not looked at" for name in left_out]
+    if len(left_out) < 2:
+        return [f"view {name} costs the classifier too much accuracy, so it was not looked at" for name in left_out]
+    return [f"views {', '.join(left_out)} cost the classifier too much accuracy, so they were not looked at"]
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

@@ -184,9 +184,11 @@ def _read(folder: Path, manifest: dict[str, Any], numbers: Sequence[int]) -> Pro
     about = About(**manifest["settings"])
     tables = [read_shard(shard_path(folder, number)) for number in numbers]
     names = _columns(about)
-    lacking = next((name for table in tables for name in (SCALE, *names) if name not in table.column_names), None)
-    if lacking is not None:
-        raise StoreError(f"{folder}: a shard has no column {lacking}; delete the folder and project again")
+    for table in tables:
+        there = set(table.column_names)
+        lacking = next((name for name in (SCALE, *names) if name not in there), None)
+        if lacking is not None:
+            raise StoreError(f"{folder}: a shard has no column {lacking}; delete the folder and project again")
     found = Projections.concatenated([_of_shard(table, about) for table in tables])
     return replace(found, notices=manifest["notices"])
 

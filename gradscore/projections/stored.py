@@ -43,6 +43,11 @@ class StoredGradients:
     values: Mapping[str, Tensor]
     scale: FloatArray
 
+    def __repr__(self) -> str:
+        """How many of what, in one line."""
+        elements = sum(each[0].numel() for each in self.values.values()) if len(self) else 0
+        return f"StoredGradients(M={len(self)}, parameters={len(self.values)}, elements={elements})"
+
     def __len__(self) -> int:
         """M."""
         return len(self.scale)

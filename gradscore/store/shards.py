@@ -22,7 +22,7 @@ from ..system import parse_json, replacing
 
 _NOTE = b"gradscore"
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-_REPAIR = "delete it and run the same extract command again, which computes it anew"
+_REPAIR = "delete it and run the command that wrote it again, which computes it anew"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def read_shard(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read(columns=wanted).replace_schema_metadata(None)
     except FileNotFoundError:
-        raise StoreError(f"{path}: this shard is missing; run the same extract command again to compute it") from None
+        raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
     except _DAMAGE as error:
         raise StoreError(f"{path}: this shard is damaged ({_first_line(error)}); {_REPAIR}") from None
 
@@ -145,7 +145,7 @@ def _schema(path: Path) -> pa.Schema:
     try:
         return pq.read_schema(path)
     except FileNotFoundError:
-        raise StoreError(f"{path}: this shard is missing; run the same extract command again to compute it") from None
+        raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
     except _DAMAGE as error:
         raise StoreError(f"{path}: this shard is damaged ({_first_line(error)}); {_REPAIR}") from None
 

@@ -148,8 +148,9 @@ def test_a_bug_is_said_and_its_traceback_kept(tmp_path: Path, monkeypatch: pytes
     assert "in surprise" in written.read_text()
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    script = f"{sys.executable} -m gradscore_cli --help | head -n 1"
+@pytest.mark.parametrize("command", ["", "project", "audit", "extract"], ids=lambda name: name or "all")
+def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+    script = f"{sys.executable} -m gradscore_cli {command} --help | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -90,6 +90,11 @@ def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Pat
     np.testing.assert_allclose(table["similarity"], np.take_along_axis(products, order, axis=1).ravel(), rtol=1e-6)
     places = {name: place for place, name in enumerate(known.sample_ids)}
     assert table["nearest_label"].tolist() == [known.labels[places[name]] for name in table["nearest_sample_id"]]
+    nearest = table[table["rank"] == 1]
+    alike = int((nearest["label"] == nearest["nearest_label"]).sum())
+    said = words(found)
+    assert f"the first 10 of {len(table)} rows" in said
+    assert f"the nearest sample has the same label for {alike} of {len(asked)} samples" in said
 
 
 def nearest_in(bank: Path, small_run: Path, out: Path, *options: str) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ from torch import nn
 
 import gradscore
 from gradscore.errors import DataError, ModelError
-from gradscore.label_audit import ranked
+from gradscore.label_audit import ranked, ranking
 from gradscore.label_audit.heads import cross_fitted
 
 CLASSES = 3
@@ -151,6 +151,16 @@ def test_views_that_cost_accuracy_are_left_out_and_named() -> None:
         net[1].bias[0] = 0.5
     found = gradscore.audit(net, (images, labels))
     assert found.notices == ["view mirror costs the classifier too much accuracy, so it was not looked at"]
+
+
+def test_views_that_are_left_out_are_named_in_one_line() -> None:
+    (notice,) = ranking._notices(["mirror", "shift:3,0"])
+    assert notice == "views mirror, shift:3,0 cost the classifier too much accuracy, so they were not looked at"
+    assert ranking._notices([]) == []
+
+
+def test_what_was_found_is_one_line_in_a_notebook(found: gradscore.Audit) -> None:
+    assert repr(found) == f"Audit(N=90, suspected={found.suspected}; .table has the samples, the worst first)"
 
 
 LABELS = {

@@ -378,6 +378,29 @@ DAMAGE = {
 }
 
 
+def test_names_of_columns_are_listed_once_for_each_shard(tmp_path, monkeypatch):
+    """There are thousands of them: listed for each of them, they took 17 seconds."""
+    seen = []
+
+    class Counting:
+        def __init__(self, table):
+            self.table = table
+
+        @property
+        def column_names(self):
+            seen.append(1)
+            return self.table.column_names
+
+        def column(self, name):
+            return self.table.column(name)
+
+    gradscore.project(nn.Linear(3, 2).eval(), torch.randn(4, 3), dim=64, out=tmp_path / "there")
+    read = folder.read_shard
+    monkeypatch.setattr(folder, "read_shard", lambda path: Counting(read(path)))
+    assert len(gradscore.load_projections(tmp_path / "there")) == 4
+    assert len(seen) == 1
+
+
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
 def test_damaged_folders_are_refused(tmp_path, damage, message):
