@@ -116,6 +116,14 @@ def alternate(runs: int, clock: Callable[[], float], *functions: Callable[[], ob
     return seconds[1:]
 
 
+def processor() -> str:
+    """What computes: PyTorch's own products, and with them all ratios, depend on it."""
+    vectors = torch.backends.cpu.get_cpu_capability()
+    names = Path("/proc/cpuinfo")
+    named = [line for line in names.read_text().splitlines() if line.startswith("model name")] if names.exists() else []
+    return f"{named[0].split(':')[1].strip() if named else platform.machine()}, {vectors}"
+
+
 def rounds(function: Callable[[], object], options: argparse.Namespace) -> int:
     """How often two or three functions as slow as this one can take turns in the time there is."""
     function()
@@ -200,7 +208,7 @@ def table(options: argparse.Namespace) -> str:
     columns += ["last layer only, ratio to a forward pass", "self-check, share of 1,000 samples"]
     columns += ["error float32", "error float64", "peak MiB: step", "gradscore", "one statistic"]
     lines = [
-        f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {platform.machine()}.",
+        f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {processor()}.",
         "",
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
