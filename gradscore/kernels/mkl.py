@@ -8,6 +8,7 @@ operations a second on a processor of AMD where MKL made 40 to 101.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -31,13 +32,17 @@ PRODUCT, THREADS = "sgemm_", "MKL_Set_Num_Threads_Local"
 BLOCKED = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb"
 """brgemm(rows, columns, inner, three leading dimensions, add, left, right, into, packed) for float32, by rows."""
 
+TRANSPOSED = "_ZN6fbgemm14transpose_simdIfEEvllPKT_lPS1_l"
+"""transpose(rows, columns, source, elements from row to row, target, likewise) for float32, of FBGEMM."""
+
 AS_IT_IS = np.uint8(ord("N"))
 
 SCRATCH = 16
 """Integers in which a product's arguments are handed over."""
 
-Functions = tuple[int, int, int]
-"""Where they lie in memory: MKL's product, what sets a thread's number of threads, and the blocked product or 0."""
+Functions = tuple[int, int, int, int]
+"""Where they lie in memory: MKL's product, what sets a thread's number of threads, and the blocked product and what
+transposes a matrix, 0 where there is none."""
 
 
 @functools.cache
@@ -50,12 +55,14 @@ def addresses() -> Functions | None:
     if found is None:
         return None
     product, threads = found
-    plain = product, threads, 0
+    transposed = addresses_of(TRANSPOSED)
+    turn = transposed[0] if transposed is not None and _transposes(transposed[0]) else 0
+    plain = product, threads, 0, turn
     if not _multiplies(plain):
         return None
     if blocked is None:
         return plain
-    with_blocked = product, threads, blocked[0]
+    with_blocked = product, threads, blocked[0], turn
     return with_blocked if _multiplies(with_blocked) else plain
 
 
@@ -65,6 +72,14 @@ def _multiplies(functions: Functions) -> bool:
     found = np.full(12, np.nan, np.float32)
     try_product(functions, left, right, found)
     return bool((left.reshape(2, 4)[:, :3] @ right.reshape(3, 4)[:, :2] == found[:4].reshape(2, 2)).all())
+
+
+def _transposes(address: int) -> bool:
+    """Whether the function is the one that is meant: a small matrix in which every argument counts."""
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(address)
+    source, found = np.arange(8, dtype=np.float32).reshape(2, 4), np.full((3, 5), -1, np.float32)
+    function(2, 3, source.ctypes.data, 4, found.ctypes.data, 5)
+    return bool((found[:, :2] == source[:, :3].T).all() and (found[:, 2:] == -1).all())
 
 
 def _call_by_reference(context: Any, address: Any, pointers: Any) -> Any:
@@ -99,6 +114,20 @@ def _call_by_value(context: Any, address: Any, sizes: Any, add: Any, pointers: A
     return types.void(address, SIX_INTEGERS, types.int64, pointers), generate
 
 
+def _call_with_six(context: Any, address: Any, numbers: Any) -> Any:
+    """Calls a C function of six integers of 64 bits, pointers among them."""
+    del context, numbers
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature
+        whole = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [whole] * 6)
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), unpack_tuple(builder, arguments[1]))
+        return context.get_dummy_value()
+
+    return types.void(address, SIX_INTEGERS), generate
+
+
 def _call_with_int(context: Any, address: Any, value: Any) -> Any:
     """Calls a C function from int to int."""
     del context
@@ -115,6 +144,7 @@ def _call_with_int(context: Any, address: Any, value: Any) -> Any:
 call_by_reference: Callable[..., None] = intrinsic(_call_by_reference)
 call_by_value: Callable[..., None] = intrinsic(_call_by_value)
 call_with_int: Callable[..., int] = intrinsic(_call_with_int)
+call_with_six: Callable[..., None] = intrinsic(_call_with_six)
 
 
 def _multiply(

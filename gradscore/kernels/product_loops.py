@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compile import compiled
-from .mkl import SCRATCH, Functions, addresses, call_with_int, multiply
+from .mkl import SCRATCH, Functions, addresses, call_with_int, call_with_six, multiply
 from .regions import fork
 from .row_loops import own_sums_first, sum_all_rows
 from .threads import share
@@ -65,8 +65,14 @@ def _parted(size: int, most: int) -> int:
 parted = compiled(_parted)
 
 
-def _turn(source: Floats, corner: int, apart: int, shape: tuple[int, int], target: Floats) -> None:
+def _turn(
+    functions: Functions, source: Floats, corner: int, apart: int, shape: tuple[int, int], target: Floats
+) -> None:
     """Transposes a matrix of rows `apart` elements from each other, the first from `corner` on, into `target`."""
+    if functions[3] != 0:
+        places = (source.ctypes.data + SIZE * corner, target.ctypes.data)
+        call_with_six(functions[3], (shape[0], shape[1], np.int64(places[0]), apart, np.int64(places[1]), shape[0]))
+        return
     rows, columns = np.uintp(shape[0]), shape[1]
     for start in range(0, columns, LINES):
         for row in range(rows):
@@ -150,10 +156,10 @@ def _sum_products(
         above = (left.ctypes.data + SIZE * row * one[0], one[1])
         beside = (right.ctypes.data + SIZE * row * other[0], other[1])
         if turned < 0:
-            turn(left, row * one[0], one[1], (sizes[2], sizes[0]), lines)
+            turn(functions, left, row * one[0], one[1], (sizes[2], sizes[0]), lines)
             above = (lines.ctypes.data, sizes[2])
         if turned > 0:
-            turn(right, row * other[0], other[1], (sizes[1], sizes[2]), lines)
+            turn(functions, right, row * other[0], other[1], (sizes[1], sizes[2]), lines)
             beside = (lines.ctypes.data, sizes[1])
         sum_product(functions, sizes, above, beside, buffer, scratch, found[row])
     call_with_int(functions[1], np.int32(before))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype, stay_apart
+from .compile import compiled, once_for_each_dtype, stay_apart, take_widest_vectors
 from .regions import fork
 from .threads import share
 
@@ -33,43 +33,42 @@ Integers = NDArray[Any]
 Doubles = NDArray[np.float64]
 
 
-def _extrema(bits: Integers, rest: Any, found: Integers) -> None:
-    """Largest and smallest of floating-point numbers seen as integers, into `found` (2,), seen likewise.
+def _ordered(bits: Integers, place: int, rest: Any) -> Any:
+    """A floating-point number seen as an integer, as one of the same order; and back.
 
-    With all but its sign (`rest`) turned over where it is negative, a floating-point number is an integer of the same
-    order, and integers compare in vector registers.
+    All but the sign (`rest`) is turned over where it is negative. Integers compare in vector registers.
     """
     kind = bits.dtype.type
-    high = low = kind(bits[0] ^ (rest if bits[0] < 0 else kind(0)))
-    for place in range(bits.size):
-        key = kind(bits[place] ^ (rest if bits[place] < 0 else kind(0)))
-        high, low = max(high, key), min(low, key)
-    found[0] = high ^ (rest if high < 0 else kind(0))
-    found[1] = low ^ (rest if low < 0 else kind(0))
+    return kind(bits[place] ^ (rest if bits[place] < 0 else kind(0)))
 
 
-extrema = compiled(_extrema)
+ordered = compiled(_ordered)
 
 
 def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
     """Largest, smallest, sum, squares, magnitudes of each row; `bits` is `values` seen as int32."""
     stay_apart()
+    take_widest_vectors()
     ends = np.empty(2, bits.dtype)
     for row in range(values.shape[0]):
         total = squares = magnitudes = 0.0
         largest, smallest = values[row, 0], values[row, 0]
         for first in range(0, values.shape[1], CHUNK):
-            part = values[row, first : first + CHUNK]
+            part, seen = values[row, first : first + CHUNK], bits[row, first : first + CHUNK]
             s, q, m = np.float32(0), np.float32(0), np.float32(0)
+            most = least = ordered(seen, 0, rest)
             for place in range(part.size):
                 x = part[place]
                 s += x
                 q += x * x
                 m += abs(x)
+                key = ordered(seen, place, rest)
+                most, least = max(most, key), min(least, key)
             total += float(s)
             squares += float(q)
             magnitudes += float(m)
-            extrema(bits[row, first : first + CHUNK], rest, ends)
+            ends[0], ends[1] = most, least
+            ends[0], ends[1] = ordered(ends, 0, rest), ordered(ends, 1, rest)
             high, low = ends.view(values.dtype)
             largest, smallest = max(largest, high), min(smallest, low)
         found[row, 0] = np.nan if np.isnan(magnitudes) else largest
@@ -82,21 +81,26 @@ def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None
 def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
     """Largest, smallest, mean, spread, magnitudes of each row, in two passes."""
     stay_apart()
+    take_widest_vectors()
     ends, power = np.empty(2, bits.dtype), np.empty(2, np.float64)
     power_bits = power.view(np.int64)
     for row in range(values.shape[0]):
         total = magnitudes = 0.0
         largest, smallest = values[row, 0], values[row, 0]
         for first in range(0, values.shape[1], CHUNK):
-            part = values[row, first : first + CHUNK]
+            part, seen = values[row, first : first + CHUNK], bits[row, first : first + CHUNK]
             s = m = 0.0
+            most = least = ordered(seen, 0, rest)
             for place in range(part.size):
                 x = np.float64(part[place])
                 s += x
                 m += abs(x)
+                key = ordered(seen, place, rest)
+                most, least = max(most, key), min(least, key)
             total += s
             magnitudes += m
-            extrema(bits[row, first : first + CHUNK], rest, ends)
+            ends[0], ends[1] = most, least
+            ends[0], ends[1] = ordered(ends, 0, rest), ordered(ends, 1, rest)
             high, low = ends.view(values.dtype)
             largest, smallest = max(largest, high), min(smallest, low)
         mean = total / values.shape[1]

@@ -207,7 +207,7 @@ def _multiply_windows(
     for row in range(start, stop):
         sizes = (row, channels, height, width)
         copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)
-        turn(gradients, row * out * positions, positions, (out, positions), lines)
+        turn(functions, gradients, row * out * positions, positions, (out, positions), lines)
         for tap in range(products):
             down = tap * gaps[0]
             offset = 0 if whole else (down % steps[0] * used + down // steps[0]) * columns

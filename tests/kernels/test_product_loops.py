@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from gradscore import kernels
 from gradscore.gradients.convolved import Convolved, suits_windows, window_blocks
 from gradscore.gradients.factored import Factored
-from gradscore.kernels import dispatch, exports
+from gradscore.kernels import dispatch, exports, product_loops
 from gradscore.kernels import mkl as blas
 from gradscore.kernels import threads as team
 from gradscore.statistics.measure import measure
@@ -230,9 +230,30 @@ def test_functions_that_the_library_lacks():
 
 def test_the_blocked_product_is_done_without(monkeypatch):
     monkeypatch.setattr(blas, "BLOCKED", "no_such_function")
-    product, threads, blocked = blas.addresses.__wrapped__()
-    assert (product, threads) == blas.addresses()[:2]
+    product, threads, blocked, turn = blas.addresses.__wrapped__()
+    assert (product, threads, turn) == (*blas.addresses()[:2], blas.addresses()[3])
     assert blocked == 0
+
+
+def test_matrices_are_transposed_without_the_function_too(monkeypatch):
+    """Layers of which a product wants one factor the other way round: see `product_loops.turn`."""
+    left, right = random(3, 30, 21), random(3, 40, 21)
+    expected = kernels.product_sums(left, right)
+    monkeypatch.setattr(blas, "TRANSPOSED", "no_such_function")
+    monkeypatch.setattr(product_loops, "addresses", blas.addresses.__wrapped__)
+    assert product_loops.ready()[3] == 0
+    np.testing.assert_array_equal(kernels.product_sums(left, right), expected)
+
+
+def test_a_function_that_does_not_transpose_is_not_used():
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)
+    idle = kind(lambda *_: None)
+    assert not blas._transposes(ctypes.cast(idle, ctypes.c_void_p).value)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries FBGEMM for x86 alone")
+def test_pytorch_transposes():
+    assert blas.addresses()[3] != 0
 
 
 def test_a_library_without_any_product_goes_the_ordinary_way(monkeypatch):
@@ -244,7 +265,7 @@ def test_a_function_that_is_another_one_is_not_used():
     add = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(lambda *_: None)
     place = ctypes.cast(add, ctypes.c_void_p).value
     assert blas._multiplies(blas.addresses())
-    assert not blas._multiplies((place, blas.addresses()[1], 0))
+    assert not blas._multiplies((place, blas.addresses()[1], 0, 0))
 
 
 LEAVES_THREADS = """
