@@ -24,6 +24,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..objects import is_copy
+from ..system import forget
 from .siblings import TURN, Sibling, importing, joint_sha256, siblings_of
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
@@ -271,7 +272,7 @@ def _run(where: str, content: bytes | None, beside: dict[str, Sibling]) -> Modul
             raise ModelError(f"model source file {where} cannot be imported")
         module = importlib.util.module_from_spec(spec)
         with TURN:
-            _forget(package)
+            forget({package})  # what an earlier run of the same file imported, which may have changed since
             around = ModuleType(package)
             around.__path__ = []
             sys.modules[package] = around  # for relative imports
@@ -285,12 +286,6 @@ def _run(where: str, content: bytes | None, beside: dict[str, Sibling]) -> Modul
     except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
         raise ModelError(f"importing the model source {where} failed: {type(error).__name__}: {error}") from error
     return module
-
-
-def _forget(package: str) -> None:
-    """What an earlier run of the same file imported, which may have changed since."""
-    for name in [name for name in list(sys.modules) if name == package or name.startswith(f"{package}.")]:
-        sys.modules.pop(name, None)
 
 
 def _with_imports(function: Callable[..., Any], beside: dict[str, Sibling], package: str) -> Callable[..., object]:

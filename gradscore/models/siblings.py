@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from ..system import sha256
+from ..system import forget, loaded, sha256
 
 TURN = threading.RLock()
 """Names of modules belong to the whole process: one thread at a time imports files of models and their siblings."""
@@ -85,21 +85,15 @@ def importing(siblings: dict[str, Sibling], package: str) -> Iterator[None]:
         yield
         return
     roots = {name.partition(".")[0] for name in siblings}
-
-    def taken() -> list[str]:
-        # Another thread may import something meanwhile: the copy is made at once.
-        return [name for name in list(sys.modules) if name.partition(".")[0] in roots]
-
     with TURN:
-        aside = {name: module for name in taken() if (module := sys.modules.pop(name, None)) is not None}
+        aside = {name: module for name in loaded(roots) if (module := sys.modules.pop(name, None)) is not None}
         finder = _Finder(siblings, package)
         sys.meta_path.insert(0, finder)
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
-            for name in taken():
-                sys.modules.pop(name, None)
+            forget(roots)
             sys.modules.update(aside)
 
 

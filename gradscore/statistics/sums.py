@@ -76,7 +76,7 @@ def of_all_unwritten(several: Sequence[UnwrittenSums], elements: Sequence[int], 
     found = of_sums(sums, np.array(elements, dtype=np.float64)[:, None], wanted)
     for place, each in enumerate(several):
         for row, better in each.better.items():
-            improve(found, (place, row), better)
+            _improve(found, (place, row), better)
     return found
 
 
@@ -93,7 +93,7 @@ def of_written_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
             sums.add(rows, block)
     found, doubtful = sums.moments(prod(gradient.shape), gradient.implicit_zeros)
     for row, better in _measured_again(gradient, wanted, doubtful):
-        improve(found, row, better)
+        _improve(found, row, better)
     return found
 
 
@@ -122,7 +122,7 @@ def of_sums(sums: kernels.Doubles, elements: Array, wanted: Wanted) -> Moments:
     return found
 
 
-def improve(found: Moments, place: int | tuple[int, int], better: Moments) -> None:
+def _improve(found: Moments, place: int | tuple[int, int], better: Moments) -> None:
     """Puts the moments of one sample, (1,) each, in the place of what sums over its elements gave."""
     if found.wanted.mean:
         found.mean[place] = better.mean[0]

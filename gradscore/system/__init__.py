@@ -14,6 +14,7 @@ from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
 from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
 from .json_text import are_texts, parse_json
+from .loaded_modules import forget, loaded
 from .names import closest, some
 from .numerics import SQUARABLE, full_precision, repeatable_kernels, squared_norms
 from .registry import Registry, first_line
@@ -50,12 +51,14 @@ __all__ = [
     "file_sha256",
     "finite_rows",
     "first_line",
+    "forget",
     "full_precision",
     "import_torchvision",
     "influence_of",
     "is_address",
     "is_leftover",
     "is_temporary",
+    "loaded",
     "only_writer",
     "parse_json",
     "repeatable_kernels",

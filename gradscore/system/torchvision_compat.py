@@ -8,13 +8,13 @@ work: models, data sets and transforms.
 from __future__ import annotations
 
 import importlib
-import sys
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from ..errors import MissingExtraError
+from .loaded_modules import forget
 
 SCHEMAS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
 
@@ -37,16 +37,11 @@ def import_torchvision() -> ModuleType:
         except RuntimeError as error:
             if "torchvision::nms" not in str(error) or _declared:
                 raise
-        _forget_partial_import()
+        forget({"torchvision"})  # it is there in part
         _declare_operators()
         return _import()
     except RuntimeError as error:
         raise MissingExtraError(f"torchvision cannot be imported: {error}; reinstall it to match torch") from error
-
-
-def _forget_partial_import() -> None:
-    for name in [name for name in list(sys.modules) if name.split(".")[0] == "torchvision"]:
-        sys.modules.pop(name, None)
 
 
 def _declare_operators() -> None:
