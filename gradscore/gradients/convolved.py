@@ -60,7 +60,7 @@ class Convolved(PerSample):
 
     @override
     def __len__(self) -> int:
-        return len(self.left)
+        return self.left.shape[0]
 
     def windows(self, rows: slice) -> Tensor:
         """The windows of some samples, (n, G, I * kernel, T * positions), copied out of the padded images."""

@@ -83,7 +83,7 @@ class Dense(PerSample):
 
     @override
     def __len__(self) -> int:
-        return len(self.values)
+        return self.values.shape[0]
 
     @override
     def blocks(self, budget: int) -> Iterator[Block]:
@@ -125,7 +125,7 @@ class Factored(PerSample):
 
     @override
     def __len__(self) -> int:
-        return len(self.left)
+        return self.left.shape[0]
 
     @property
     def is_outer_product(self) -> bool:
@@ -219,7 +219,7 @@ class TableRows(PerSample):
 
     @override
     def __len__(self) -> int:
-        return len(self.index)
+        return self.index.shape[0]
 
     @override
     def blocks(self, budget: int) -> Iterator[Block]:

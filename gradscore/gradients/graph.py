@@ -81,6 +81,7 @@ class Graph:
         order: the nodes in a fixed, depth-first order from the outputs.
         users: for a node, the edges by which other nodes use its outputs.
         leaves: for a wanted parameter (by name), its `AccumulateGrad` node.
+        kinds: the names of its nodes.
         signature: names and connections of all nodes, the axes that are exchanged, the types that are cast to, and
             which parameter each leaf is: equal for graphs that the same code built of the same parameters.
     """
@@ -88,6 +89,7 @@ class Graph:
     order: list[Node] = field(default_factory=list)
     users: dict[Node, list[Edge]] = field(default_factory=dict)
     leaves: dict[str, Node] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
     signature: tuple[object, ...] = ()
 
 
@@ -115,9 +117,9 @@ def refuse_opaque(graph: Graph) -> None:
     Raises:
         EngineError: the graph has such a node.
     """
-    for node in graph.order:
-        if node.name() in OPAQUE:
-            raise EngineError(OPAQUE[node.name()])
+    for kind, why in OPAQUE.items():
+        if kind in graph.kinds:
+            raise EngineError(why)
 
 
 def leaf_tensor(node: Any) -> Tensor:
@@ -146,21 +148,23 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
     root = outputs.grad_fn
     if root is None:
         return graph
-    stack = [root]
+    stack = [(root, root.name())]
     index: dict[Node, int] = {root: 0}
     signature: list[object] = []
     while stack:
-        node = stack.pop()
+        node, kind = stack.pop()
         graph.order.append(node)
-        signature += [node.name(), *settings(node)]
+        graph.kinds.add(kind)
+        signature += [kind, *settings(node, kind)]
         for slot, (child, number) in enumerate(node.next_functions):
             if child is None:
                 signature.append(None)
                 continue
             if child not in index:
                 index[child] = len(index)
-                stack.append(child)
-                if child.name() == ACCUMULATE:
+                child_kind = child.name()
+                stack.append((child, child_kind))
+                if child_kind == ACCUMULATE:
                     name = names.get(id(leaf_tensor(child)))
                     if name is not None:
                         graph.leaves[name] = child
@@ -171,11 +175,18 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
     return graph
 
 
-def settings(node: Node) -> list[object]:
-    """What plans depend on: the axes that a node exchanges, where samples may then lie, and what it casts to."""
-    if node.name() == CAST:
+def settings(node: Node, kind: str) -> list[object]:
+    """What plans depend on: the axes that a node exchanges, where samples may then lie, and what it casts to.
+
+    Args:
+        node: the node.
+        kind: its name.
+    """
+    if kind == CAST:
         return [output_dtype(node, 0)]
-    return [getattr(node, f"_saved_{axis}", None) for axis in MOVES.get(node.name(), ())]
+    if kind in MOVES:
+        return [getattr(node, f"_saved_{axis}", None) for axis in MOVES[kind]]
+    return []
 
 
 def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:

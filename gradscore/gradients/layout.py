@@ -81,7 +81,8 @@ class Layout:
 
     def samples_first(self, tensor: Tensor) -> Tensor:
         """Returns the tensor as (N, repeats, other axes in order)."""
-        return self.split(tensor).movedim((self.axis, self.axis + 1), (0, 1))
+        split = self.split(tensor)
+        return split.movedim((self.axis, self.axis + 1), (0, 1)) if self.axis else split
 
     def fits(self, shape: Sequence[int]) -> bool:
         """True if a tensor of this shape can have this layout."""

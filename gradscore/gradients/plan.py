@@ -77,8 +77,9 @@ class Blueprint:
     def build(self, graph: Graph, samples: int) -> Plan | None:
         """The plan for another graph of equal signature, or None if the shapes of its nodes tell that it differs."""
         layouts = {}
+        others = {layout: layout.resized(samples) for layout in set(self.layouts.values())}  # few, of many nodes
         for index, layout in self.layouts.items():
-            node, resized = graph.order[index], layout.resized(samples)
+            node, resized = graph.order[index], others[layout]
             shape = output_shape(node, layout.output)
             if not resized.fits(shape) or resized.per_sample(shape) != self.shapes[index]:
                 return None

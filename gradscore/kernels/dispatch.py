@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from math import prod
 from types import ModuleType
 from typing import Any, TypedDict
 
@@ -85,23 +86,26 @@ def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> Doubles |
 
 
 def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor | None:
-    """For every row the sum of (value - centre) * factor, and that of the factors alone.
+    """For every sample and channel the sum of (value - centre) * factor, and that of the factors alone.
 
     Args:
-        values: (r, p).
-        centres: (c,) with r a multiple of c; row i has centre i modulo c.
-        factors: (r, p).
+        values: (n, c, *positions).
+        centres: (c,).
+        factors: of the shape of `values`.
 
     Returns:
-        (2, r) of the dtype of `values`; None where there is no kernel: only for contiguous float32 on the CPU.
+        (2, n, c) of the dtype of `values`; None where there is no kernel: only for contiguous float32 on the CPU.
     """
     loops = _loops()
     operands = (values, centres, factors)
     if loops is None or not all(map(_usable, operands)):
         return None
-    found = np.empty((2, len(values)), dtype=np.float32)
-    loops.multiply_rows(*(item.detach().numpy() for item in operands), found)
-    return torch.from_numpy(found)
+    samples, channels, *positions = values.shape
+    rows, means, others = (each.detach().numpy() for each in operands)
+    found = np.empty((2, samples * channels), dtype=np.float32)
+    shape = samples * channels, prod(positions)
+    loops.multiply_rows(rows.reshape(shape), means, others.reshape(shape), found)
+    return torch.from_numpy(found.reshape(2, samples, channels))
 
 
 def product_sums(left: Tensor, right: Tensor) -> Doubles | None:

@@ -57,6 +57,8 @@ def sum_unwritten(gradient: PerSample, wanted: Wanted) -> UnwrittenSums | None:
         return None
     sums = _over_parts(parts.reshape(len(gradient), -1, 5), 1)
     doubtful = _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32)
+    if not doubtful.any():  # as nearly always
+        return UnwrittenSums(sums, {})
     doubtful &= sums[:, 4] != 0  # zeros, as of a blank image, have no digits to lose
     return UnwrittenSums(sums, dict(_measured_again(gradient, wanted, doubtful)))
 
@@ -153,9 +155,9 @@ def _has_lost_digits(sums: kernels.Doubles, elements: int, wanted: Wanted, dtype
 @np.errstate(all="ignore")
 def _over_parts(sums: kernels.Doubles, axis: int) -> kernels.Doubles:
     """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
-    joined: kernels.Doubles = sums.sum(axis)
     if sums.shape[axis] == 1:
-        return joined
+        return sums.squeeze(axis)
+    joined: kernels.Doubles = sums.sum(axis)
     joined[..., 0], joined[..., 1] = sums[..., 0].max(axis), sums[..., 1].min(axis)
     return joined
 

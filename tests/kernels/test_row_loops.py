@@ -138,11 +138,19 @@ def test_the_spread_about_a_mean_that_is_not_finite(row):
 
 
 def test_centred_products():
-    values, factors, centres = rows((12, 2500)), rows((12, 2500)).flip(1), torch.tensor([0.5, -3.0, 100.0])
-    wide = (values.double().numpy() - np.tile(centres.numpy(), 4)[:, None]) * factors.double().numpy()
+    values, factors, centres = rows((4, 3, 50, 50)), rows((4, 3, 50, 50)).flip(2), torch.tensor([0.5, -3.0, 100.0])
+    wide = (values.double().numpy() - centres.numpy()[:, None, None]) * factors.double().numpy()
     products, sums = kernels.centred_products(values, centres, factors).numpy()
-    np.testing.assert_allclose(products, wide.sum(1), atol=1e-6 * np.abs(wide).sum(1).max())
-    np.testing.assert_allclose(sums, factors.double().numpy().sum(1), atol=1e-6 * factors.abs().sum(1).max())
+    np.testing.assert_allclose(products, wide.sum((2, 3)), atol=1e-6 * np.abs(wide).sum((2, 3)).max())
+    sizes = factors.abs().sum((2, 3)).max()
+    np.testing.assert_allclose(sums, factors.double().numpy().sum((2, 3)), atol=1e-6 * sizes)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0), (2, 0, 4), (0, 3, 4)])
+def test_centred_products_of_nothing(shape):
+    found = kernels.centred_products(torch.ones(shape), torch.ones(shape[1]), torch.ones(shape))
+    assert found.shape == (2, *shape[:2])
+    assert not found.any()
 
 
 NORMED = {
@@ -175,7 +183,7 @@ KERNELS = {
     "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
     "row_moments": lambda: kernels.row_moments(rows((9, 20000), torch.float64), about_mean=True),
     "moments_of_all": lambda: kernels.moments_of_all([rows((9, 20000)), rows((9, 3))], about_mean=True),
-    "centred_products": lambda: kernels.centred_products(rows((9, 20000)), torch.arange(3.0), rows((9, 20000))),
+    "centred_products": lambda: kernels.centred_products(rows((3, 3, 20000)), torch.arange(3.0), rows((3, 3, 20000))),
 }
 
 
@@ -204,7 +212,7 @@ for threshold in sys.argv[1:]:
         kernels.row_sums(values(9, 20000)),
         kernels.row_moments(values(9, 20000), about_mean=True),
         kernels.row_moments(values(9, 20000).double(), about_mean=True),
-        kernels.centred_products(values(9, 20000), torch.arange(3.0), values(9, 20000, seed=1)),
+        kernels.centred_products(values(3, 3, 20000), torch.arange(3.0), values(3, 3, 20000, seed=1)),
         kernels.normed_products(values(9, 70, 200), values(9, 70), values(9, 70), values(9, 70, 200, seed=1)),
         kernels.product_sums(values(9, 300, 20), values(9, 200, 20, seed=1)),
         kernels.window_sums(values(9, 1, 20, 16, 16), values(9, 1, 30, 16, 16, seed=1), kernel=(3, 3), stride=(1, 1),
@@ -256,7 +264,7 @@ OTHERS = {
 @pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
 def test_no_kernel(values):
     assert kernels.row_sums(values) is None
-    assert kernels.centred_products(values, torch.ones(1), values) is None
+    assert kernels.centred_products(values.unsqueeze(0), torch.ones(len(values)), values.unsqueeze(0)) is None
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
         normalised = (image - mean.view(channels)).mul_(scale.view(channels))
         return sum_to_shape(normalised.mul_(gradient), use.layout, channels).reshaped(use.shape)
     if image.dim() > 2:
-        found = kernels.centred_products(image.flatten(2).flatten(0, 1), mean, gradient.flatten(2).flatten(0, 1))
+        found = kernels.centred_products(image, mean, gradient)
         if found is not None:
-            products, use.memo[SUMS] = found.view(2, *image.shape[:2])
+            products, use.memo[SUMS] = found.unbind()
             return Dense(products.mul_(scale))
     found = torch.empty(image.shape[:2], dtype=image.dtype, device=image.device)
     for rows in sample_slices(len(image), image[0].numel(), NORM_BUDGET):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 
 from torch import Tensor
 
@@ -108,6 +109,8 @@ def sum_to_shape(gradient: Tensor, layout: Layout, shape: tuple[int, ...]) -> De
         (N, *shape).
     """
     missing = gradient.dim() - len(shape)
+    if missing and layout.axis == 0 and layout.repeats == 1 and gradient.shape[1:].numel() == prod(shape):
+        return Dense(gradient.reshape(layout.samples, *shape))  # as for most biases: there is nothing to add up
     full = (1,) * missing + shape
     if full[layout.axis] != 1:
         raise EntryPerSampleError("the tensor has an entry per sample")
