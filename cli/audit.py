@@ -54,6 +54,7 @@ def audit(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.label_audit import audit_config, check_audit_target, write_audit
+    from gradscore.models import USERS_OWN
     from gradscore.store import changing, refuse_run_files
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -66,9 +67,7 @@ def audit(
             config,
             split=split,
             trust_code=trust_code,
-            named=None if run is None else run.named_code(advice="give the configuration file in its place"),
-            data_code=None if run is None else run.named_data_code(),
-            tell=None if run is None else output.code,
+            code=USERS_OWN if run is None else run.code(tell=output.code),
             progress=tell,
         )
     name = f"{config.run.parent.name}: labels of {split}"

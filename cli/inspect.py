@@ -131,7 +131,9 @@ def inspect(
     if len(sources) != 1:
         got = ", ".join(map(str, sources)) or "none"
         raise ConfigError(f"wanted one configuration or run folder, got {got}")
-    from gradscore.inspect import inspect_config, write_inspection  # import PyTorch, which help need not wait for
+    # These import PyTorch, which help need not wait for.
+    from gradscore.inspect import inspect_config, write_inspection
+    from gradscore.models import USERS_OWN
 
     config, folder, run = opened(sources[0], settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
@@ -144,11 +146,7 @@ def inspect(
             batch_size=batch_size,
             loss=loss,
             trust_code=trust_code,
-            named=None
-            if run is None
-            else run.named_code(advice="give the configuration file in place of the run folder"),
-            data_code=None if run is None else run.named_data_code(),
-            tell=None if run is None else output.code,
+            code=USERS_OWN if run is None else run.code(tell=output.code),
             progress=tell,
         )
     _print(output, found)

@@ -94,11 +94,11 @@ def monitor(
     """
     from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
-    from gradscore.monitoring import STATE, Monitor, check_times, write_monitor
+    from gradscore.monitoring import STATE, Monitor, read_times, write_monitor
     from gradscore.store import refuse_run_files
 
     refuse_run_files(out / STATE, option="--out")
-    times = check_times(samples, by=by, column=time)
+    times = read_times(samples, by=by, column=time)
     sources = open_user_images(samples, column=column, root=root, leave_out=time)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     watching.check_times(sum(map(len, sources)), times)

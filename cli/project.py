@@ -83,6 +83,7 @@ def project(
     Example: gradscore project configs/digits.yaml --split in_dist.fit --loss label --out projected --trust-code
     """
     # These import PyTorch, which help need not wait for.
+    from gradscore.models import USERS_OWN
     from gradscore.projections import (
         load_projections,
         nearest_notices,
@@ -107,9 +108,7 @@ def project(
             out=out,
             like=None if bank is None else bank.about,
             trust_code=trust_code,
-            named=None if run is None else run.named_code(advice="give the configuration file in its place"),
-            data_code=None if run is None else run.named_data_code(),
-            tell=None if run is None else output.code,
+            code=USERS_OWN if run is None else run.code(tell=output.code),
             progress=tell,
         )
     more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))

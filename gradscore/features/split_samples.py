@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from ..config import Config, ExtractConfig
 from ..data import Batch, SampleDataset, load_batches, plan_batches, planned_splits
 from ..errors import ConfigError, DataError
-from ..models import NamedCode, TellCode, build_model
+from ..models import RunCode, build_model
 from ..system import closest, each_input, resolve_device
 from .datasets import open_datasets
 from .live_model import input_dtype
@@ -89,9 +89,7 @@ def open_split(
     loss: str,
     command: str,
     trust_code: bool,
-    named: NamedCode | None,
-    data_code: Mapping[str, NamedCode] | None,
-    tell: TellCode | None,
+    code: RunCode,
 ) -> OpenSplit:
     """Opens the samples of a split and the model of a configuration.
 
@@ -101,9 +99,7 @@ def open_split(
         loss: where it looks at labels, all samples need one.
         command: begins the message if there is no such split.
         trust_code: allow a `python:` model or data, whose code is run.
-        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
-        data_code: the same of `python:` data, by the names of the splits.
-        tell: called before that code runs.
+        code: what the run folder that the configuration is from says of that code.
 
     Raises:
         ConfigError: no such split or device.
@@ -114,11 +110,16 @@ def open_split(
     if split not in planned:
         raise ConfigError(f"{command}: no split '{split}'; {closest(split, planned)}")
     device = resolve_device(config.extract.device)
-    dataset = open_datasets(config, only=[split], trust_code=trust_code, named=data_code)[split]
+    dataset = open_datasets(config, only=[split], trust_code=trust_code, named=code.data)[split]
     check_labelled([loss], dataset.labels, dataset.ids, where=split)
     said: list[str] = []
     model = build_model(
-        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=said
+        config.model,
+        seed=config.extract.seed,
+        trust_code=trust_code,
+        named=code.model,
+        tell=code.tell,
+        notices=said,
     ).to(device)
     samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
     return OpenSplit(model=model, samples=samples, said=said)

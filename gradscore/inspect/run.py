@@ -16,7 +16,7 @@ from ..errors import AmplifiedRoundingError, ConfigError
 from ..features import open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import NamedCode, TellCode, build_model
+from ..models import USERS_OWN, RunCode, build_model
 from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
 from .examination import examine
@@ -87,9 +87,7 @@ def inspect_config(
     batch_size: int = 32,
     loss: str | None = None,
     trust_code: bool = False,
-    named: NamedCode | None = None,
-    data_code: Mapping[str, NamedCode] | None = None,
-    tell: TellCode | None = None,
+    code: RunCode = USERS_OWN,
     progress: Progress | None = None,
 ) -> Inspection:
     """Inspects the classifier of a configuration with samples of its test split and OOD sets.
@@ -102,9 +100,7 @@ def inspect_config(
         batch_size: samples in a batch; what is measured per batch depends on it.
         loss: whose gradients are looked at; by default the first loss of the configuration that looks at no labels.
         trust_code: allow a `python:` model, whose code is run.
-        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
-        data_code: the same of `python:` data, by the names of the splits.
-        tell: called before that code runs.
+        code: what the run folder that the configuration is from says of that code.
         progress: told after every batch.
 
     Returns:
@@ -126,10 +122,15 @@ def inspect_config(
     device = resolve_device(config.extract.device)
     origin: list[str] = []
     model = build_model(
-        config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell, notices=origin
+        config.model,
+        seed=config.extract.seed,
+        trust_code=trust_code,
+        named=code.model,
+        tell=code.tell,
+        notices=origin,
     )
     model = model.to(device)
-    datasets = open_datasets(config, trust_code=trust_code, named=data_code)
+    datasets = open_datasets(config, trust_code=trust_code, named=code.data)
     chosen, notices = choose(config, model, datasets, samples=samples, batch_size=batch_size)
     notices += origin
     found = inspect_groups(model, grouped(chosen, by), templates, loss=head, batch_size=batch_size, progress=progress)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..config import Config
 from ..data import FIT, Pixels, SampleDataset, is_image
 from ..errors import GradscoreError
 from ..features import Progress, open_split
-from ..models import NamedCode, TellCode
+from ..models import USERS_OWN, RunCode
 from .of_samples import audited_features
 from .ranking import Audit, ranked
 
@@ -55,9 +54,7 @@ def audit_config(
     split: str = FIT,
     seed: int = 0,
     trust_code: bool = False,
-    named: NamedCode | None = None,
-    data_code: Mapping[str, NamedCode] | None = None,
-    tell: TellCode | None = None,
+    code: RunCode = USERS_OWN,
     progress: Progress | None = None,
 ) -> AuditedSplit:
     """Audits the labels of a split.
@@ -69,9 +66,7 @@ def audit_config(
         split: which samples; all of them need labels.
         seed: of the folds.
         trust_code: allow a `python:` model or data, whose code is run.
-        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
-        data_code: the same of `python:` data, by the names of the splits.
-        tell: called before that code runs.
+        code: what the run folder that the configuration is from says of that code.
         progress: told after every batch.
 
     Returns:
@@ -89,9 +84,7 @@ def audit_config(
         loss="label",
         command="audit",
         trust_code=trust_code,
-        named=named,
-        data_code=data_code,
-        tell=tell,
+        code=code,
     )
     dataset = opened.samples.dataset
     table = audited_features(

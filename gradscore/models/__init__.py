@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
 from .checkpoint import COUNTER, load_checkpoint, read_weights
-from .code import ModelCode, NamedCode, TellCode, load_function
+from .code import USERS_OWN, ModelCode, NamedCode, RunCode, TellCode, load_function
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .identity import (
     at_path,
@@ -38,6 +38,7 @@ __all__ = [
     "MODEL_SOURCES",
     "ROOT",
     "TRANSFORMERS",
+    "USERS_OWN",
     "WHOLE_MODEL",
     "BuiltModel",
     "Call",
@@ -54,6 +55,7 @@ __all__ = [
     "ModelRequest",
     "ModelSource",
     "NamedCode",
+    "RunCode",
     "TellCode",
     "at_path",
     "build_classifier",

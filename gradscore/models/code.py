@@ -116,6 +116,25 @@ class NamedCode:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunCode:
+    """What a run folder says of the code that its configuration names; nothing of that of a user's own configuration.
+
+    Attributes:
+        model: of the code of its model.
+        data: of the code of `python:` data, by the names of the splits.
+        tell: called before the code of the model runs.
+    """
+
+    model: NamedCode | None = None
+    data: Mapping[str, NamedCode] | None = None
+    tell: TellCode | None = None
+
+
+USERS_OWN = RunCode()
+"""Of a configuration that is from no run folder."""
+
+
 def load_function(
     name: str,
     arguments: Mapping[str, Any],

@@ -14,7 +14,7 @@ from .betting import Stream
 from .monitor import ALPHA, Monitor
 from .outputs import json_lines, prometheus
 from .pages import STATE, MonitorFiles, write_monitor
-from .windows import Alarm, Suspicious, Window, check_times
+from .windows import Alarm, Suspicious, Window, read_times
 
 __all__ = [
     "ALPHA",
@@ -27,8 +27,8 @@ __all__ = [
     "Stream",
     "Suspicious",
     "Window",
-    "check_times",
     "json_lines",
     "prometheus",
+    "read_times",
     "write_monitor",
 ]

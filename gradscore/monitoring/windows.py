@@ -117,7 +117,7 @@ def checked_by(by: object) -> By:
     raise DataError(f"by: wanted day, week or a number of samples of {FEWEST} or more, got {by!r}")
 
 
-def check_times(samples: Sequence[str], *, by: object, column: str | None) -> list[object] | None:
+def read_times(samples: Sequence[str], *, by: object, column: str | None) -> list[object] | None:
     """The times of samples that a user names; None where windows are of a number of samples.
 
     Args:

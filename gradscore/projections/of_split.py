@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
 from ..data import FIT
 from ..features import Progress, open_split
-from ..models import NamedCode, TellCode
+from ..models import USERS_OWN, RunCode
 from .given_loss import check_loss
 from .kinds import make_projection
 from .looked_at import looking_at
@@ -28,9 +27,7 @@ def project_config(
     out: str | Path | None = None,
     like: About | None = None,
     trust_code: bool = False,
-    named: NamedCode | None = None,
-    data_code: Mapping[str, NamedCode] | None = None,
-    tell: TellCode | None = None,
+    code: RunCode = USERS_OWN,
     progress: Progress | None = None,
 ) -> Projections:
     """A random projection of the gradient of every sample of a split; see `project`.
@@ -47,9 +44,7 @@ def project_config(
         out: as for `project`.
         like: what the projections are to be compared with.
         trust_code: allow a `python:` model or data, whose code is run.
-        named: what the run folder that the configuration is from says of that code; None for one of the user's own.
-        data_code: the same of `python:` data, by the names of the splits.
-        tell: called before that code runs.
+        code: what the run folder that the configuration is from says of that code.
         progress: told after every batch.
 
     Returns:
@@ -71,9 +66,7 @@ def project_config(
         loss=loss,
         command="project",
         trust_code=trust_code,
-        named=named,
-        data_code=data_code,
-        tell=tell,
+        code=code,
     )
     with looking_at(opened.model, opened.samples, loss=loss, batch_size=config.extract.batch_size) as samples:
         found = projections_of(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import ConfigError, OutputError, StoreError
-from ..models import NamedCode
+from ..models import NamedCode, RunCode, TellCode
 from ..objects import is_copy
 from ..system import BoolArray, closest, file_sha256, sha256, write_text
 from .checksums import CHECKSUMS
@@ -115,6 +115,15 @@ class RunFolder:
         code = self.named_code(advice="extract from a configuration of your own")
         data = self.manifest["inputs"]["data"]
         return {name: replace(code, sha256=entry.get("code_sha256")) for name, entry in data.items()}
+
+    def code(self, *, tell: TellCode | None = None) -> RunCode:
+        """What the run says of all code that its configuration names, for who looks at its model and data again.
+
+        Args:
+            tell: called before the code of the model runs.
+        """
+        model = self.named_code(advice="give the configuration file in place of the run folder")
+        return RunCode(model=model, data=self.named_data_code(), tell=tell)
 
     @property
     def class_names(self) -> list[str] | None:

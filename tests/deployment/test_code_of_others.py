@@ -149,7 +149,7 @@ def copied(small_run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 USES: dict[str, Callable[[RunFolder], object]] = {
     "bundle": lambda run: make_bundle(run, alpha=0.1, trust_code=True),
-    "inspect": lambda run: inspect_config(run.config, samples=4, trust_code=True, named=run.named_code(advice="do so")),
+    "inspect": lambda run: inspect_config(run.config, samples=4, trust_code=True, code=run.code()),
 }
 
 
