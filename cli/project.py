@@ -119,9 +119,9 @@ def project(
     output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
     if file is not None:
         output.say(f"nearest samples: {file}")
-    notices = [*more, *found.notices]
-    output.note(notices, rest=f"{out / 'projections.json'}")
-    output.document({"samples": len(found), "folder": out, "nearest": file, "notices": notices})
+    output.note(more, rest=str(out))
+    output.note(found.notices, rest=f"{out / 'projections.json'}")
+    output.document({"samples": len(found), "folder": out, "nearest": file, "notices": [*more, *found.notices]})
 
 
 def _print(output: Output, found: pd.DataFrame) -> None:

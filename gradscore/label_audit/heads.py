@@ -27,11 +27,11 @@ FLOOR = 1e-12
 """Smallest probability."""
 
 
-def check_classes(labels: IntArray) -> None:
-    """Makes sure that every class has a sample in every fold.
+def check_class_sizes(labels: IntArray) -> None:
+    """Makes sure that there are two samples of every class for each fold.
 
     Raises:
-        DataError: a class has fewer samples than there are folds, or there is only one class.
+        DataError: a class has fewer than twice as many samples as there are folds, or there is only one class.
     """
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
@@ -73,7 +73,7 @@ def cross_fitted(
     Source: Northcutt, Jiang, Chuang 2021, "Confident learning: estimating uncertainty in dataset labels", section 3
         (labels are judged by out-of-sample probabilities).
     """
-    check_classes(labels)
+    check_class_sizes(labels)
     folds = _folds(labels, content, seed=seed)
     first = _round(features, labels, num_classes, np.ones(len(labels), dtype=bool), folds)
     losses = -first[np.arange(len(labels)), labels]

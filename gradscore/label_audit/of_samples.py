@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from ..columns import logit_columns
 from ..config import ExtractConfig, FeaturesConfig, section
-from ..data import Peeked, SampleStream, are_images
-from ..features import Progress, feature_table, given_samples, warn_of_overflow
+from ..data import Peeked, are_images
+from ..errors import ConfigError
+from ..features import Progress, count_classes, feature_table, given_samples, warn_of_overflow
 from ..models import Interface
 from .ranking import Audit, check_names, ranked
 
@@ -35,7 +35,7 @@ def audit(
     *,
     class_names: Sequence[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
-    penultimate: bool | str = True,
+    penultimate: str | None = None,
     batch_size: int = PLAIN.batch_size,
     output: str | int | None = None,
     one_logit: bool = False,
@@ -49,7 +49,7 @@ def audit(
         data: labelled samples as `gradscore.features` takes them.
         class_names: in the order of the outputs of the model.
         preprocessing: as for `gradscore.features`.
-        penultimate: the name of the linear layer whose inputs are compared, where it is not the last one.
+        penultimate: the name of the linear layer whose inputs are compared; the last one by default.
         batch_size: samples that go through the model at a time.
         output: as for `gradscore.features`.
         one_logit: as for `gradscore.features`.
@@ -60,7 +60,8 @@ def audit(
         The samples, the most suspicious first.
 
     Raises:
-        DataError: a sample without a label, or a class with too few samples.
+        ConfigError: another `penultimate` or batch size.
+        DataError: a sample without a label, a class with too few samples, or names of other classes.
         ModelError: the model is in training mode, cannot take the samples, or ends in no linear layer.
         EngineError: gradients that cannot be computed.
 
@@ -73,21 +74,23 @@ def audit(
         >>> audit(model, (samples, labels)).table["sample_id"].iloc[0]
         '390'
     """
+    if not isinstance(penultimate, str | None):
+        raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
+    options = section(ExtractConfig, {"batch_size": batch_size}, where="extract")
+    interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+    samples = Peeked.of(given_samples(model, data, preprocessing=preprocessing))
+    if class_names is not None:
+        with interface.attached(model):
+            check_names(class_names, count_classes(model, samples.first))
     table = audited_features(
-        model,
-        given_samples(model, data, preprocessing=preprocessing),
-        penultimate=penultimate,
-        options=section(ExtractConfig, {"batch_size": batch_size}, where="extract"),
-        interface=Interface(num_classes=0, output=output, one_logit=one_logit),
-        progress=progress,
+        model, samples, penultimate=penultimate or True, options=options, interface=interface, progress=progress
     )
-    check_names(class_names, len(logit_columns(table.columns)))
     return ranked(table, class_names=class_names, seed=seed)
 
 
 def audited_features(
     model: nn.Module,
-    samples: SampleStream,
+    samples: Peeked,
     *,
     penultimate: bool | str = True,
     options: ExtractConfig = PLAIN,
@@ -99,7 +102,7 @@ def audited_features(
     Args:
         model: as for `audit`.
         samples: what is audited.
-        penultimate: as for `audit`.
+        penultimate: the name of the linear layer, or True for the last one.
         options: batch size and part size.
         interface: how the model returns logits.
         progress: told how far it is.
@@ -107,9 +110,8 @@ def audited_features(
     Raises:
         DataError: as `audit`; so do ConfigError, ModelError and EngineError.
     """
-    peeked = Peeked.of(samples)
-    images = peeked.first.images
-    look_again = are_images(images) and min(peeked.first.tensor.shape[2:]) >= SMALLEST
+    images = samples.first.images
+    look_again = are_images(images) and min(samples.first.tensor.shape[2:]) >= SMALLEST
     settings = {
         "losses": ["label"],
         "statistics": ["l2"],
@@ -118,6 +120,6 @@ def audited_features(
         "views": list(VIEWS) if look_again else [],
     }
     features = section(FeaturesConfig, settings, where="features")
-    table = feature_table(model, peeked, features, options, interface=interface, progress=progress)
+    table = feature_table(model, samples, features, options, interface=interface, progress=progress)
     warn_of_overflow(table)
     return table

@@ -60,14 +60,12 @@ class Audit:
         return str(label) if self.class_names is None else self.class_names[label]
 
 
-def check_names(names: Sequence[str] | None, num_classes: int) -> None:
+def check_names(names: Sequence[str], num_classes: int) -> None:
     """Makes sure that there is a name for every class of the model.
 
     Raises:
         DataError: there are others, or a name stands for two.
     """
-    if names is None:
-        return
     if isinstance(names, str) or len(names) != num_classes or len(set(names)) != num_classes:
         raise DataError(
             f"class_names: wanted a different name for each of the {num_classes} outputs of the model, got {names!r}"

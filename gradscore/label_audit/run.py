@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..config import Config
-from ..data import FIT, Pixels, SampleDataset, is_image
+from ..data import FIT, Peeked, Pixels, SampleDataset, is_image
 from ..errors import GradscoreError
 from ..features import Progress, open_split
 from ..models import USERS_OWN, RunCode
+from .heads import check_class_sizes
 from .of_samples import audited_features
 from .ranking import Audit, ranked
 
@@ -52,7 +53,6 @@ def audit_config(
     config: Config,
     *,
     split: str = FIT,
-    seed: int = 0,
     trust_code: bool = False,
     code: RunCode = USERS_OWN,
     progress: Progress | None = None,
@@ -64,7 +64,6 @@ def audit_config(
     Args:
         config: the settings.
         split: which samples; all of them need labels.
-        seed: of the folds.
         trust_code: allow a `python:` model or data, whose code is run.
         code: what the run folder that the configuration is from says of that code.
         progress: told after every batch.
@@ -87,14 +86,16 @@ def audit_config(
         code=code,
     )
     dataset = opened.samples.dataset
+    if dataset.labels is not None:  # as open_split made sure
+        check_class_sizes(dataset.labels)
     table = audited_features(
         opened.model,
-        opened.samples,
+        Peeked.of(opened.samples),
         penultimate=config.features.penultimate or True,
         options=config.extract,
         progress=None if progress is None else lambda _, done, total: progress(split, done, total),
     )
-    found = ranked(table, class_names=dataset.class_names, seed=seed)
+    found = ranked(table, class_names=dataset.class_names)
     places = {name: place for place, name in enumerate(dataset.ids)}
     images = Images(dataset, [places[name] for name in table["sample_id"]])
     audit = Audit(

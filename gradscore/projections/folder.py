@@ -125,7 +125,7 @@ class ProjectionFolder:
         write_shard(shard_path(self.path, number), rows)
 
     def finish(self, parts: int, *, notices: Sequence[str]) -> None:
-        """Marks the folder as complete; `notices` say what was computed the slow way.
+        """Marks the folder as complete; `notices` say what a reader should know.
 
         Raises:
             StoreError: there are shards of more samples.

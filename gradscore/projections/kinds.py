@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ..errors import ConfigError
-from ..system import closest
+from ..system import closest, is_whole
 from .factored import TwoSided
 from .projection import Projection
 from .rademacher import Rademacher
@@ -21,7 +19,7 @@ KINDS: dict[str, Callable[[int, int], Projection]] = {
     "sparse": Sparse,
     "factored": TwoSided,
 }
-"""Makes a projection from the numbers for each sample and a seed, by the name of its kind."""
+"""From a dimension and a seed to a projection, by the name of its kind."""
 
 
 def make_projection(kind: str, dim: int, seed: int) -> Projection:
@@ -29,16 +27,16 @@ def make_projection(kind: str, dim: int, seed: int) -> Projection:
 
     Args:
         kind: a name in `KINDS`.
-        dim: numbers for each sample, from `SMALLEST` to `LARGEST`.
+        dim: of the projection, from `SMALLEST` to `LARGEST`.
         seed: of what is random.
 
     Raises:
-        ConfigError: no such kind, or another number.
+        ConfigError: no such kind, or another dimension or seed.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind: unknown kind of projection '{kind}'; {closest(kind, list(KINDS))}")
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or not SMALLEST <= dim <= LARGEST:
+    if not is_whole(dim) or not SMALLEST <= dim <= LARGEST:
         raise ConfigError(f"dim: wanted a whole number from {SMALLEST} to {LARGEST}, got {dim!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+    if not is_whole(seed):
         raise ConfigError(f"seed: wanted a whole number, got {seed!r}")
     return KINDS[kind](int(dim), int(seed))

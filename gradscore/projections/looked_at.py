@@ -28,7 +28,7 @@ from ..features import (
 )
 from ..gradients import GradientWarning
 from ..models import Interface, group_parameters
-from ..system import rows_of
+from ..system import is_whole, rows_of
 from .given_loss import LossFunction, named
 from .gradient_stream import GradientStream, OfBatches, OfLogits
 
@@ -201,7 +201,7 @@ def looking_at(
         DataError: samples that cannot be used, or none.
         ModelError: the model cannot take the samples.
     """
-    if not isinstance(batch_size, int) or batch_size < 1:
+    if not is_whole(batch_size) or batch_size < 1:
         raise ConfigError(f"batch_size: wanted 1 sample or more, got {batch_size!r}")
     with (
         Interface(num_classes=0, output=output, one_logit=one_logit).attached(model),

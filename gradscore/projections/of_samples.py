@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ def projections_of(
     parameters: str | Sequence[str],
     out: str | Path | None = None,
     like: About | None = None,
+    remarks: Callable[[], Sequence[str]] = tuple,
     progress: Progress | None = None,
 ) -> Projections:
     """The projections that `project` returns.
@@ -113,6 +114,7 @@ def projections_of(
         parameters: as for `project`.
         out: as for `project`.
         like: what the projections are to be compared with.
+        remarks: what is to be said of the samples, once all were seen.
         progress: told how far it is.
 
     Raises:
@@ -132,4 +134,5 @@ def projections_of(
     if like is not None:
         about.check_comparable(like)
     cuts = samples.cuts(shard_size=SHARD_SIZE, progress=progress)
-    return written(gradients, projection, about, cuts, out=None if out is None else Path(out), split=samples.name)
+    folder = None if out is None else Path(out)
+    return written(gradients, projection, about, cuts, out=folder, split=samples.name, remarks=remarks)

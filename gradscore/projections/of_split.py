@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
@@ -69,7 +68,7 @@ def project_config(
         code=code,
     )
     with looking_at(opened.model, opened.samples, loss=loss, batch_size=config.extract.batch_size) as samples:
-        found = projections_of(
+        return projections_of(
             samples,
             projection,
             kind=kind,
@@ -77,6 +76,6 @@ def project_config(
             parameters=config.features.parameters,
             out=out,
             like=like,
+            remarks=lambda: opened.notices,
             progress=progress,
         )
-    return replace(found, notices=[*opened.notices, *found.notices])

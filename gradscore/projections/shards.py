@@ -15,7 +15,7 @@ from ..data import Batch
 from ..errors import StoreError
 from ..features import Cut
 from ..system import FloatArray, IntArray, only_writer
-from .folder import ProjectionFolder, load_projections
+from .folder import ProjectionFolder
 from .gradient_stream import GradientStream
 from .projection import Projection
 from .table import About, Projections
@@ -33,6 +33,7 @@ def written(
     *,
     out: Path | None,
     split: str,
+    remarks: Callable[[], Sequence[str]],
 ) -> Projections:
     """Projects samples, or what is missing of them in a folder.
 
@@ -43,6 +44,7 @@ def written(
         cuts: all samples.
         out: the folder; None to keep them in memory alone.
         split: what the samples are called.
+        remarks: what is to be said of the samples, once all were seen.
 
     Raises:
         StoreError: `out` has something else, or projections made with other settings, weights or samples.
@@ -55,7 +57,7 @@ def written(
         for cut in cuts:
             shards.take(cut)
         shards.close()
-        return shards.finished(gradients.engine.notices)
+        return shards.finished([*remarks(), *gradients.engine.notices])
 
 
 @dataclass(frozen=True)
@@ -126,18 +128,26 @@ class _Shards:
         self._done += 1
 
     def finished(self, notices: Sequence[str]) -> Projections:
-        """The projections of all samples; `notices` say what was computed the slow way."""
-        if self._folder is None:
-            found = replace(Projections.concatenated(self._shards), notices=notices)
-        else:
-            self._folder.finish(self._done, notices=notices)
-            found = load_projections(self._folder.path)
-        lost = np.asarray(~np.isfinite(found.values).all(axis=1))
-        if lost.any():
-            first = found.sample_ids[int(lost.argmax())]
-            more = f"{int(lost.sum())} of {len(found)} projections are not finite, the first of sample {first}"
-            found = replace(found, notices=[*found.notices, f"{more}: the network overflows there"])
-        return found
+        """The projections of all samples; `notices` say what a reader should know of them."""
+        folder = self._folder
+        shards = self._shards if folder is None else [folder.read(number) for number in range(self._done)]
+        found = Projections.concatenated(shards)
+        notices = [*notices, *_overflow(found)]
+        if folder is not None:
+            folder.finish(self._done, notices=notices)
+        return replace(found, notices=notices)
+
+
+def _overflow(found: Projections) -> list[str]:
+    """What is to be said where projections are not finite."""
+    lost = np.asarray(~np.isfinite(found.values).all(axis=1))
+    if not lost.any():
+        return []
+    first = found.sample_ids[int(lost.argmax())]
+    return [
+        f"{int(lost.sum())} of {len(found)} projections are not finite, the first of sample {first}: the network "
+        "overflows there"
+    ]
 
 
 def _joined(waiting: Sequence[_Waiting], about: About) -> Projections:

@@ -16,11 +16,11 @@ from typing_extensions import override
 from ..errors import ConfigError, EvaluationError
 from ..features import LossOfBatch, Progress
 from ..gradients import PerSample, Sink
+from ..models import weights_sha256
 from ..system import FloatArray
 from .asked import Asked
 from .given_loss import LossFunction
 from .gradient_stream import GradientStream
-from .looked_at import LookedAt
 from .rademacher import DenseProjection
 from .shards import projected
 
@@ -38,10 +38,14 @@ class StoredGradients:
     Attributes:
         values: (M, P) by the name of the parameter, float64 where the model is, else float32.
         scale: (M,) float64, powers of two.
+        shapes: those of the parameters, by name.
+        weights_sha256: hash of all parameters and buffers of the model.
     """
 
     values: Mapping[str, Tensor]
     scale: FloatArray
+    shapes: Mapping[str, tuple[int, ...]]
+    weights_sha256: str
 
     def __repr__(self) -> str:
         """How many of what, in one line."""
@@ -62,12 +66,13 @@ class StoredGradients:
             (M, N) float64.
 
         Raises:
-            EvaluationError: the two are of other parameters.
+            EvaluationError: the two are of other parameters, or of other weights.
         """
         that = self if other is None else other
-        shapes = [{name: each.shape[1:] for name, each in one.values.items()} for one in (self, that)]
-        if shapes[0] != shapes[1]:
+        if dict(self.shapes) != dict(that.shapes):
             raise EvaluationError("the gradients are of other parameters, so they have no products")
+        if self.weights_sha256 != that.weights_sha256:
+            raise EvaluationError("the gradients are of other weights, so their products mean nothing")
         device = next((values.device for values in self.values.values()), None)
         found = torch.zeros(len(self), len(that), dtype=torch.float64, device=device)
         for name, values in self.values.items():
@@ -109,20 +114,25 @@ def store_gradients(
     asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
     with asked.looking_at(model, data) as samples:
         gradients = samples.gradients(parameters)
-        found: list[StoredGradients] = []
+        of_parameters = gradients.engine.parameters
+        values: list[dict[str, Tensor]] = []
+        scales: list[FloatArray] = []
         for cut in samples.cuts(shard_size=ONE_PIECE, progress=None):
             count = len(cut.batch.sample_ids)
-            _check_memory(sum(map(len, found)) + count, gradients)
+            _check_memory(sum(map(len, scales)) + count, gradients)
             room = {
                 name: torch.zeros(count, each.numel(), dtype=gradients.dtype, device=gradients.device)
-                for name, each in gradients.engine.parameters.items()
+                for name, each in of_parameters.items()
             }
             seen = gradients.run(cut.batch, _keeping(room))
-            found.append(StoredGradients(values=room, scale=seen.scale.cpu().numpy()))
-    return StoredGradients(
-        values={name: torch.cat([each.values[name] for each in found]) for name in found[0].values},
-        scale=np.concatenate([each.scale for each in found]),
-    )
+            values.append(room)
+            scales.append(seen.scale.cpu().numpy())
+        return StoredGradients(
+            values={name: torch.cat([each[name] for each in values]) for name in of_parameters},
+            scale=np.concatenate(scales),
+            shapes={name: tuple(each.shape) for name, each in of_parameters.items()},
+            weights_sha256=weights_sha256(samples.model),
+        )
 
 
 def dot_products(
@@ -156,14 +166,14 @@ def dot_products(
         (N, M) float64.
 
     Raises:
-        ConfigError: an unknown loss or setting, or gradients of parameters that the model does not have.
+        ConfigError: an unknown loss or setting, or gradients of parameters or weights that the model does not have.
         DataError: as `project`.
         ModelError: as `project`.
         EngineError: as `project`.
     """
     asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
     with asked.looking_at(model, data) as samples:
-        _check_shapes(samples, stored)
+        _check_model(samples.model, stored)
         gradients, products = samples.gradients([glob.escape(name) for name in stored.values]), _AgainstStored(stored)
         found = [
             projected(gradients, products, cut.batch) for cut in samples.cuts(shard_size=ONE_PIECE, progress=progress)
@@ -171,15 +181,17 @@ def dot_products(
         return np.concatenate([each.values * each.scale[:, None] for each in found]) * stored.scale
 
 
-def _check_shapes(samples: LookedAt, stored: StoredGradients) -> None:
-    parameters = dict(samples.model.named_parameters())
-    for name, values in stored.values.items():
-        wanted, got = values.shape[1], parameters[name].numel() if name in parameters else None
-        if wanted != got:
-            has = "has no such parameter" if got is None else f"has {got}"
-            raise ConfigError(
-                f"stored: {name} has {wanted} entries, and the model {has}; store gradients of this model"
-            )
+def _check_model(model: nn.Module, stored: StoredGradients) -> None:
+    parameters = dict(model.named_parameters())
+    for name, shape in stored.shapes.items():
+        got = tuple(parameters[name].shape) if name in parameters else None
+        if shape != got:
+            there = "the model has no such parameter" if got is None else f"that of the model {got}"
+            raise ConfigError(f"stored: {name} has shape {shape}, and {there}; store gradients of this model")
+    if stored.weights_sha256 != weights_sha256(model):
+        raise ConfigError(
+            "stored: gradients of other weights than those of the model; store gradients of this model as it is"
+        )
 
 
 def _check_memory(samples: int, gradients: GradientStream) -> None:

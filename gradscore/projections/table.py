@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EvaluationError
-from ..system import FloatArray, IntArray
+from ..system import FloatArray, IntArray, is_whole
 
 Similarity = Literal["cosine", "dot"]
 
@@ -84,7 +84,7 @@ class Projections:
         predictions: (N,) int64.
         content_hashes: N hashes of the samples' content.
         about: what was projected, and how.
-        notices: what was computed the slow way, and why.
+        notices: what was skipped, computed the slow way, or came out as no number, and why.
     """
 
     values: NDArray[np.float32] | FloatArray
@@ -170,8 +170,8 @@ class Projections:
         Raises:
             EvaluationError: the two were projected in different ways, or another count or similarity.
         """
-        if count < 1:
-            raise EvaluationError(f"count: wanted 1 neighbour or more, got {count}")
+        if not is_whole(count) or count < 1:
+            raise EvaluationError(f"count: wanted 1 neighbour or more, got {count!r}")
         if similarity not in ("cosine", "dot"):
             raise EvaluationError(f"similarity: wanted 'cosine' or 'dot', got {similarity!r}")
         asking = self._comparable(queries)

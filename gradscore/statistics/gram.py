@@ -26,7 +26,11 @@ The rounding of scalar products is of the size of that sum: float32 rounds by 6e
 
 
 def is_cheaper(gradient: Factored) -> bool:
-    """Whether scalar products of the factors take fewer multiplications than the products: S (O + I) below 2 O I."""
+    """Whether scalar products of the factors take fewer multiplications than the products.
+
+    Of S positions all pairs are wanted once, S (S + 1) / 2 of them: in tiles, of which those on the diagonal are
+    computed as a whole, (S + min(S, `TILE`)) (O + I) has to be below 2 O I.
+    """
     height, positions = gradient.left.shape[2:]
     width = gradient.right.shape[2]
     return (positions + min(positions, TILE)) * (height + width) < 2 * height * width

@@ -6,7 +6,7 @@ Nothing comes in from other rooms but `errors`. Everything here may be used ever
 from __future__ import annotations
 
 from .addresses import address_problem, as_address, is_address
-from .arrays import BoolArray, FloatArray, IntArray
+from .arrays import BoolArray, FloatArray, IntArray, is_whole
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, as_written, without_repeats
 from .files import check_target, is_leftover, is_temporary, only_writer, replacing, write_bytes, write_text, writing
@@ -58,6 +58,7 @@ __all__ = [
     "is_address",
     "is_leftover",
     "is_temporary",
+    "is_whole",
     "loaded",
     "only_writer",
     "parse_json",

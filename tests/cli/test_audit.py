@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import Result
@@ -11,8 +13,8 @@ from typer.testing import CliRunner
 
 import gradscore
 from gradscore import label_audit
-from gradscore.config import dump_config
-from gradscore.data import collate
+from gradscore.config import Config, dump_config
+from gradscore.data import SampleDataset, collate
 from gradscore.features import open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder, verify_run
@@ -65,6 +67,34 @@ def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Pat
     assert [set(table["sample_id"]) for table in tables] == wanted
     assert wanted[0] != wanted[1]
     assert not verify_run(run).damaged
+
+
+class OfOneClass:
+    """A data set whose labels are all the same."""
+
+    def __init__(self, inner: SampleDataset) -> None:
+        self.inner = inner
+        self.labels = np.zeros_like(inner.labels)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.inner[index]
+
+
+def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(config: Config, **options: Any) -> dict[str, Any]:
+        return {name: OfOneClass(each) for name, each in open_datasets(config, **options).items()}
+
+    monkeypatch.setattr("gradscore.features.split_samples.open_datasets", opened)
+    monkeypatch.setattr("gradscore.label_audit.run.audited_features", None)
+    found = audit(small_run, "--trust-code")
+    assert found.exit_code == 2, found.output
+    assert "wanted samples of two classes or more, got 1" in words(found)
 
 
 def a_file(folder: Path) -> Path:

@@ -12,8 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import gradscore
-from gradscore.config import dump_config
-from gradscore.data import collate
+from gradscore.config import Config, dump_config
+from gradscore.data import BadSample, SampleDataset, collate
 from gradscore.features import open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
@@ -119,6 +119,37 @@ def test_fewer_than_were_asked_for(small_run: Path, bank: Path, tmp_path: Path) 
     assert "1000 nearest samples were asked for, and" in said
     assert f"has {count}" in said
     assert table["rank"].max() == count
+
+
+class WithoutFirst:
+    """A data set whose first sample does not decode."""
+
+    def __init__(self, inner: SampleDataset) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.inner[index] if index else BadSample("the first", "does not decode")
+
+
+def test_samples_that_were_skipped_stay_known(small_run: Path, tmp_path: Path, monkeypatch) -> None:
+    def opened(config: Config, **options: Any) -> dict[str, Any]:
+        return {name: WithoutFirst(each) for name, each in open_datasets(config, **options).items()}
+
+    monkeypatch.setattr("gradscore.features.split_samples.open_datasets", opened)
+    config = RunFolder(small_run).config
+    config = config.model_copy(update={"extract": config.extract.model_copy(update={"on_error": "skip"})})
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    found = project(tmp_path / "config.yaml", *OPTIONS, "--out", tmp_path / "p")
+    assert found.exit_code == 0, found.output
+    (notice,) = gradscore.load_projections(tmp_path / "p").notices
+    assert notice.endswith("was skipped")
+    assert notice in words(found)
 
 
 REFUSALS = {

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import gradscore
-from gradscore.errors import DataError, ModelError
+from gradscore.errors import ConfigError, DataError, ModelError
 from gradscore.label_audit import ranked, ranking
 from gradscore.label_audit.heads import cross_fitted
 
@@ -169,6 +169,15 @@ LABELS = {
     "few of a class": (lambda given: given.where(torch.arange(90) > 80, 0), r"class 1 has 3, class 2 has 3"),
     "one class": (torch.zeros_like, "wanted samples of two classes or more, got 1"),
 }
+
+
+@pytest.mark.parametrize("wrong", [{"penultimate": False}, {"class_names": ["ant"]}, {"class_names": "abc"}], ids=str)
+def test_arguments_are_looked_at_first(net: nn.Module, wrong: dict) -> None:
+    inputs, given, _ = blobs()
+    told: list[int] = []
+    with pytest.raises((ConfigError, DataError), match=f"{next(iter(wrong))}: wanted"):
+        gradscore.audit(net, (inputs, given), batch_size=10, progress=lambda *_: told.append(1), **wrong)
+    assert not told
 
 
 @pytest.mark.parametrize(("labels", "message"), LABELS.values(), ids=LABELS)

@@ -244,8 +244,20 @@ def test_products_are_compared_with_the_same_projection_only():
         one.nearest(gradscore.project(net(), samples(), dim=64, parameters=["@last"]))
     with pytest.raises(EvaluationError, match="count: wanted 1 neighbour or more, got 0"):
         one.nearest(count=0)
+    for count in (1.5, True, "3"):
+        with pytest.raises(EvaluationError, match="count: wanted 1 neighbour or more"):
+            one.nearest(count=count)
     with pytest.raises(EvaluationError, match="similarity: wanted 'cosine' or 'dot', got 'l2'"):
         one.nearest(similarity="l2")
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    one = gradscore.project(net(), samples(), dim=np.int64(64), seed=np.int32(1), batch_size=np.int64(10))
+    other = gradscore.project(net(), samples(), dim=64, seed=1, batch_size=10)
+    np.testing.assert_array_equal(one.values, other.values)
+    np.testing.assert_array_equal(one.nearest(count=np.int64(2)).places, other.nearest(count=2).places)
+    with pytest.raises(ConfigError, match="batch_size: wanted 1 sample or more, got True"):
+        gradscore.project(net(), samples(), dim=64, batch_size=True)
 
 
 def test_exact_products_with_stored_gradients():
@@ -292,10 +304,26 @@ def test_stored_gradients_are_limited_by_memory(monkeypatch):
 def test_stored_gradients_of_another_model():
     few = gradscore.store_gradients(net(), samples())
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval().double()
-    with pytest.raises(ConfigError, match=r"stored: 0\.weight has 108 entries, and the model has no such parameter"):
+    with pytest.raises(ConfigError, match=r"stored: 0\.weight has shape \(12, 1, 3, 3\), and the model has no such"):
         gradscore.dot_products(other, samples(), few)
     with pytest.raises(EvaluationError, match="of other parameters"):
         few.dot(gradscore.store_gradients(other, samples()))
+
+
+def test_stored_gradients_of_another_model_that_has_as_many_parameters():
+    """A matrix turned over, and other weights of the same shapes: products with either would be numbers of nothing."""
+    inputs, labels = torch.randn(5, 6), torch.arange(5) % 4
+    one, turned = nn.Linear(6, 4, bias=False).eval(), nn.Linear(4, 6, bias=False).eval()
+    few = gradscore.store_gradients(one, (inputs, labels))
+    with pytest.raises(ConfigError, match=r"stored: weight has shape \(4, 6\), and that of the model \(6, 4\)"):
+        gradscore.dot_products(turned, (torch.randn(5, 4), labels), few)
+    with pytest.raises(EvaluationError, match="of other parameters"):
+        few.dot(gradscore.store_gradients(turned, (torch.randn(5, 4), labels)))
+    trained = nn.Linear(6, 4, bias=False).eval()
+    with pytest.raises(ConfigError, match="stored: gradients of other weights than those of the model"):
+        gradscore.dot_products(trained, (inputs, labels), few)
+    with pytest.raises(EvaluationError, match="of other weights"):
+        few.dot(gradscore.store_gradients(trained, (inputs, labels)))
 
 
 @pytest.fixture
@@ -494,6 +522,16 @@ def test_projections_that_are_not_finite_are_said():
     found = gradscore.project(net(), (images, labels), dim=64)
     assert found.notices == ["1 of 23 projections are not finite, the first of sample 3: the network overflows there"]
     assert np.isfinite(found.values[np.arange(N) != 3]).all()
+
+
+def test_a_folder_keeps_all_notices(tmp_path):
+    images, labels = samples()
+    images[3] = torch.inf
+    found = gradscore.project(net(), (images, labels), dim=64, out=tmp_path / "p")
+    assert len(found.notices) == 1
+    assert gradscore.load_projections(tmp_path / "p").notices == found.notices
+    again = gradscore.project(net(), (images, labels), dim=64, out=tmp_path / "p")
+    assert again.notices == found.notices
 
 
 def test_nothing_of_the_model_changes():

@@ -21,7 +21,7 @@ class BagMode(Enum):
 
 
 def embedding(use: Use, gradients: Gradients) -> PerSample:
-    """TableRows of a table, picked by index."""
+    """Rows of a table, picked by index."""
     index = use.saved("indices")
     values = output_gradient(gradients)
     ignored = int(use.number("padding_idx", -1))
