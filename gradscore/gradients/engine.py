@@ -22,6 +22,12 @@ from .trial import try_plan
 
 SINGLE = "a single sample"
 
+GRAPHS = 64
+"""Kinds of graphs whose plans are kept; of networks that move rows by what is in a batch, each batch may be one."""
+
+OFTEN = 8
+"""Graphs of one structure that have to be learnt before it is said."""
+
 CHANGED = {
     "modified by an inplace operation": "the model changes in place what its gradients need; let it work on copies",
     "does not require grad": "the model stops its parameters from needing gradients; leave requires_grad as it is",
@@ -63,6 +69,7 @@ class Engine:
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
         self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
+        self._learnt: dict[tuple[object, ...], int] = {}
         self._learns = True
 
     def for_copy(self, parameters: Mapping[str, Tensor]) -> Engine:
@@ -219,9 +226,22 @@ class Engine:
         plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.twins.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
         blueprint = Blueprint.of(plan, graph)
-        others = [each for each in self._blueprints.get(graph.signature, ()) if each.shapes != blueprint.shapes]
+        if graph.signature not in self._blueprints:
+            self._count(graph)
+        others = [each for each in self._blueprints.pop(graph.signature, ()) if each.shapes != blueprint.shapes]
+        while len(self._blueprints) >= GRAPHS:
+            del self._blueprints[next(iter(self._blueprints))]
         self._blueprints[graph.signature] = [*others, blueprint]
         return plan
+
+    def _count(self, graph: Graph) -> None:
+        """Says so where batch after batch has to be learnt, since rows go elsewhere in each."""
+        self._learnt[graph.structure] = self._learnt.get(graph.structure, 0) + 1
+        if self._learnt[graph.structure] == OFTEN:
+            self._announce(
+                "the network moves rows by what is in a batch, so where its samples lie is looked for in every batch "
+                "that moves them otherwise, which takes about as long as three more backward passes"
+            )
 
     def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
         wanted = {name: parameter for name, parameter in self._distinct.items() if name in names}

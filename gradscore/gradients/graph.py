@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..errors import EngineError
+from .signature import INDICES, rows_moved, settings_of
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -36,9 +37,6 @@ RESHAPES = frozenset(
 TRANSPOSE = "TBackward0"
 
 CAST = "ToCopyBackward0"
-
-MOVES = {"PermuteBackward0": ("dims",), "TransposeBackward0": ("dim0", "dim1"), "TransposeBackward1": ("dim0", "dim1")}
-"""Nodes that exchange axes, and what says which."""
 
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
@@ -82,8 +80,10 @@ class Graph:
         users: for a node, the edges by which other nodes use its outputs.
         leaves: for a wanted parameter (by name), its `AccumulateGrad` node.
         kinds: the names of its nodes.
-        signature: names and connections of all nodes, the axes that are exchanged, the types that are cast to, and
-            which parameter each leaf is: equal for graphs that the same code built of the same parameters.
+        signature: names, connections and settings of all nodes, the types that are cast to, which parameter each leaf
+            is, and where rows go: equal for graphs that the same code built of the same parameters, with samples that
+            lie alike.
+        structure: the signature without what depends on the numbers in a batch.
     """
 
     order: list[Node] = field(default_factory=list)
@@ -91,6 +91,7 @@ class Graph:
     leaves: dict[str, Node] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     signature: tuple[object, ...] = ()
+    structure: tuple[object, ...] = ()
 
 
 def is_renaming(node: Node) -> bool:
@@ -151,11 +152,16 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
     stack = [(root, root.name())]
     index: dict[Node, int] = {root: 0}
     signature: list[object] = []
+    moving: list[tuple[Node, str]] = []
     while stack:
         node, kind = stack.pop()
         graph.order.append(node)
         graph.kinds.add(kind)
-        signature += [kind, *settings(node, kind)]
+        signature += [kind, *settings_of(node, kind)]
+        if kind == CAST:
+            signature.append(output_dtype(node, 0))
+        if kind in INDICES:
+            moving.append((node, kind))
         for slot, (child, number) in enumerate(node.next_functions):
             if child is None:
                 signature.append(None)
@@ -171,22 +177,9 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
                     signature.append(name)
             signature.append((index[child], number))
             graph.users.setdefault(child, []).append(Edge(node, slot))
-    graph.signature = tuple(signature)
+    graph.structure = tuple(signature)
+    graph.signature = (*signature, *rows_moved(moving, len(outputs)))
     return graph
-
-
-def settings(node: Node, kind: str) -> list[object]:
-    """What plans depend on: the axes that a node exchanges, where samples may then lie, and what it casts to.
-
-    Args:
-        node: the node.
-        kind: its name.
-    """
-    if kind == CAST:
-        return [output_dtype(node, 0)]
-    if kind in MOVES:
-        return [getattr(node, f"_saved_{axis}", None) for axis in MOVES[kind]]
-    return []
 
 
 def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:

@@ -8,7 +8,7 @@ each slice of a node's output gradient must be the first one times its sample's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -57,7 +57,8 @@ class Layout:
         output: the output of the node that was looked at, the first one that has a gradient.
         neighbours: rows of one sample next to each other where the samples alternate: 1, unless the samples lie on an
             axis between others that were flattened together.
-        certain: False if other layouts explain what the probe saw as well, because most of it was zero.
+        certain: False if the probe saw too little to believe in this layout, because most of it was zero.
+        rivals: other layouts that explain what the probe saw as well.
     """
 
     axis: int
@@ -67,6 +68,7 @@ class Layout:
     output: int = 0
     neighbours: int = 1
     certain: bool = True
+    rivals: tuple[Layout, ...] = ()
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
@@ -94,7 +96,33 @@ class Layout:
 
     def resized(self, samples: int) -> Layout:
         """The same layout for another number of samples."""
-        return replace(self, samples=samples)
+        return replace(self, samples=samples, rivals=tuple(each.resized(samples) for each in self.rivals))
+
+    def owners(self, device: torch.device) -> Tensor:
+        """The sample of each row of the axis, (samples * repeats,) int64."""
+        rows = torch.arange(self.samples * self.repeats, device=device)
+        return rows // self.repeats if self.major else rows // self.neighbours % self.samples
+
+    def is_disputed(self, gradient: Tensor) -> Tensor:
+        """Whether a rival gives anything in a gradient that is not zero to another sample: () bool, on its device."""
+        found = torch.zeros((), dtype=torch.bool, device=gradient.device)
+        mine = self.owners(gradient.device)
+        for rival in self.rivals:
+            if not rival.fits(gradient.shape):
+                continue
+            theirs = rival.owners(gradient.device)
+            if rival.axis == self.axis:
+                alive, differ = _alive(gradient, (self.axis,)), mine != theirs
+            else:
+                alive, differ = _alive(gradient, (self.axis, rival.axis)), mine.unsqueeze(1) != theirs
+            found |= (alive & differ).any()
+        return found
+
+
+def _alive(gradient: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Where along some axes, which come first in the result, a gradient has anything that is not zero."""
+    moved = (gradient != 0).movedim(axes, tuple(range(len(axes))))
+    return moved.flatten(len(axes)).any(-1) if moved.dim() > len(axes) else moved
 
 
 def exponents(samples: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -185,22 +213,21 @@ def moderate(grad_outputs: Tensor) -> Tensor:
 def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, powers: Tensor, tolerance: float) -> Layout | None:
     """The first layout that explains the scaled gradient; see `_fitting` for their order."""
     fitting = _fitting(plain, scaled, powers, tolerance)
-    first = next(fitting, None)
-    if first is None:
+    if not fitting:
         return None
+    first, *others = fitting
     largest, _ = plain[first.axis]
     present = int((replace(first, axis=0).samples_first(largest) != 0).any(1).sum())
     # Where others fit as well: only zeros along a diagonal make samples look as if they followed one another by chance.
     usual = first.axis == 0 and first.major and present >= ENOUGH_SAMPLES
-    return replace(first, certain=present > 1 and (usual or next(fitting, None) is None))
+    return replace(first, certain=present > 1 and (usual or not others), rivals=tuple(others))
 
 
-def _fitting(
-    plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, powers: Tensor, tolerance: float
-) -> Iterator[Layout]:
+def _fitting(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, powers: Tensor, tolerance: float) -> list[Layout]:
     """All layouts that explain the scaled gradient, on the first axis first, the usual ones first on each."""
     samples = len(powers)
     after = fingerprints(scaled, samples)
+    found: list[Layout] = []
     for axis, before in plain.items():
         repeats = scaled.shape[axis] // samples
         for neighbours in _divisors(repeats):
@@ -208,7 +235,8 @@ def _fitting(
             expected = [torch.ldexp(mark, rows).to(mark.dtype) for mark in before]
             if _equal(expected, after[axis], tolerance):
                 major = neighbours == repeats
-                yield Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours)
+                found.append(Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours))
+    return found
 
 
 def _divisors(number: int) -> list[int]:

@@ -89,19 +89,25 @@ class Blueprint:
 
 
 def is_outdated(plan: Plan, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
-    """True if a gradient reaches a node whose layout is uncertain: it has to be probed again.
+    """True if a node has to be probed again: its layout is uncertain and a gradient arrives, or rivals differ there.
 
-    Where still only zeros arrive, any layout gives the right result.
+    Where only zeros arrive, any layout gives the right result, and where layouts agree on all else, each of them.
     """
-    nodes = [node for node in plan.nodes() if node in plan.layouts and not plan.layouts[node].certain]
-    alive: list[Tensor] = []
+    doubted = {node: layout for node, layout in plan.layouts.items() if not layout.certain or layout.rivals}
+    nodes = [node for node in plan.nodes() if node in doubted]
+    found: list[Tensor] = []
 
     def visit(node: Node, gradients: Gradients) -> None:
-        del node
-        alive.extend(gradient.any().to(outputs.device) for gradient in gradients if gradient is not None)
+        layout = doubted[node]
+        if not layout.certain:
+            found.extend(gradient.any().to(outputs.device) for gradient in gradients if gradient is not None)
+            return
+        gradient = gradients[layout.output]
+        if gradient is not None:
+            found.append(layout.is_disputed(gradient).to(outputs.device))
 
     backward_to(outputs, grad_outputs, graph, nodes, visit, retain_graph=True)
-    return bool(alive) and bool(torch.stack(alive).any())  # an accelerator is waited for once
+    return bool(found) and bool(torch.stack(found).any())  # an accelerator is waited for once
 
 
 def first_uses(graph: Graph, leaf: Node) -> list[Edge]:

@@ -256,7 +256,8 @@ class LayerWatch:
         if call.key not in self._places:
             return False
         place = self._places[call.key]
-        return place is None or (place.layout.certain and place.of(call, samples) is not None)
+        is_sure = place is not None and place.layout.certain and not place.layout.rivals
+        return place is None or (is_sure and place.of(call, samples) is not None)
 
     def _found(self, call: Call, samples: int) -> tuple[Point, Layout] | None:
         place = self._places[call.key]
