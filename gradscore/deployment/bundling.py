@@ -25,7 +25,7 @@ from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
 from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
-from .calibration import calibrated, labelled_calibration_frame, predicted_right
+from .calibration import calibrated, calibration_samples, predicted_right
 from .choice import deployed_protocol, judged, ood_place
 from .reference import plain_reference, shifted_reference
 from .self_test import SELF_TEST_SAMPLES, self_test_inputs, self_test_of
@@ -93,12 +93,13 @@ def make_bundle(
         named = named if model_source is None else replace(named, folders=None)
         model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
     _check_weights(run, model)
-    labelled, notices = labelled_calibration_frame(run)
+    samples = calibration_samples(run)
+    labelled, notices = samples.apart, samples.notices
     frame = predicted_right(labelled)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
     models, about_models = _deployed_models(run, scores)
     notices += about_models
-    detectors = calibrated(models, frame, alpha=alpha)
+    detectors = calibrated(models, frame, whole=predicted_right(samples.whole), alpha=alpha)
     means = run_means(run)
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))

@@ -4,11 +4,16 @@ The promise: of new in-distribution samples that are predicted right, at most a 
 calibrations. Every detector is calibrated on the calibration samples that are predicted right, with an equal part of
 alpha; given how many these are, they and a new one that is predicted right are exchangeable, so each detector rejects
 at most its part (see `conformal`), and together they reject at most alpha.
+
+Copies among the calibration samples mean one of two things. New samples come again as often (blank images, rows of a
+few categories): then all samples are exchangeable with a new one, and those without copies are not. Or somebody put the
+same samples in twice: then it is the other way round. Nothing tells which, so detectors are calibrated for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -17,20 +22,25 @@ from ..data import CALIBRATION, FIT, TEST
 from ..errors import EvaluationError
 from ..meta import MetaModel
 from ..store import RunFolder
+from ..system import FloatArray
 from .bundle import Detector
 from .conformal import threshold
 from .single_score import SingleScore
 
 
-def calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
-    """The calibration samples of a run that are predicted right, and what their user should know.
+@dataclass(frozen=True, kw_only=True)
+class CalibrationSamples:
+    """The calibration samples of a run that have a label.
 
-    Raises:
-        EvaluationError: see `labelled_calibration_frame`.
-        StoreError: the run is not finished or damaged.
+    Attributes:
+        apart: their feature table, each content once and none that is also among those that fit.
+        whole: the feature table of all of them.
+        notices: what their user should know.
     """
-    frame, notices = labelled_calibration_frame(run)
-    return predicted_right(frame), notices
+
+    apart: pd.DataFrame
+    whole: pd.DataFrame
+    notices: list[str]
 
 
 def predicted_right(frame: pd.DataFrame) -> pd.DataFrame:
@@ -38,10 +48,8 @@ def predicted_right(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["correct"].to_numpy(dtype=bool)].reset_index(drop=True)
 
 
-def labelled_calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]:
-    """The calibration samples of a run that have a label, and what their user should know.
-
-    Each content counts once: copies have one score, so they would stand for draws that were never made.
+def calibration_samples(run: RunFolder) -> CalibrationSamples:
+    """The calibration samples of a run that have a label.
 
     Raises:
         EvaluationError: all calibration samples are copies of samples of the fit, or none has a label, so that none is
@@ -56,23 +64,21 @@ def labelled_calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]
             "on such samples; give one of them, and extract again"
         )
     frame, notices = run.read(split), []
+    fits = pd.Series(data=False, index=frame.index)
     if split == TEST:
         notices.append(
             f"calibrated on samples of {TEST}, since data.in_dist.calibration is not set: use other samples to measure "
             "how often it rejects"
         )
     else:
-        copies = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
-        frame = frame[~copies]
-        if copies.any():
-            notices.append(f"{int(copies.sum())} calibration samples were left out as copies of samples of {FIT}")
-        if copies.any() and copies.all():
+        fits = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
+        if fits.any() and fits.all():
             raise EvaluationError(
-                f"{run.path}: all {len(copies)} samples of {split} are copies of samples of {FIT}, and thresholds that "
+                f"{run.path}: all {len(fits)} samples of {split} are copies of samples of {FIT}, and thresholds that "
                 f"hold for new samples need samples that fitted nothing; give others as data.{split}, and extract again"
             )
     labelled = frame["correct"].notna()
-    if not labelled.any():
+    if not (labelled & ~fits).any():
         raise EvaluationError(
             f"{run.path}: none of the {len(frame)} samples of {split} has a label, so it is unknown which are "
             "predicted right, and thresholds are calibrated on those; give labelled samples as "
@@ -83,25 +89,31 @@ def labelled_calibration_frame(run: RunFolder) -> tuple[pd.DataFrame, list[str]]
             f"{int((~labelled).sum())} of {len(frame)} calibration samples were left out because they have no label: "
             "the bound of the rate holds for new samples like those that have one"
         )
-    frame = frame[labelled]
-    again = frame["content_hash"].duplicated()
-    if again.any():
+    whole = frame[labelled]
+    apart = whole[~fits[labelled]]
+    apart = apart[~apart["content_hash"].duplicated()]
+    if len(apart) < len(whole):
         notices.append(
-            f"{int(again.sum())} of {len(frame)} calibration samples were left out as copies of other calibration "
-            "samples: a threshold needs samples that were drawn one by one"
+            f"{len(whole) - len(apart)} of {len(whole)} calibration samples are copies of others, or of samples of "
+            f"{FIT}: thresholds are those that hold with and without them, whether new samples come again as often or "
+            "not"
         )
-        frame = frame[~again]
-    return frame, notices
+    return CalibrationSamples(apart=apart, whole=whole, notices=notices)
 
 
 def calibrated(
-    models: Mapping[str, tuple[MetaModel | SingleScore, str]], right: pd.DataFrame, *, alpha: float
+    models: Mapping[str, tuple[MetaModel | SingleScore, str]],
+    right: pd.DataFrame,
+    *,
+    whole: pd.DataFrame | None = None,
+    alpha: float,
 ) -> dict[str, Detector]:
     """Detectors that together reject at most a share `alpha` of the samples that are predicted right.
 
     Args:
         models: the meta model of each detector, or its single score, and its protocol.
-        right: the feature table of the calibration samples that are predicted right.
+        right: the feature table of the calibration samples that are predicted right, each content once.
+        whole: that of all that are predicted right, where some contents are there several times.
         alpha: bound of the rate, on average over calibrations.
 
     Raises:
@@ -109,15 +121,23 @@ def calibrated(
             needed.
     """
     return {
-        name: _calibrated(name, model, protocol, right=right, alpha=alpha / len(models))
+        name: _calibrated(
+            name, model, protocol, right=right, whole=right if whole is None else whole, alpha=alpha / len(models)
+        )
         for name, (model, protocol) in models.items()
     }
 
 
 def _calibrated(
-    name: str, model: MetaModel | SingleScore, protocol: str, *, right: pd.DataFrame, alpha: float
+    name: str,
+    model: MetaModel | SingleScore,
+    protocol: str,
+    *,
+    right: pd.DataFrame,
+    whole: pd.DataFrame,
+    alpha: float,
 ) -> Detector:
-    scores = np.sort(model.decision(right))
+    scores = holding_for_both(np.sort(model.decision(right)), np.sort(model.decision(whole)))
     try:
         limit = threshold(scores, alpha)
     except EvaluationError as error:
@@ -125,3 +145,20 @@ def _calibrated(
             f"detector '{name}', calibrated on correctly predicted in-distribution samples: {error}"
         ) from None
     return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
+
+
+def holding_for_both(apart: FloatArray, whole: FloatArray) -> FloatArray:
+    """Calibration scores whose p-values, and so thresholds, hold for new samples like either of two sets.
+
+    At each level k / (n + 1) the threshold is the higher one of the two.
+
+    Args:
+        apart: (n,) ascending.
+        whole: (m,) ascending, m of n at least.
+
+    Returns:
+        (n,) ascending.
+    """
+    n, m = len(apart), len(whole)
+    ranks = np.arange(1, n + 1) * (m + 1) // (n + 1)
+    return np.maximum(apart, whole[m - ranks][::-1])

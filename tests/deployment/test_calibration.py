@@ -9,7 +9,8 @@ from meta_models import WRONG, meta_model
 
 from gradscore.data.splits import SplitInfo
 from gradscore.deployment.bundling import make_bundle
-from gradscore.deployment.calibration import calibrated, calibration_frame
+from gradscore.deployment.calibration import calibrated, calibration_samples, holding_for_both, predicted_right
+from gradscore.deployment.conformal import p_values
 from gradscore.errors import EvaluationError
 from gradscore.store.run_folder import RunFolder
 
@@ -128,11 +129,12 @@ def unlabelled(run: RunFolder, monkeypatch: pytest.MonkeyPatch, rows: slice) -> 
 
 
 def test_samples_without_label_are_left_out_and_counted(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, _ = calibration_frame(RunFolder(small_run))
-    found, notices = calibration_frame(unlabelled(RunFolder(small_run), monkeypatch, slice(0, 30)))
+    whole = predicted_right(calibration_samples(RunFolder(small_run)).apart)
+    found = calibration_samples(unlabelled(RunFolder(small_run), monkeypatch, slice(0, 30)))
     first = RunFolder(small_run).read("in_dist.calibration")["sample_id"].iloc[:30]
-    assert found["sample_id"].tolist() == whole.loc[~whole["sample_id"].isin(first), "sample_id"].tolist()
-    assert notices == [
+    kept = whole.loc[~whole["sample_id"].isin(first), "sample_id"]
+    assert predicted_right(found.apart)["sample_id"].tolist() == kept.tolist()
+    assert found.notices == [
         "30 of 120 calibration samples were left out because they have no label: the bound of the rate holds for new "
         "samples like those that have one"
     ]
@@ -140,7 +142,7 @@ def test_samples_without_label_are_left_out_and_counted(small_run, monkeypatch: 
 
 def test_without_any_label_there_is_an_error(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EvaluationError, match=r"none of the 120 samples of in_dist\.calibration has a label"):
-        calibration_frame(unlabelled(RunFolder(small_run), monkeypatch, slice(None)))
+        calibration_samples(unlabelled(RunFolder(small_run), monkeypatch, slice(None)))
 
 
 @dataclass
@@ -178,7 +180,8 @@ def test_copies_of_calibration_samples_do_not_raise_the_rate(split: str) -> None
 
     def share() -> float:
         run = Run({"in_dist.fit": FITTED, split: named(world.samples(25, generator), copies=4)})
-        detectors = calibrated(MODELS, calibration_frame(run)[0], alpha=0.1)
+        samples = calibration_samples(run)
+        detectors = calibrated(MODELS, samples.apart, whole=samples.whole, alpha=0.1)
         new = world.samples(NEW, generator)
         fires = [detector.model.decision(new) > detector.threshold.value for detector in detectors.values()]
         return float(np.logical_or(*fires).mean())
@@ -187,25 +190,71 @@ def test_copies_of_calibration_samples_do_not_raise_the_rate(split: str) -> None
     assert shares.mean() <= 0.1 + 4 * shares.std() / np.sqrt(len(shares))
 
 
+REPEATS = {"a tenth": 0.1, "a fifth": 0.2, "none": 0.0}
+
+
+@pytest.mark.parametrize("share", REPEATS.values(), ids=REPEATS)
+@pytest.mark.parametrize("fits", [False, True], ids=["of none that fits", "of one that fits"])
+def test_contents_that_come_again_in_new_samples_do_not_raise_the_rate(share: float, fits: bool) -> None:
+    """Blank images, rows of categories: one content is a share of all samples, and the one with the largest score."""
+    generator = np.random.default_rng(3)
+
+    def drawn(n: int) -> pd.DataFrame:
+        again = generator.random(n) < share
+        names = np.where(again, "same", np.char.add("c", generator.integers(0, 1 << 60, n).astype(str)))
+        scores = np.where(again, 9.0, generator.standard_normal((2, n)))
+        columns = {"wrong": scores[0], "ood": scores[1], "content_hash": names}
+        return pd.DataFrame({**columns, "correct": pd.array([True] * n, dtype="boolean")})
+
+    fitted = pd.concat([FITTED, pd.DataFrame({"content_hash": ["same"], "correct": [True]})]) if fits else FITTED
+
+    def rejected() -> float:
+        samples = calibration_samples(Run({"in_dist.fit": fitted, "in_dist.calibration": drawn(300)}))
+        detectors = calibrated(MODELS, samples.apart, whole=samples.whole, alpha=0.1)
+        new = drawn(1000)
+        fires = [detector.model.decision(new) > detector.threshold.value for detector in detectors.values()]
+        return float(np.logical_or(*fires).mean())
+
+    shares = np.array([rejected() for _ in range(60)])
+    assert shares.mean() <= 0.1 + 4 * shares.std() / np.sqrt(len(shares))
+
+
 @pytest.mark.parametrize("split", SPLITS)
-def test_copies_of_calibration_samples_are_left_out_and_counted(split: str) -> None:
+def test_copies_of_calibration_samples_are_counted(split: str) -> None:
     table = named(World(1.0, (0.0, 0.0), 0.0).samples(5, np.random.default_rng(0)), copies=4)
-    found, notices = calibration_frame(Run({"in_dist.fit": FITTED, split: table}))
-    assert found["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
-    assert notices[-1] == (
-        "15 of 20 calibration samples were left out as copies of other calibration samples: a threshold needs samples "
-        "that were drawn one by one"
+    found = calibration_samples(Run({"in_dist.fit": FITTED, split: table}))
+    assert found.apart["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
+    assert len(found.whole) == 20
+    assert found.notices[-1] == (
+        "15 of 20 calibration samples are copies of others, or of samples of in_dist.fit: thresholds are those that "
+        "hold with and without them, whether new samples come again as often or not"
     )
+
+
+def test_p_values_hold_with_and_without_copies() -> None:
+    """Each is at least as large as with the samples apart, and as with all of them."""
+    generator = np.random.default_rng(5)
+    apart, whole = np.sort(generator.standard_normal(40)), np.sort(generator.standard_normal(130) + 0.3)
+    joined = holding_for_both(apart, whole)
+    scores = np.concatenate([apart, whole, joined, generator.standard_normal(500)])
+    assert len(joined) == len(apart)
+    assert (p_values(joined, scores) >= p_values(apart, scores) - 1e-12).all()
+    flagged = p_values(joined, scores)
+    # On the grid of the coarser one: of all samples, those flagged at a level are flagged by the other too.
+    for level in np.arange(1, 41) / 41:
+        assert (p_values(whole, scores)[flagged <= level + 1e-12] <= level + 1e-12).all()
+    np.testing.assert_array_equal(holding_for_both(apart, apart), apart)
 
 
 def test_of_copies_with_and_without_a_label_the_one_with_a_label_is_kept() -> None:
     table = pd.DataFrame({"content_hash": ["a", "a"], "correct": pd.array([None, True]), "sample_id": ["0", "1"]})
-    found, _ = calibration_frame(Run({"in_dist.fit": FITTED, "in_dist.calibration": table}))
-    assert found["sample_id"].tolist() == ["1"]
+    found = calibration_samples(Run({"in_dist.fit": FITTED, "in_dist.calibration": table}))
+    assert found.apart["sample_id"].tolist() == ["1"]
+    assert found.whole["sample_id"].tolist() == ["1"]
 
 
 def test_calibration_samples_that_all_fit_are_named_as_such() -> None:
     run = Run({"in_dist.fit": FITTED, "in_dist.calibration": FITTED})
     wanted = r"run: all 2 samples of in_dist\.calibration are copies of samples of in_dist\.fit, .*; give others as"
     with pytest.raises(EvaluationError, match=wanted):
-        calibration_frame(run)
+        calibration_samples(run)
