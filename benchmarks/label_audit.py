@@ -25,7 +25,7 @@ from pages import put_table
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
@@ -34,15 +34,18 @@ sys.path.append(str(Path(__file__).parent.parent / "data_scripts"))
 from architectures import cifar_resnet20, digits_cnn, lenet
 from fashion_mnist import DEBIAN, read_idx
 
+from gradscore.data import Peeked
 from gradscore.evaluation import auroc, paired_delong
 from gradscore.features import given_samples
 from gradscore.label_audit import audited_features, ranked
+from gradscore.label_audit.heads import STRENGTH
 
 FLIPPED, CLASSES, SEEDS = 0.1, 10, (1, 2, 3)
 BASELINES = {
     "loss": "loss",
     "max softmax": "maximum probability",
     "self-confidence": "cleanlab's self-confidence, cross-validated",
+    "self-confidence, same penalty": "the same with the audit's penalty",
     "grand": "gradient norm",
 }
 
@@ -175,16 +178,22 @@ def features_of(name: str, seed: int, cifar: Path, work: Path) -> tuple[pd.DataF
     path = work / "features" / f"{name}-{seed}.parquet"
     if not path.exists():
         model = network_of(case, seed, cifar, work)
-        table = audited_features(model, given_samples(model, (images, torch.from_numpy(given))))
+        table = audited_features(model, Peeked.of(given_samples(model, (images, torch.from_numpy(given)))))
         path.parent.mkdir(parents=True, exist_ok=True)
         table.to_parquet(path)
     return pd.read_parquet(path), given != labels
 
 
-def cross_validated(penultimate: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Less self-confidence, as cleanlab computes it, of cross-validated logistic regressions on network features."""
-    head = make_pipeline(StandardScaler(), LogisticRegression(max_iter=400))
-    probabilities = cross_val_predict(head, penultimate, labels, cv=5, method="predict_proba")
+def cross_validated(
+    penultimate: NDArray[np.float64], labels: NDArray[np.int64], *, strength: float, seed: int
+) -> NDArray[np.float64]:
+    """Less self-confidence, as cleanlab computes it, of cross-validated logistic regressions on network features.
+
+    The folds are drawn at random: files are sorted by the true class, and folds in their order would tell it.
+    """
+    head = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=400))
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    probabilities = cross_val_predict(head, penultimate, labels, cv=folds, method="predict_proba")
     return -probabilities[np.arange(len(labels)), labels]
 
 
@@ -206,7 +215,9 @@ def measured(name: str, seed: int, cifar: Path, work: Path) -> dict[str, Any]:
     plain = [each for each in table if each.startswith("penultimate_")]
     scores = {each: found[each].to_numpy() for each in ("score", "loss", "margin", "el2n", "grand")}
     scores["max softmax"] = -torch.from_numpy(logits).softmax(1).amax(1).numpy()
-    scores["self-confidence"] = cross_validated(table[plain].to_numpy(), table["label"].to_numpy())
+    for each, strength in (("self-confidence", 1.0), ("self-confidence, same penalty", STRENGTH)):
+        labels = table["label"].to_numpy()
+        scores[each] = cross_validated(table[plain].to_numpy(), labels, strength=strength, seed=seed)
     row: dict[str, Any] = {"case": CASES[name].title, "seed": seed}
     row["accuracy"] = float((logits.argmax(1) == samples(CASES[name].audited, cifar)[1]).mean())
     for each, values in scores.items():
@@ -215,18 +226,21 @@ def measured(name: str, seed: int, cifar: Path, work: Path) -> dict[str, Any]:
         row |= {} if pair is None else {f"gain over {each}": (pair.difference, pair.low, pair.high)}
     suspected = found["suspected"].to_numpy()
     top = found["rank"].to_numpy() <= wrong.sum()
-    row |= {"suspected": int(suspected.sum()), "right in the first tenth": float(wrong[top].mean())}
+    row |= {"suspected": int(suspected.sum()), "wrong among the suspected": int(wrong[suspected].sum())}
+    row["right in the first tenth"] = float(wrong[top].mean())
     return row
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
     """The figures as Markdown."""
-    head = ["set and network", "seed", "audit", *(f"{title}: AUROC, gain" for title in BASELINES.values()), "found"]
+    head = ["set and network", "seed", "audit", *(f"{title}: AUROC, gain" for title in BASELINES.values())]
+    head += ["found", "suspected, wrong of them"]
     lines = [" | ".join(head), " | ".join(["---"] * len(head))]
     for row in rows:
         gains = [f"{row[each]:.4f}, {gain(*row[f'gain over {each}'])}" for each in BASELINES]
         found = f"{100 * row['right in the first tenth']:.0f} %"
-        lines.append(" | ".join([row["case"], str(row["seed"]), f"**{row['score']:.4f}**", *gains, found]))
+        suspected = f"{row['suspected']}, {row['wrong among the suspected']}"
+        lines.append(" | ".join([row["case"], str(row["seed"]), f"**{row['score']:.4f}**", *gains, found, suspected]))
     return "\n".join(f"| {line} |" for line in lines)
 
 

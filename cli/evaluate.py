@@ -194,9 +194,18 @@ def _in_words(verdict: Verdict, bundling: str) -> str:
     gain = verdict.by_gradients
     known = gain is not None and gain.value is not None and gain.low is not None
     by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
+    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}{_advice(verdict, bundling)}"
+
+
+def _advice(verdict: Verdict, bundling: str) -> str:
+    """What to do where a single score is better: it decides, unless it ranks what it should find below the rest."""
+    best = verdict.best_auroc
+    if verdict.outcome != "worse" or best is None:
+        return ""
+    if best <= 0.5:
+        return f"; but that has an AUROC of {best:.3f}: no score tells these samples from the others"
     detector = "ood" if verdict.area.task == "ood" else "wrong"
-    advice = f"; {bundling} --score {detector}={verdict.best} has that decide" if verdict.outcome == "worse" else ""
-    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}{advice}"
+    return f"; {bundling} --score {detector}={verdict.best} has that decide"
 
 
 def _print_tables(output: Output, report: EvaluationReport) -> None:

@@ -83,6 +83,7 @@ def project(
     Example: gradscore project configs/digits.yaml --split in_dist.fit --loss label --out projected --trust-code
     """
     # These import PyTorch, which help need not wait for.
+    from gradscore.losses import LOSSES
     from gradscore.models import USERS_OWN
     from gradscore.projections import (
         load_projections,
@@ -115,7 +116,7 @@ def project(
     table = None if bank is None else nearest_table(bank, found, count=count, similarity=by.value)
     file = None if table is None else write_nearest(table, out)
     if table is not None:
-        _print(output, table)
+        _print(output, table, looks_at_labels=LOSSES[loss].needs_labels)
     output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
     if file is not None:
         output.say(f"nearest samples: {file}")
@@ -124,7 +125,7 @@ def project(
     output.document({"samples": len(found), "folder": out, "nearest": file, "notices": [*more, *found.notices]})
 
 
-def _print(output: Output, found: pd.DataFrame) -> None:
+def _print(output: Output, found: pd.DataFrame, *, looks_at_labels: bool) -> None:
     shown = figures_table(["sample", "label", "nearest", "its label"], ["rank", "similarity"])
     for row in found.head(PRINTED).to_dict("records"):
         names = [
@@ -140,7 +141,8 @@ def _print(output: Output, found: pd.DataFrame) -> None:
     first = found[(found["rank"] == 1) & (found["label"] >= 0) & (found["nearest_label"] >= 0)]
     if len(first):
         alike = int((first["label"] == first["nearest_label"]).sum())
-        output.say(f"the nearest sample has the same label for {alike} of {len(first)} samples")
+        known = ", which the loss looks at," if looks_at_labels else ""
+        output.say(f"the nearest sample has the same label{known} for {alike} of {len(first)} samples")
 
 
 def _label(label: int) -> str:

@@ -53,6 +53,13 @@ class Verdict:
     false_alarms: float | None
 
     @property
+    def best_auroc(self) -> float | None:
+        """The AUROC of the best single score on the same samples; None where it cannot be compared."""
+        if self.gain is None or self.gain.value is None or self.area.value is None:
+            return None
+        return self.area.value - self.gain.value
+
+    @property
     def outcome(self) -> Outcome:
         """Whether the meta model is shown to be better than the best single score, or worse.
 

@@ -34,6 +34,9 @@ from .split_rows import SplitRows, check_labelled, check_samples
 Told = Callable[[str, int], None]
 """Is told, after every batch, its split and how many samples it had."""
 
+KEPT = "; the same run folder keeps what is there"
+"""What a user is told of a sample that ends an extraction."""
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -101,7 +104,7 @@ class RunPlan:
         """Shows the engine the first samples of the run; raises as `LiveModel.warm_up`, and `DataError`."""
         dataset = self.datasets[FIT]
         batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
-        check_samples(batch, split=FIT, on_error=self.config.extract.on_error)
+        check_samples(batch, split=FIT, on_error=self.config.extract.on_error, advice=KEPT)
         if len(batch.images):
             self.live.warm_up(batch.images)
 
@@ -155,7 +158,7 @@ class RunPlan:
         pin = self.extractor.device.type == "cuda"
         batches = load_batches(self.datasets[split], planned, workers=self.config.extract.workers, pin=pin)
         for plan, batch in zip(planned, batches, strict=True):
-            check_samples(batch, split=split, on_error=self.config.extract.on_error)
+            check_samples(batch, split=split, on_error=self.config.extract.on_error, advice=KEPT)
             yield plan, batch
 
 

@@ -114,8 +114,14 @@ def check_labelled(
         )
 
 
-def check_samples(batch: Batch, *, split: str, on_error: str) -> None:
+def check_samples(batch: Batch, *, split: str, on_error: str, advice: str = "") -> None:
     """Makes sure that all samples of a batch can be used, unless others are to be skipped.
+
+    Args:
+        batch: the samples.
+        split: where they are from, for the message.
+        on_error: "fail", or "skip" for others.
+        advice: what the message ends with.
 
     Raises:
         DataError: one cannot.
@@ -124,5 +130,5 @@ def check_samples(batch: Batch, *, split: str, on_error: str) -> None:
         first = batch.bad[0]
         raise DataError(
             f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
-            "or set extract.on_error=skip to go on without such samples; the same run folder keeps what is there"
+            f"or set extract.on_error=skip to go on without such samples{advice}"
         )

@@ -204,7 +204,8 @@ def _refuse_coupling(norms: list[Node], known: Mapping[Node, Layout | None], sam
         if output_shape(node, 0)[0] % samples == 0 if layout is None else layout.axis == 0:
             raise CoupledSamplesError(
                 "batch norm runs in training mode, so the loss of a sample depends on the other samples of its batch "
-                "and per-sample gradients are not defined; call model.eval() before the forward pass"
+                "and per-sample gradients are not defined; call model.eval() before the forward pass (layers with "
+                "track_running_stats=False have no statistics to use then: give them some, or take them out)"
             )
 
 

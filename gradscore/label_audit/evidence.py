@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import log_softmax
+from scipy.special import logsumexp, softmax
 
 from ..scores import Bank, Samples
 from ..system import FloatArray, IntArray
@@ -55,15 +55,15 @@ def of_the_network(logits: FloatArray, labels: IntArray) -> pd.DataFrame:
     Source: Paul, Ganguli, Dziugaite 2021, "Deep learning on a data diet", for EL2N.
     """
     rows = np.arange(len(labels))
-    log_p = log_softmax(logits, axis=1)
     others = logits.copy()
     others[rows, labels] = -np.inf
-    errors = np.exp(log_p)
-    errors[rows, labels] -= 1
+    errors = softmax(logits, axis=1)
+    errors[rows, labels] = 0
+    errors[rows, labels] = -errors.sum(axis=1)  # one less the label's own would cancel
     return pd.DataFrame(
         {
             "prediction": logits.argmax(axis=1),
-            "loss": -log_p[rows, labels],
+            "loss": np.logaddexp(0, logsumexp(others, axis=1) - logits[rows, labels]),
             "margin": others.max(axis=1) - logits[rows, labels],
             "el2n": np.linalg.norm(errors, axis=1),
         }

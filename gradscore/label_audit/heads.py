@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +22,37 @@ STRENGTH = 0.01
 """Inverse regularisation strength of the logistic regressions, for standardised features."""
 
 DOUBTED = 0.1
-"""Share of the samples that the second fit leaves out: those whose label fits the first one least."""
+"""Share of the samples of each class that a fit leaves out: those whose label fits the others least."""
+
+FEWEST = 3
+"""Folds that have samples of a class at least: two of them are left out together."""
 
 FLOOR = 1e-12
 """Smallest probability."""
 
 
-def check_class_sizes(labels: IntArray) -> None:
-    """Makes sure that there are two samples of every class for each fold.
+def check_class_sizes(labels: IntArray, content: NDArray[np.str_] | None = None) -> None:
+    """Makes sure that there are two samples of every class for each fold; copies count once.
+
+    Args:
+        labels: (N,) the given classes.
+        content: (N,) hashes, where they are known.
 
     Raises:
         DataError: a class has fewer than twice as many samples as there are folds, or there is only one class.
     """
-    classes, counts = np.unique(labels, return_counts=True)
+    classes = np.unique(labels)
     if len(classes) < 2:
         raise DataError(f"audit: wanted samples of two classes or more, got {len(classes)}")
-    if counts.min() < 2 * FOLDS:
-        few = [f"class {label} has {count}" for label, count in zip(classes, counts, strict=True) if count < 2 * FOLDS]
+    counts = {
+        label: int((labels == label).sum()) if content is None else len(np.unique(content[labels == label]))
+        for label in classes.tolist()
+    }
+    few = [f"class {label} has {count}" for label, count in counts.items() if count < 2 * FOLDS]
+    if few:
+        different = "" if content is None else "different "
         raise DataError(
-            f"audit: wanted {2 * FOLDS} samples or more of every class, to judge some by others, got fewer "
+            f"audit: wanted {2 * FOLDS} {different}samples or more of every class, to judge some by others, got fewer "
             f"({', '.join(few[:5])}); give more, or leave these classes out"
         )
 
@@ -52,10 +65,12 @@ def cross_fitted(
     seed: int,
     content: NDArray[np.str_] | None = None,
 ) -> FloatArray:
-    """What the other samples say of each: log probabilities of the classes.
+    """What the other samples say of each: log probabilities of the classes, as if all classes were as frequent.
 
-    A logistic regression is fitted to four fifths of the samples and judges the last one, five times over. The tenth of
-    the samples whose label this doubts most is then left out of a second round of fits, which judges all of them.
+    A logistic regression is fitted to four fifths of the samples and judges the last one, five times over. Of the four
+    fifths it leaves out the tenth of each class whose label is doubted most, by fits to three fifths: so neither the
+    fit nor the choice of what it is fitted to knows a sample that it judges. Each class has the same weight: strong
+    regularisation would otherwise hand the samples of rare classes to frequent ones.
 
     Args:
         features: (N, D), what enters the last layer.
@@ -73,43 +88,64 @@ def cross_fitted(
     Source: Northcutt, Jiang, Chuang 2021, "Confident learning: estimating uncertainty in dataset labels", section 3
         (labels are judged by out-of-sample probabilities).
     """
-    check_class_sizes(labels)
+    check_class_sizes(labels, content)
     folds = _folds(labels, content, seed=seed)
-    first = _round(features, labels, num_classes, np.ones(len(labels), dtype=bool), folds)
-    losses = -first[np.arange(len(labels)), labels]
-    kept = losses < np.quantile(losses, 1 - DOUBTED)
-    # Doubting must not empty a class: one whose labels are mostly doubted is judged with all of them.
+    losses = np.full((FOLDS, len(labels)), np.nan)  # for each fold that is judged, of the samples of the others
+    for pair in combinations(range(FOLDS), 2):
+        judged = np.flatnonzero(np.isin(folds, pair))
+        said = _judged(features, labels, num_classes, fit=np.flatnonzero(~np.isin(folds, pair)), judged=judged)
+        of_labels = -said[np.arange(len(judged)), labels[judged]]
+        for fold, other in (pair, pair[::-1]):
+            losses[fold, judged[folds[judged] == other]] = of_labels[folds[judged] == other]
+    found = np.full((len(labels), num_classes), np.log(FLOOR))
+    for fold in range(FOLDS):
+        judged, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+        kept = others[_is_kept(losses[fold, others], labels[others])]
+        found[judged] = _judged(features, labels, num_classes, fit=kept, judged=judged)
+    return found
+
+
+def _is_kept(losses: FloatArray, labels: IntArray) -> BoolArray:
+    """Which samples stay: all but the tenth of each class whose label is doubted most."""
+    kept = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = labels == label
-        if kept[members].sum() < members.sum() / 2:
-            kept |= members
-    return _round(features, labels, num_classes, kept, folds)
+        kept[members] = losses[members] <= np.quantile(losses[members], 1 - DOUBTED)
+    return kept
 
 
 def _folds(labels: IntArray, content: NDArray[np.str_] | None, *, seed: int) -> IntArray:
-    """The fold (N,) of every sample: classes alike in all of them, and copies in one."""
-    found = np.empty(len(labels), dtype=np.int64)
-    parts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(labels, labels)
-    for number, (_, judged) in enumerate(parts):
-        found[judged] = number
-    if content is None:
-        return found
-    _, first, inverse = np.unique(content, return_index=True, return_inverse=True)
-    return np.asarray(found[first][inverse], dtype=np.int64)
+    """The fold (N,) of every sample: classes alike in all of them, and copies in one.
 
-
-def _round(features: FloatArray, labels: IntArray, num_classes: int, kept: BoolArray, folds: IntArray) -> FloatArray:
-    found = np.full((len(labels), num_classes), np.log(FLOOR))
-    for number in np.unique(folds):
-        judged, fit = np.flatnonzero(folds == number), np.flatnonzero((folds != number) & kept)
-        if len(np.unique(labels[fit])) < 2:
+    Raises:
+        DataError: the samples of a class are copies of samples of others, all in a few folds.
+    """
+    names = np.arange(len(labels)).astype(np.str_) if content is None else content
+    _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
+    contents = np.sort(first)  # in the order of the data
+    found = np.empty(len(contents), dtype=np.int64)
+    parts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer first samples than folds: see below
+        for number, (_, judged) in enumerate(parts.split(contents, labels[contents])):
+            found[judged] = number
+    folds = np.asarray(found[np.searchsorted(contents, first[inverse])], dtype=np.int64)
+    for label in np.unique(labels):
+        if len(np.unique(folds[labels == label])) < FEWEST:
             raise DataError(
-                "audit: without the copies of the samples that are judged there is one class left to fit; remove copies"
+                f"audit: nearly all samples of class {label} are copies of samples with other labels; remove copies"
             )
-        scaler = StandardScaler().fit(features[fit])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of probabilities do not matter
-            head = LogisticRegression(C=STRENGTH, max_iter=200).fit(scaler.transform(features[fit]), labels[fit])
-        probabilities = head.predict_proba(scaler.transform(features[judged]))
-        found[np.ix_(judged, head.classes_)] = np.log(np.maximum(probabilities, FLOOR))
+    return folds
+
+
+def _judged(features: FloatArray, labels: IntArray, num_classes: int, *, fit: IntArray, judged: IntArray) -> FloatArray:
+    """Log probabilities (n, K) of the samples at some places, by a fit to those at others."""
+    found = np.full((len(judged), num_classes), np.log(FLOOR))
+    scaler = StandardScaler().fit(features[fit])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of probabilities do not matter
+        head = LogisticRegression(C=STRENGTH, max_iter=200, class_weight="balanced")
+        head.fit(scaler.transform(features[fit]), labels[fit])
+    probabilities = head.predict_proba(scaler.transform(features[judged]))
+    found[:, head.classes_] = np.log(np.maximum(probabilities, FLOOR))
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from torch import nn
+from torch.utils.data import DataLoader, RandomSampler
 
 from ..config import ExtractConfig, FeaturesConfig, section
 from ..data import Peeked, are_images
@@ -60,7 +61,7 @@ def audit(
         The samples, the most suspicious first.
 
     Raises:
-        ConfigError: another `penultimate` or batch size.
+        ConfigError: another `penultimate` or batch size, or a DataLoader that shuffles.
         DataError: a sample without a label, a class with too few samples, or names of other classes.
         ModelError: the model is in training mode, cannot take the samples, or ends in no linear layer.
         EngineError: gradients that cannot be computed.
@@ -78,6 +79,11 @@ def audit(
         raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
     options = section(ExtractConfig, {"batch_size": batch_size}, where="extract")
     interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+    if isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler):
+        raise ConfigError(
+            "data: a DataLoader that shuffles, so that places in its data set say nothing of the samples that are "
+            "found; give it with shuffle=False"
+        )
     samples = Peeked.of(given_samples(model, data, preprocessing=preprocessing))
     if class_names is not None:
         with interface.attached(model):

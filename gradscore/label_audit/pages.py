@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from ..data import Pixels
-from ..errors import MissingExtraError
+from ..errors import DataError, MissingExtraError
 from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import check_target, replacing, without_formulas
+from ..system import check_target, only_writer, replacing, without_formulas, writing
 from .ranking import Audit
 
 SHOWN = 100
@@ -72,30 +72,47 @@ def write_audit(
 ) -> AuditFiles:
     """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html` and its plots.
 
-    Texts of the CSV file that a spreadsheet would run as formulas begin with `'`.
+    The page is written first, so that tables are there only beside the page that belongs to them. Texts of the CSV file
+    that a spreadsheet would run as formulas begin with `'`.
 
     Args:
         audit: what was found.
         folder: where the files go.
         name: the heading of the page.
-        images: gives the images to show.
+        images: gives the image (H, W, C) uint8 of the sample at a place in the data, an array, or None.
         shown: how many samples the page has, the most suspicious ones.
 
     Returns:
         The files.
+
+    Raises:
+        DataError: `images` is no function, or gives something else.
+        OutputError: they cannot be written.
+        StoreError: another process is writing there.
     """
+    if images is not None and not callable(images):
+        raise DataError(f"images: wanted a function from a place to an image, got {type(images).__name__}")
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    named = _named(audit)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     tables = [folder / "audit.csv", folder / "audit.parquet"]
-    with replacing(tables[0]) as temporary:
-        without_formulas(named).to_csv(temporary, index=False, float_format="%.9g")
-    with replacing(tables[1]) as temporary:
-        named.to_parquet(temporary, index=False)
-    try:
-        check_packages("page", "audit again")
-    except MissingExtraError as error:
-        return AuditFiles(tables=tables, html=None, notice=str(error))
+    with only_writer(folder):
+        for file in tables:
+            file.unlink(missing_ok=True)  # of an earlier audit, which the page would not belong to
+        try:
+            html, notice = _write_page(audit, folder, name=name, images=images, shown=shown), ""
+        except MissingExtraError as error:
+            html, notice = None, str(error)
+        named = _named(audit)
+        with replacing(tables[0]) as temporary:
+            without_formulas(named).to_csv(temporary, index=False, float_format="%.9g")
+        with replacing(tables[1]) as temporary:
+            named.to_parquet(temporary, index=False)
+    return AuditFiles(tables=tables, html=html, notice=notice)
+
+
+def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | None, shown: int) -> Path:
+    check_packages("page", "audit again")
     plots = _plots(audit)
     write_plots(plots, folder / "plots")
     content = {
@@ -113,7 +130,7 @@ def write_audit(
     }
     html = folder / "audit.html"
     write_page(html, TEMPLATE, content, plots)
-    return AuditFiles(tables=tables, html=html)
+    return html
 
 
 def _named(audit: Audit) -> pd.DataFrame:
@@ -132,8 +149,8 @@ def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
     ids = dict(zip(audit.table["place"], audit.table["sample_id"], strict=True))
 
     def image(place: int) -> str | None:
-        pixels = None if images is None else images(place)
-        return None if pixels is None else data_uri(pixels)
+        shown = None if images is None else images(place)
+        return None if shown is None else data_uri(_pixels(shown, place))
 
     return [
         Card(
@@ -145,6 +162,22 @@ def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
         )
         for row in audit.table.head(shown).to_dict("records")
     ]
+
+
+def _pixels(image: Any, place: int) -> Pixels:
+    """An image as an array (H, W, C) uint8.
+
+    Raises:
+        DataError: it is something else.
+    """
+    found = np.asarray(image)
+    found = found[..., None] if found.ndim == 2 else found
+    if found.ndim != 3 or found.dtype != np.uint8 or found.shape[2] not in (1, 3):
+        raise DataError(
+            f"images: wanted an image (H, W, C) uint8 of 1 or 3 channels, got {found.dtype} of shape {found.shape} for "
+            f"place {place}"
+        )
+    return found
 
 
 def _plots(audit: Audit) -> list[Plot]:

@@ -11,6 +11,7 @@ import pandas as pd
 from ..errors import DataError
 from ..meta import samples_of
 from ..scores import Bank
+from ..system import FloatArray, IntArray
 from .evidence import Votes, combined_features, labels_of_copies, nearest_of_class, of_the_network, votes
 from .heads import cross_fitted
 
@@ -22,6 +23,10 @@ NEAREST = 4
 
 DESCRIBED = 500
 """So many samples of the head of the table have their nearest samples named."""
+
+
+DEVIATIONS = 4.0
+"""Standard errors by which an accuracy at chance may lie above chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +124,22 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
     counts = votes(bank, features, labels, others)
     found["neighbours_label"], found["neighbours_suggested"] = counts.of_label, counts.of_other
-    audit = Audit(table=found, nearest={}, class_names=class_names, notices=_notices(left_out))
+    notices = [*_doubts(samples.logits, labels), *_notices(left_out)]
+    audit = Audit(table=found, nearest={}, class_names=class_names, notices=notices)
     found["reason"] = _reasons(audit, counts, labels_of_copies(samples.content, labels))
     return _ordered(audit, bank)
+
+
+def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
+    """What is to be said where the network agrees with the labels no more than by chance."""
+    chance, share = 1 / logits.shape[1], float((logits.argmax(axis=1) == labels).mean())
+    if share > chance + DEVIATIONS * np.sqrt(chance * (1 - chance) / len(labels)):
+        return []
+    return [
+        f"the network predicts the given label of {100 * share:.1f} % of the samples, which is chance: labels are "
+        "probably in another order than its classes, and what it says itself (prediction, loss, margin, el2n, grand) "
+        "means nothing then; run gradscore doctor"
+    ]
 
 
 def _notices(left_out: Sequence[str]) -> list[str]:

@@ -81,7 +81,7 @@ class LastLayer:
         if len(seen) != 1 or seen[0][0].dim() != 2 or not _same(seen[0][1], outputs):
             raise ModelError(
                 f"features.penultimate: the logits are not what layer '{self.name}' makes of one vector of features "
-                "per sample; name the linear layer that makes them, or set it to false"
+                "per sample; name the linear layer that makes them, or set it to false (an audit of labels needs one)"
             )
         return outputs, seen[0][0].detach()
 
@@ -107,7 +107,7 @@ def find_last_layer(model: nn.Module, setting: bool | str) -> LastLayer | None:
     if not isinstance(module, nn.Linear):
         raise ConfigError(
             f"features.penultimate: wanted the linear layer that makes the logits, got '{name}', a "
-            f"{type(module).__name__}; name another one, or set it to false"
+            f"{type(module).__name__}; name another one, or set it to false (an audit of labels needs one)"
         )
     return LastLayer(name, module)
 

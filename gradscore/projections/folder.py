@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ..errors import ConfigError, StoreError
 from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
-from ..system import is_leftover, parse_json, write_text, writing
+from ..system import file_sha256, is_leftover, parse_json, write_text, writing
 from .kinds import make_projection
 from .table import About, Projections
 
@@ -40,12 +40,15 @@ class _Manifest(BaseModel):
     versions: dict[str, str]
     finished: bool
     parts: Annotated[int, Field(ge=0, le=_MOST_PARTS)]
+    sha256: list[str]
     notices: list[str]
 
     @model_validator(mode="after")
     def _whole(self) -> _Manifest:
         if self.finished and not self.parts:
             raise ValueError("finished projections must have parts")
+        if self.finished and len(self.sha256) != self.parts:
+            raise ValueError("there must be a hash of each part")
         make_projection(self.settings.kind, self.settings.dim, self.settings.seed)
         return self
 
@@ -80,7 +83,7 @@ class ProjectionFolder:
                         "folder, or delete this one"
                     )
             return cls(path, manifest)
-        found = cls(path, {"format": FORMAT, **wanted, "finished": False, "parts": 0, "notices": []})
+        found = cls(path, {"format": FORMAT, **wanted, "finished": False, "parts": 0, "sha256": [], "notices": []})
         write_text(path / MANIFEST, json.dumps(found._manifest, indent=2) + "\n")
         return found
 
@@ -134,7 +137,8 @@ class ProjectionFolder:
             raise StoreError(
                 f"{self.path}: there are projections of more samples than these; give another folder, or all samples"
             )
-        self._manifest |= {"finished": True, "parts": parts, "notices": list(notices)}
+        hashes = [file_sha256(shard_path(self.path, number)) for number in range(parts)]
+        self._manifest |= {"finished": True, "parts": parts, "sha256": hashes, "notices": list(notices)}
         write_text(self.path / MANIFEST, json.dumps(self._manifest, indent=2) + "\n")
 
 
@@ -145,13 +149,21 @@ def load_projections(path: str | Path) -> Projections:
         path: the folder.
 
     Raises:
-        StoreError: there are none, they are not finished, or a shard is missing or damaged.
+        StoreError: there are none, they are not finished, or a shard is missing, damaged or another one.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
     if not manifest["finished"]:
         raise StoreError(f"{folder}: these projections are not finished; make the same call again, which goes on")
-    return _read(folder, manifest, range(manifest["parts"]))
+    found = _read(folder, manifest, range(manifest["parts"]))
+    for number, wanted in enumerate(manifest["sha256"]):
+        path = shard_path(folder, number)
+        if file_sha256(path) != wanted:
+            raise StoreError(
+                f"{path}: not the shard that was written here: damaged, or of another folder; delete it and make the "
+                "same call again"
+            )
+    return found
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -101,9 +101,10 @@ def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
     except Exception as error:  # the function is anyone's and may raise anything
         missing = int((labels < 0).sum())
         some = f" ({missing} of {len(labels)} samples have no label, which is -1)" if missing else ""
+        wide = "; logits are float64, so weights have to be, too" if "Double" in str(error) else ""
         raise EngineError(
             f"loss '{named(loss)}': cannot take logits {tuple(logits.shape)} and labels {tuple(labels.shape)}{some}: "
-            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}{wide}"
         ) from error
     if isinstance(values, Tensor) and not values.requires_grad:
         raise EngineError(

@@ -186,7 +186,9 @@ def _compare(there: Projections, waiting: Sequence[_Waiting], *, where: Path) ->
         return
     before = there.values[: len(again.values)] * there.scale[: len(again.values), None]
     now = again.values * again.scale[:, None]
-    if (_norms(before - now) > SAME * _norms(before)).any():
+    finite = np.isfinite(before).all(axis=1)
+    is_same = np.array_equal(finite, np.isfinite(now).all(axis=1))
+    if not is_same or (_norms(before[finite] - now[finite]) > SAME * _norms(before[finite])).any():
         raise StoreError(
             f"{where}: projections came out otherwise than those there, the first those of sample "
             f"{there.sample_ids[0]}; they are of another loss or model: give another folder, or delete this one"

@@ -61,13 +61,14 @@ def label_warnings(run: RunFolder) -> list[str]:
     classes = run.config.model.num_classes
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
-    doubts = [*(_gap(*found) if len(found) == 2 else []), *(doubt for each in found for doubt in _alone(each, classes))]
+    alone = [doubt for each in found for doubt in _alone(each, classes)]
+    doubts = [*(_gap(*found) if len(found) == 2 else []), *alone]
     if not doubts:
         return []
-    return [f"{'; '.join(doubts)}: {_reason(run, found)}"]
+    return [f"{'; '.join(doubts)}: {_reason(run, found, gap_alone=not alone)}"]
 
 
-def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
+def _reason(run: RunFolder, found: Sequence[_Labelled], *, gap_alone: bool) -> str:
     """What is probably the matter, and what to do."""
     advices = {each.split: each.advice for each in found if each.advice}
     if any(RANDOM in notice for notice in run.manifest["notices"]):
@@ -77,6 +78,12 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     elif advices:
         named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
         why = f"{named}; figures that depend on labels mean nothing until then"
+    elif gap_alone:
+        low, high = (each.split for each in sorted(found, key=lambda each: each.accuracy))
+        why = (
+            f"either the labels of {low} are partly in another order than the network's classes, or the network was "
+            f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
+        )
     else:
         why = (
             "labels are probably in another order than the network's classes, and figures that depend on labels mean "

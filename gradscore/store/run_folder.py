@@ -21,7 +21,7 @@ from ..errors import ConfigError, OutputError, StoreError
 from ..models import NamedCode, RunCode, TellCode
 from ..objects import is_copy
 from ..system import BoolArray, closest, file_sha256, sha256, write_text
-from .checksums import CHECKSUMS
+from .checksums import CHECKSUMS, read_checksums
 from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import read_shard, shard_columns, shard_path, split_folder
 
@@ -188,11 +188,38 @@ class RunFolder:
             _check_columns(columns, shard_columns(paths[0]), split_name=split_name)
         found = 0
         for path in paths:
+            self._check_recorded(path)
             table = read_shard(path, columns)
             found += table.num_rows
             if path == paths[-1] and found != entry["rows"]:
                 raise StoreError(f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {found}; extract again")
             yield path, table
+
+    def _check_recorded(self, path: Path) -> None:
+        """Makes sure that a shard is the one that was recorded, once for each.
+
+        Raises:
+            StoreError: it is another one, of another run for example, or damaged.
+        """
+        name = path.relative_to(self.path).as_posix()
+        if name in self._intact or not path.is_file():
+            return
+        wanted = self._recorded.get(name)
+        if wanted is not None and file_sha256(path) != wanted:
+            raise StoreError(
+                f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; run the same "
+                "extract command again, which makes it anew"
+            )
+        self._intact.add(name)
+
+    @cached_property
+    def _recorded(self) -> dict[str, str]:
+        return read_checksums(self.path)
+
+    @cached_property
+    def _intact(self) -> set[str]:
+        """The files that were looked at already."""
+        return set()
 
     def columns(self, split_name: str) -> list[str]:
         """The names of the columns of a split's feature table.

@@ -182,6 +182,7 @@ def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
 @pytest.mark.parametrize(("trust_code", "option"), [(False, ""), (True, " --trust-code")], ids=["plain", "trusted"])
 def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys, trust_code, option) -> None:
     monkeypatch.setattr(Verdict, "outcome", "worse")
+    monkeypatch.setattr(Verdict, "best_auroc", 0.9)
     found = evaluated(Output(), fitted, tables=False, permuted=False, trust_code=trust_code)
     best = [each["best_single_score"] for each in found["verdicts"]]
     advised = re.findall("gradscore bundle .* has that decide", capsys.readouterr().out)
@@ -190,6 +191,28 @@ def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, cap
         f"gradscore bundle {fitted}{option} --score {detector}={score} has that decide"
         for detector, score in zip(detectors, best, strict=True)
     ]
+
+
+def test_no_score_below_chance_is_advised(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """A leave-one-out model that ranks a set below the rest, and single scores that do so less."""
+    monkeypatch.setattr(Verdict, "outcome", "worse")
+    monkeypatch.setattr(Verdict, "best_auroc", 0.131)
+    evaluated(Output(), fitted, tables=False, permuted=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "has that decide" not in said
+    assert said.count("that has an AUROC of 0.131: no score tells these samples from the others") == 3
+
+
+def test_what_the_best_single_score_has(fitted: Path) -> None:
+    found = evaluate_run(RunFolder(fitted))
+    for each in found.verdicts:
+        records = [
+            record.value
+            for record in found.records
+            if (record.metric, record.score, record.dataset) == ("auroc", each.best, each.area.dataset)
+            and (record.task, record.protocol) == (each.area.task, each.area.protocol)
+        ]
+        assert each.best_auroc == pytest.approx(*records)
 
 
 def test_a_rival_that_was_removed_is_missed_and_fitted_again(tmp_path: Path) -> None:

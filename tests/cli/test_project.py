@@ -94,7 +94,8 @@ def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Pat
     alike = int((nearest["label"] == nearest["nearest_label"]).sum())
     said = words(found)
     assert f"the first 10 of {len(table)} rows" in said
-    assert f"the nearest sample has the same label for {alike} of {len(asked)} samples" in said
+    known = "which the loss looks at"
+    assert f"the nearest sample has the same label, {known}, for {alike} of {len(asked)} samples" in said
 
 
 def nearest_in(bank: Path, small_run: Path, out: Path, *options: str) -> tuple[str, Any]:

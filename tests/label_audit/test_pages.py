@@ -7,10 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import gradscore
+from gradscore.errors import DataError, OutputError, StoreError
 from gradscore.label_audit import pages, write_audit
+from gradscore.system import only_writer
 
 NAME = "<b>cats</b> & dogs"
 
@@ -65,3 +68,47 @@ def test_without_the_packages_for_pages_there_are_tables_and_a_notice(found, tmp
     assert files.html is None
     assert "pip install 'gradscore[report]'" in files.notice
     assert (tmp_path / "audit.csv").exists()
+
+
+IMAGES = {
+    "pictures": lambda place: Image.new("RGB", (8, 8), (place % 255, 0, 0)),
+    "tensors": lambda place: torch.full((8, 8, 1), place % 255, dtype=torch.uint8),
+    "grey": lambda place: np.full((8, 8), place % 255, np.uint8),
+}
+
+
+@pytest.mark.parametrize("images", IMAGES.values(), ids=IMAGES)
+def test_images_of_any_kind_are_shown(found: gradscore.Audit, tmp_path: Path, images) -> None:
+    page = write_audit(found, tmp_path, images=images, shown=3).html.read_text()
+    assert page.count("data:image/png;base64,") > 3
+    assert '<div class="none">' not in page
+
+
+UNUSABLE = {
+    "a list": ([1, 2], "images: wanted a function from a place to an image, got list"),
+    "floats": (lambda _: np.zeros((8, 8, 3)), r"images: wanted an image .* uint8 .*, got float64 of shape \(8, 8, 3\)"),
+}
+
+
+@pytest.mark.parametrize(("images", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_is_no_image_is_named(found: gradscore.Audit, tmp_path: Path, images, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        write_audit(found, tmp_path, images=images)
+    assert not (tmp_path / "audit.csv").exists()
+
+
+def test_a_page_that_cannot_be_written_leaves_no_tables(found: gradscore.Audit, tmp_path: Path, monkeypatch) -> None:
+    write_audit(found, tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OutputError("no space left on the disk")
+
+    monkeypatch.setattr(pages, "write_page", full)
+    with pytest.raises(OutputError, match="no space"):
+        write_audit(found, tmp_path)
+    assert not list(tmp_path.glob("audit.[cp]*"))
+
+
+def test_two_at_once_are_refused(found: gradscore.Audit, tmp_path: Path) -> None:
+    with only_writer(tmp_path), pytest.raises(StoreError, match="another process is writing to this folder"):
+        write_audit(found, tmp_path)

@@ -9,10 +9,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
 from gradscore.errors import ConfigError, DataError, ModelError
-from gradscore.label_audit import ranked, ranking
+from gradscore.label_audit import heads, ranked, ranking
+from gradscore.label_audit.evidence import of_the_network
 from gradscore.label_audit.heads import cross_fitted
 
 CLASSES = 3
@@ -104,29 +106,86 @@ def test_the_same_samples_give_the_same_table(found: gradscore.Audit, net: nn.Mo
     pd.testing.assert_frame_equal(again.table, found.table, check_exact=True)
 
 
-def test_no_sample_is_judged_by_a_fit_that_saw_it() -> None:
+def test_samples_are_judged_by_others_without_those_that_are_doubted() -> None:
+    """Written out for one fold: four fits to three fifths, each class without its tenth, and a fit to the rest."""
     inputs, given, _ = blobs()
     features, labels = inputs.double().numpy(), given.numpy()
-    before = cross_fitted(features, labels, CLASSES, seed=0)
-    judged = next(judged for _, judged in StratifiedKFold(5, shuffle=True, random_state=0).split(features, labels))
-    first = [
-        cross_fold(features, labels, each)
-        for each in StratifiedKFold(5, shuffle=True, random_state=0).split(features, labels)
-    ]
+    found = cross_fitted(features, labels, CLASSES, seed=0)
+    folds = [judged for _, judged in StratifiedKFold(5, shuffle=True, random_state=0).split(features, labels)]
+    judged, *others = folds
     losses = np.full(len(labels), np.nan)
-    for places, log_p in first:
-        losses[places] = -log_p[np.arange(len(places)), labels[places]]
-    kept = losses < np.quantile(losses, 0.9)
-    others = np.setdiff1d(np.arange(len(labels)), judged)
-    _, wanted = cross_fold(features, labels, (others[kept[others]], judged))
-    np.testing.assert_allclose(before[judged], wanted, rtol=1e-6)
+    for each in others:
+        fit = np.concatenate([part for part in others if part is not each])
+        losses[each] = -fitted(features, labels, fit, each)[np.arange(len(each)), labels[each]]
+    kept = []
+    for label in range(CLASSES):
+        members = [place for place in np.concatenate(others) if labels[place] == label]
+        kept += [place for place in members if losses[place] <= np.quantile(losses[members], 0.9)]
+    np.testing.assert_allclose(found[judged], fitted(features, labels, np.sort(kept), judged), rtol=1e-6)
 
 
-def cross_fold(features, labels, fold):
-    others, judged = fold
-    scaler = StandardScaler().fit(features[others])
-    head = LogisticRegression(C=0.01, max_iter=200).fit(scaler.transform(features[others]), labels[others])
-    return judged, np.log(head.predict_proba(scaler.transform(features[judged])))
+def fitted(features, labels, fit, judged):
+    scaler = StandardScaler().fit(features[fit])
+    head = LogisticRegression(C=0.01, max_iter=200, class_weight="balanced")
+    head.fit(scaler.transform(features[fit]), labels[fit])
+    return np.log(head.predict_proba(scaler.transform(features[judged])))
+
+
+def test_no_sample_is_judged_by_a_fit_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of a sample does not depend on its label, nor on its class being there that often."""
+    inputs, given, _ = blobs()
+    features, labels = inputs.double().numpy(), given.numpy()
+    folds = heads._folds(labels, None, seed=0)
+    monkeypatch.setattr(heads, "_folds", lambda *_, **__: folds)
+    before = cross_fitted(features, labels, CLASSES, seed=0)
+    for place in (0, 4, 17, 60):
+        other = labels.copy()
+        other[place] = (labels[place] + 1) % CLASSES
+        np.testing.assert_array_equal(cross_fitted(features, other, CLASSES, seed=0)[place], before[place])
+
+
+@pytest.mark.parametrize("rare", [100, 20, 12])
+def test_right_labels_of_a_rare_class_are_not_suspected(rare: int) -> None:
+    generator = np.random.default_rng(rare)
+    labels = np.repeat([0, 1], [2000, rare])
+    features = generator.standard_normal((len(labels), 10))
+    features[:, 0] += np.where(labels == 0, 2.5, -2.5)
+    log_p = cross_fitted(features, labels, 2, seed=0)
+    suspected = log_p[np.arange(len(labels)), 1 - labels] > log_p[np.arange(len(labels)), labels]
+    assert suspected[labels == 1].mean() <= 0.2
+    assert suspected[labels == 0].mean() <= 0.02
+
+
+def test_a_class_of_copies_is_refused() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [60, 60, 12])
+    features = generator.standard_normal((len(labels), 4))
+    features[120:] = features[120]
+    content = np.array([*map(str, range(120)), *["same"] * 12])
+    with pytest.raises(DataError, match=r"wanted 10 different samples or more of every class, .* \(class 2 has 1\)"):
+        cross_fitted(features, labels, 3, seed=0, content=content)
+
+
+def test_a_class_of_copies_of_others_is_refused() -> None:
+    """Ten different samples, all of them copies of samples with another label, which come first."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [60, 60, 10])
+    features = generator.standard_normal((len(labels), 4))
+    content = np.array([str(place if place < 120 else place % 10) for place in range(130)])
+    features[120:] = features[:10]
+    found = cross_fitted(features, labels, 3, seed=0, content=content)
+    assert np.isfinite(found).all()
+
+
+def test_losses_of_samples_that_fit_well_keep_their_digits() -> None:
+    """As small as float64 can say: at a margin of 40 the softmax of the label is one."""
+    logits = np.array([[40.0, 0.0, 1.0], [0.0, 800.0, -5.0], [3.0, 1.0, 2.0]])
+    labels = np.array([0, 1, 1])
+    found = of_the_network(logits, labels)
+    exact = [np.exp(-40.0) + np.exp(-39.0), np.exp(-800.0), np.logaddexp(np.logaddexp(3.0, 1.0), 2.0) - 1.0]
+    np.testing.assert_allclose(found["loss"], exact, rtol=1e-12, atol=0)
+    small = [np.exp(-40.0), np.exp(-39.0)]
+    np.testing.assert_allclose(found["el2n"][0], np.hypot(np.hypot(*small), sum(small)), rtol=1e-12)
 
 
 def test_copies_with_another_label_are_named(net: nn.Module) -> None:
@@ -249,3 +308,23 @@ def test_fewer_samples_than_neighbours_are_counted_as_they_are() -> None:
     table = gradscore.audit(net, (inputs, labels)).table
     assert table["reason"].str.contains(" of the 23 nearest samples").all()
     assert (table["neighbours_label"] <= 11).all()
+
+
+def test_labels_in_another_order_are_said(net: nn.Module) -> None:
+    inputs, _, truth = blobs()
+    with torch.no_grad():
+        turned = nn.Sequential(*net[:2], nn.Linear(6, CLASSES)).eval()
+        turned[2].weight.copy_(8 * torch.eye(CLASSES, 6).roll(1, 0))
+        turned[2].bias.zero_()
+    assert (turned(inputs).argmax(1) == truth).float().mean() < 0.1
+    (notice,) = gradscore.audit(turned, (inputs, truth)).notices
+    assert "which is chance: labels are probably in another order than its classes" in notice
+    assert gradscore.audit(turned, (inputs, (truth + 1) % CLASSES)).notices == []
+
+
+def test_a_loader_that_shuffles_is_refused(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    loader = DataLoader(TensorDataset(inputs, given), batch_size=10, shuffle=True)
+    with pytest.raises(ConfigError, match=r"a DataLoader that shuffles.*shuffle=False"):
+        gradscore.audit(net, loader)
+    assert len(gradscore.audit(net, DataLoader(TensorDataset(inputs, given), batch_size=10)).table) == len(inputs)

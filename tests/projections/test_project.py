@@ -541,3 +541,37 @@ def test_nothing_of_the_model_changes():
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not model._forward_hooks
+
+
+def test_shards_of_another_folder_or_place_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 10)
+    for name, seed in (("one", 0), ("other", 1)):
+        gradscore.project(net(), samples(), dim=64, seed=seed, batch_size=5, out=tmp_path / name)
+    shard = "part-00001.parquet"
+    before = (tmp_path / "one" / shard).read_bytes()
+    for put in (tmp_path / "other" / shard, tmp_path / "one" / "part-00000.parquet"):
+        (tmp_path / "one" / shard).write_bytes(put.read_bytes())
+        with pytest.raises(StoreError, match=f"{shard}: not the shard that was written here"):
+            gradscore.load_projections(tmp_path / "one")
+    (tmp_path / "one" / shard).write_bytes(before)
+    assert len(gradscore.load_projections(tmp_path / "one")) == N
+
+
+def test_projections_that_were_no_numbers_are_not_kept(tmp_path):
+    factor = [float("nan")]
+
+    def loss(logits, labels):
+        return factor[0] * cross_entropy(logits, labels)
+
+    gradscore.project(net(), samples(), dim=64, loss=loss, out=tmp_path / "p")
+    factor[0] = 1.0
+    with pytest.raises(StoreError, match="came out otherwise than those there"):
+        gradscore.project(net(), samples(), dim=64, loss=loss, out=tmp_path / "p")
+
+
+def test_the_type_of_logits_is_named_where_weights_have_another():
+    weight = torch.ones(4)
+    with pytest.raises(EngineError, match="logits are float64, so weights have to be, too"):
+        gradscore.project(
+            net(), samples(), dim=64, loss=lambda x, y: F.cross_entropy(x, y, weight=weight, reduction="none")
+        )

@@ -113,6 +113,11 @@ def test_labels_that_stay_have_entries_too() -> None:
     assert "{0: 1, 1: 0, 2: 2}" in renaming_advice(labels, np.array([1, 0, 2])[labels], classes=3)
 
 
+def test_a_gap_alone_has_several_causes(tmp_path: Path) -> None:
+    (line,) = label_warnings(write_run(tmp_path / "run", {"in_dist.fit": 0.95, "in_dist.test": 0.75}))
+    assert "the network was trained on in_dist.fit, or in_dist.test is made of other samples" in line
+
+
 def test_a_network_of_random_weights_is_called_so(tmp_path: Path) -> None:
     notice = "model.checkpoint is null: random weights, made with seed 0"
     run = write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, notices=[notice])

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
 from gradscore.config.schema import Config
 from gradscore.data.splits import SplitInfo
 from gradscore.errors import StoreError
+from gradscore.store.checksums import changing
 from gradscore.store.manifest import differences
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter, is_complete
@@ -423,3 +426,17 @@ def test_changed_samples_are_named_in_words() -> None:
     assert differences(before, now) == [
         "the samples of in_dist.test changed (images, names, labels, or how many there are)"
     ]
+
+
+def test_a_shard_of_another_run_is_refused(run: Path) -> None:
+    """One that is whole, and fits in every way but its content."""
+    shard = run / "features" / "in_dist.fit" / "part-00000.parquet"
+    with changing(run, ["features"]):
+        pass
+    assert len(RunFolder(run).read("in_dist.fit"))
+    table = pq.read_table(shard)
+    column = table.column_names.index("label")
+    other = table.set_column(column, "label", pc.add(table.column("label"), 1))
+    pq.write_table(other.replace_schema_metadata(table.schema.metadata), shard)
+    with pytest.raises(StoreError, match=r"part-00000\.parquet: not the file that was recorded in SHA256SUMS"):
+        RunFolder(run).read("in_dist.fit")
