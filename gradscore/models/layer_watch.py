@@ -105,6 +105,7 @@ class LayerWatch:
         self.notices: list[str] = []
         self._active_layers: list[str] | None = None
         self._places: dict[tuple[str, int, bool], Place | None] = {}
+        self._signature: tuple[object, ...] = ()
 
     @property
     def activation_layers(self) -> list[str]:
@@ -171,17 +172,20 @@ class LayerWatch:
         return outputs, calls
 
     def locate(self, calls: Sequence[Call], outputs: Tensor, grad_outputs: Tensor) -> None:
-        """Finds out where the samples lie in every output that was not seen before.
+        """Finds out where the samples lie in every output that was not seen before, or in a graph like this one.
 
         Args:
             calls: of the forward pass that gave `outputs`.
             outputs: (N, K) with a graph, which is kept.
             grad_outputs: gradient of any losses there.
         """
+        graph = read_graph(outputs, {})
+        if graph.signature != self._signature:  # rows may go elsewhere
+            self._signature = graph.signature
+            self._places.clear()
         unknown = [call for call in calls if not self._is_known(call, len(outputs))]
         if not unknown:
             return
-        graph = read_graph(outputs, {})
         present = set(graph.order)
         wanted = [point.node for call in unknown for point in call.points if point.node in present]
         found = {} if len(outputs) == 1 else probe(outputs, grad_outputs, graph, list(dict.fromkeys(wanted)))

@@ -156,3 +156,43 @@ def test_only_layers_of_chosen_parameters() -> None:
         "forward/2/activation_rate",
         *[f"{loss}/4.{name}/gradient_cosine" for loss in LOSS_VALUES for name in ("weight", "bias")],
     ]
+
+
+class LastToken(nn.Module):
+    """Tokens first; the last token that is not zero is looked at, so that one row of each sample has a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(5, 4)
+        self.last = nn.Linear(4, K)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = (x[..., 0] != 0).sum(1)
+        hidden = torch.tanh(self.body(x.transpose(0, 1).reshape(-1, 5))).unflatten(0, (x.shape[1], len(x)))
+        return self.last(hidden[lengths - 1, torch.arange(len(x))])
+
+
+class InOrder(LastToken):
+    """Sorts its samples by their length on the way."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        order = (x[..., 0] != 0).sum(1).argsort(stable=True)
+        return self.last(torch.tanh(self.body(x[order]).mean(1))[order.argsort()])
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("kind", [LastToken, InOrder])
+def test_norms_of_batches_whose_rows_go_another_way(kind: type[nn.Module]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        model, images = kind().eval().double(), torch.randn(8, 16, 5, dtype=torch.float64)
+    found = extractor(model, columns=["output_gradient_norm"])
+    for lengths in ([3, 7, 11, 15], [15, 2, 9, 9]):
+        batch = images[:4].clone()
+        for sample, length in zip(batch, lengths, strict=True):
+            sample[length:] = 0
+        column = table(found, batch)["uniform/body/output_gradient_norm"].to_numpy()
+        wanted = [norm_of(model, "uniform", image, "body") for image in batch]
+        is_said = any("body: an output that does not hold the samples apart" in notice for notice in found.notices)
+        np.testing.assert_allclose(column, np.zeros(4) if is_said else wanted, rtol=1e-9)
+    assert is_said is (kind is InOrder)
