@@ -72,12 +72,11 @@ def rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object,
     """
     indices = [_indices(node, kind, samples) for node, kind in nodes]
     several = iter(_on_the_host([each for some in indices for each in some]))
-    in_order = torch.arange(samples)
     found: list[object] = []
     for some in indices:
         here = [next(several) for _ in some]
         # x[lengths - 1, arange(N)] takes another row of each sample, and each sample keeps its place.
-        stays = any(each.numel() == samples and torch.equal(each.flatten(), in_order) for each in here)
+        stays = any(_is_in_order(each, samples) for each in here)
         found.append(IN_ORDER if stays else tuple(hash((each.shape, each.numpy().tobytes())) for each in here))
     return tuple(found)
 
@@ -87,7 +86,7 @@ def _indices(node: Node, kind: str, samples: int) -> list[Tensor]:
     source = node.next_functions[0][0]
     if source is not None and source.name() == "torch::autograd::AccumulateGrad" and kind == "IndexBackward0":
         return []  # rows of a parameter, in which there are no samples
-    if kind in ALONG_AN_AXIS and getattr(node, "_saved_dim", 0) != 0 and _may_hold(node, samples):
+    if kind in ALONG_AN_AXIS and not _is_first(node) and _may_hold(node, samples):
         return []
     try:
         saved = getattr(node, f"_saved_{INDICES[kind]}")
@@ -95,6 +94,19 @@ def _indices(node: Node, kind: str, samples: int) -> list[Tensor]:
         return []
     entries = saved if isinstance(saved, tuple | list) else (saved,)
     return [each.detach() for each in entries if isinstance(each, Tensor)]
+
+
+def _is_in_order(numbers: Tensor, samples: int) -> bool:
+    """Whether these are the places of all samples, one after the other; a mask says nothing of the kind."""
+    whole = numbers.numel() == samples and numbers.dtype != torch.bool
+    return whole and torch.equal(numbers.flatten().to(torch.int64), torch.arange(samples))
+
+
+def _is_first(node: Node) -> bool:
+    """Whether a node moves elements along the first axis, which may be the last one too."""
+    dim = int(getattr(node, "_saved_dim", 0))
+    dim -= dim >> 63 << 64  # the last axis is that of the largest number
+    return dim % max(1, len(node._input_metadata[0].shape)) == 0
 
 
 def _may_hold(node: Node, samples: int) -> bool:

@@ -108,6 +108,48 @@ def test_samples_in_another_order(kind: type[Sorted]) -> None:
         agrees(engine, model(torch.randn(8, 5, dtype=torch.float64)))
 
 
+class OneNumber(nn.Module):
+    """One number for each sample, whose only axis is the first and the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale = nn.Parameter(torch.randn(2, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = x.argsort()
+        moved = (x.gather(-1, order) * self.scale[0]).tanh().gather(-1, order.argsort())
+        return torch.stack([moved, x * self.scale[1]], 1)
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+def test_samples_that_are_numbers_in_another_order() -> None:
+    model = OneNumber()
+    engine = engine_of(model)
+    agrees(engine, model(torch.randn(6, dtype=torch.float64).sort()[0]))
+    for _ in range(3):
+        agrees(engine, model(torch.randn(6, dtype=torch.float64)))
+
+
+class Masked(TwoLayers):
+    """Two of three rows of each sample, or other ones: as many in all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = torch.tanh(self.first(x[x[..., 0] > 0]))
+        rows = (x[..., 0] > 0).nonzero()[:, 0]
+        return self.last(torch.zeros(len(x), 6, dtype=x.dtype).index_add(0, rows, kept))
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+def test_rows_that_a_mask_picks() -> None:
+    model = Masked()
+    engine = engine_of(model)
+    for signs in ([[1, 1], [1, 1]], [[1, -1], [1, -1]], [[-1, -1], [1, 1]], [[-1, 1], [1, -1]], [[1, 1], [-1, -1]]):
+        x = torch.randn(2, 2, 5, dtype=torch.float64)
+        x[..., 0] = x[..., 0].abs() * torch.tensor(signs)
+        agrees(engine, model(x))
+
+
 class Flipped(TwoLayers):
     """Means or stacks along one axis or the other, as a switch says."""
 
