@@ -273,7 +273,7 @@ def _place(name: str, names: Sequence[str] | None, where: str) -> int:
         raise DataError(f"{where}: {name!r} is a name, and the classes have none; name them in data.class_names")
     if name not in names:
         raise DataError(
-            f"{where}: no class {name!r}; {closest(name, names)}. Name it in data.class_names if the model has it, or "
-            "say in label_map which class it is"
+            f"{where}: no class {name!r}; name it in data.class_names if the model has it, or say in label_map which "
+            f"class it is; {closest(name, names)}"
         )
     return list(names).index(name)

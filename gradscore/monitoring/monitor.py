@@ -176,8 +176,8 @@ class Monitor:
         missing = [name for name in wanted if name not in table]
         if missing:
             raise DataError(
-                f"table: no column {missing[0]!r}; {closest(missing[0], list(map(str, table.columns)))}. Wanted what "
-                "Scorer(samples, watch=True) of the same bundle gives"
+                f"table: no column {missing[0]!r}; wanted what Scorer(samples, watch=True) of the same bundle gives; "
+                f"{closest(missing[0], list(map(str, table.columns)))}"
             )
         rows = table[wanted].reset_index(drop=True)
         scored = (rows["decision"] != "error").to_numpy()
