@@ -7,7 +7,8 @@ at most its part (see `conformal`), and together they reject at most alpha.
 
 Copies among the calibration samples mean one of two things. New samples come again as often (blank images, rows of a
 few categories): then all samples are exchangeable with a new one, and those without copies are not. Or somebody put the
-same samples in twice: then it is the other way round. Nothing tells which, so detectors are calibrated for both.
+same samples in twice: then it is the other way round. Nothing tells which, so detectors are calibrated for both; for a
+mixture of the two nothing is promised.
 """
 
 from __future__ import annotations
@@ -141,8 +142,9 @@ def _calibrated(
     try:
         limit = threshold(scores, alpha)
     except EvaluationError as error:
+        different = "different " if len(right) < len(whole) else ""
         raise EvaluationError(
-            f"detector '{name}', calibrated on correctly predicted in-distribution samples: {error}"
+            f"detector '{name}', calibrated on {different}correctly predicted in-distribution samples: {error}"
         ) from None
     return Detector(model=model, protocol=protocol, calibration=scores, threshold=limit)
 

@@ -2,10 +2,10 @@
 
 In come the outputs of a batch with their graph and the gradient of the losses there; out comes, parameter by parameter,
 the gradient of every sample in the cheapest form that holds it. `engine` runs it; `graph` reads the autograd graph,
-`signature` tells graphs apart, `layout` finds the samples in it, `rules` has one small function per kind of node and
-the table `RULES`, `factored` and `convolved` the forms a rule returns, `tied` that of a table used twice and the sums
-of all forms, `plan` and `collect` put them together, `trial` compares a new plan with `exact`, the slow twin, and
-`warm_up` does so before a run.
+`signature` tells graphs apart, `mixing` knows those that hold for one batch, `layout` finds the samples in it, `rules`
+has one small function per kind of node and the table `RULES`, `factored` and `convolved` the forms a rule returns,
+`tied` that of a table used twice and the sums of all forms, `plan` and `collect` put them together, `trial` compares a
+new plan with `exact`, the slow twin, and `warm_up` does so before a run.
 """
 
 from __future__ import annotations

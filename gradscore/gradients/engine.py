@@ -16,6 +16,7 @@ from . import exact
 from .collect import Collection, Sink, Tap
 from .factored import Dense, PerSample
 from .graph import Graph, read_graph, refuse_opaque
+from .mixing import mixes
 from .passes import backward_through, backward_to
 from .plan import Blueprint, Plan, is_outdated, make_plan
 from .trial import try_plan
@@ -69,7 +70,7 @@ class Engine:
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
         self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
-        self._learnt: dict[tuple[object, ...], int] = {}
+        self._learnt: dict[int, int] = {}
         self._learns = True
 
     def for_copy(self, parameters: Mapping[str, Tensor]) -> Engine:
@@ -225,23 +226,33 @@ class Engine:
         plan = make_plan(outputs, grad_outputs, graph)
         plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.twins.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
-        blueprint = Blueprint.of(plan, graph)
+        self._keep(plan, graph, len(outputs))
+        return plan
+
+    def _keep(self, plan: Plan, graph: Graph, samples: int) -> None:
+        """Remembers a plan, unless it holds for its batch alone; few of each kind, the oldest of which give way."""
+        if mixes(graph, plan.edges(), samples):
+            self._count(graph)
+            return
         if graph.signature not in self._blueprints:
             self._count(graph)
+        blueprint = Blueprint.of(plan, graph)
         others = [each for each in self._blueprints.pop(graph.signature, ()) if each.shapes != blueprint.shapes]
         while len(self._blueprints) >= GRAPHS:
             del self._blueprints[next(iter(self._blueprints))]
-        self._blueprints[graph.signature] = [*others, blueprint]
-        return plan
+        self._blueprints[graph.signature] = [*others[1 - GRAPHS :], blueprint]
 
     def _count(self, graph: Graph) -> None:
         """Says so where batch after batch has to be learnt, since rows go elsewhere in each."""
-        self._learnt[graph.structure] = self._learnt.get(graph.structure, 0) + 1
-        if self._learnt[graph.structure] == OFTEN:
+        kind = hash(graph.structure)
+        self._learnt[kind] = self._learnt.get(kind, 0) + 1
+        if self._learnt[kind] == OFTEN:
             self._announce(
                 "the network moves rows by what is in a batch, so where its samples lie is looked for in every batch "
                 "that moves them otherwise, which takes about as long as three more backward passes"
             )
+        while len(self._learnt) > GRAPHS:
+            del self._learnt[next(iter(self._learnt))]
 
     def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
         wanted = {name: parameter for name, parameter in self._distinct.items() if name in names}

@@ -12,6 +12,7 @@ from torch.autograd.graph import Node
 from ..errors import CoupledSamplesError
 from .graph import ACCUMULATE, Edge, Gradients, Graph, is_renaming, output_shape
 from .layout import Layout, probe
+from .mixing import are_apart, kept_apart
 from .passes import backward_to
 from .rules import RULES
 
@@ -35,6 +36,10 @@ class Plan:
     twins: dict[str, str] = field(default_factory=dict)
     parameter_side: frozenset[str] = frozenset()
 
+    def edges(self) -> set[Edge]:
+        """Where parameters meet the batch."""
+        return {edge for edges in self.uses.values() for edge in edges}
+
     def nodes(self) -> list[Node]:
         """The nodes to visit, in a fixed order."""
         edges = [edge for name, edges in self.uses.items() if name not in self.twins for edge in edges]
@@ -51,6 +56,7 @@ class Blueprint:
         uses: position and slot of each use, by parameter name.
         twins: parameters left to the exact twin, and why.
         parameter_side: as in `Plan`.
+        batched: positions of nodes along whose first axis the samples lie: see `mixing`.
     """
 
     layouts: dict[int, Layout]
@@ -58,6 +64,7 @@ class Blueprint:
     uses: dict[str, list[tuple[int, int]]]
     twins: dict[str, str]
     parameter_side: frozenset[str]
+    batched: tuple[int, ...]
 
     @classmethod
     def of(cls, plan: Plan, graph: Graph) -> Blueprint:
@@ -72,10 +79,13 @@ class Blueprint:
             {name: [(position[edge.node], edge.slot) for edge in edges] for name, edges in plan.uses.items()},
             dict(plan.twins),
             plan.parameter_side,
+            tuple(kept_apart(graph, plan.edges())),
         )
 
     def build(self, graph: Graph, samples: int) -> Plan | None:
         """The plan for another graph of equal signature, or None if the shapes of its nodes tell that it differs."""
+        if not are_apart(graph, self.batched, samples):
+            return None
         layouts = {}
         others = {layout: layout.resized(samples) for layout in set(self.layouts.values())}  # few, of many nodes
         for index, layout in self.layouts.items():

@@ -40,8 +40,6 @@ ALONG_AN_AXIS = (
 )  # fmt: skip
 """Those that move elements along one axis: samples only if they lie there."""
 
-IN_ORDER = "in order"
-
 _settings: dict[str, tuple[str, ...]] = {}
 """Which of `SETTINGS` the nodes of a kind have."""
 
@@ -68,7 +66,8 @@ def rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object,
         samples: N.
 
     Returns:
-        One entry for each node: a hash, or `IN_ORDER` where the samples stay as they are, however many these are.
+        One entry for each node: hashes, but where one of its indices is that of all samples in their order, however
+        many these are, its place alone.
     """
     indices = [_indices(node, kind, samples) for node, kind in nodes]
     several = iter(_on_the_host([each for some in indices for each in some]))
@@ -76,8 +75,8 @@ def rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object,
     for some in indices:
         here = [next(several) for _ in some]
         # x[lengths - 1, arange(N)] takes another row of each sample, and each sample keeps its place.
-        stays = any(_is_in_order(each, samples) for each in here)
-        found.append(IN_ORDER if stays else tuple(hash((each.shape, each.numpy().tobytes())) for each in here))
+        stay = tuple(_is_in_order(each, samples) for each in here)
+        found.append(stay if any(stay) else tuple(hash((each.shape, each.numpy().tobytes())) for each in here))
     return tuple(found)
 
 
@@ -86,7 +85,7 @@ def _indices(node: Node, kind: str, samples: int) -> list[Tensor]:
     source = node.next_functions[0][0]
     if source is not None and source.name() == "torch::autograd::AccumulateGrad" and kind == "IndexBackward0":
         return []  # rows of a parameter, in which there are no samples
-    if kind in ALONG_AN_AXIS and not _is_first(node) and _may_hold(node, samples):
+    if kind in ALONG_AN_AXIS and not _may_move_samples(node, samples):
         return []
     try:
         saved = getattr(node, f"_saved_{INDICES[kind]}")
@@ -102,17 +101,17 @@ def _is_in_order(numbers: Tensor, samples: int) -> bool:
     return whole and torch.equal(numbers.flatten().to(torch.int64), torch.arange(samples))
 
 
-def _is_first(node: Node) -> bool:
-    """Whether a node moves elements along the first axis, which may be the last one too."""
+def _may_move_samples(node: Node, samples: int) -> bool:
+    """Whether the axis along which a node moves elements may be that of the samples.
+
+    It is not where it is the last of several that others precede, as classes and features lie, unless only a last axis
+    is left for the samples.
+    """
+    shape = [int(size) for size in node._input_metadata[0].shape]
     dim = int(getattr(node, "_saved_dim", 0))
-    dim -= dim >> 63 << 64  # the last axis is that of the largest number
-    return dim % max(1, len(node._input_metadata[0].shape)) == 0
-
-
-def _may_hold(node: Node, samples: int) -> bool:
-    """Whether the first axis of a node's result may be that of the samples, so that no other is."""
-    shape = node._input_metadata[0].shape
-    return len(shape) > 0 and int(shape[0]) % samples == 0
+    dim -= dim >> 63 << 64  # saved without a sign: the last axis is that of the largest number
+    dim %= max(1, len(shape))
+    return dim == 0 or dim < len(shape) - 1 or not any(size % samples == 0 for size in shape[:-1])
 
 
 def _on_the_host(several: Sequence[Tensor]) -> list[Tensor]:

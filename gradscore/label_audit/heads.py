@@ -6,6 +6,7 @@ import warnings
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -77,7 +78,8 @@ def cross_fitted(
         labels: (N,) the given classes.
         num_classes: K.
         seed: of the folds.
-        content: (N,) hashes; copies of a sample are in its fold, so that none is judged by a fit that saw it.
+        content: (N,) hashes; copies of a sample are in its fold, so that none is judged by a fit that saw it, and those
+            with the same label count once.
 
     Returns:
         (N, K) float64; a class that no sample has keeps the smallest probability.
@@ -90,19 +92,28 @@ def cross_fitted(
     """
     check_class_sizes(labels, content)
     folds = _folds(labels, content, seed=seed)
+    once = _once(labels, content)
     losses = np.full((FOLDS, len(labels)), np.nan)  # for each fold that is judged, of the samples of the others
     for pair in combinations(range(FOLDS), 2):
         judged = np.flatnonzero(np.isin(folds, pair))
-        said = _judged(features, labels, num_classes, fit=np.flatnonzero(~np.isin(folds, pair)), judged=judged)
+        fit = np.flatnonzero(~np.isin(folds, pair) & once)
+        said = _judged(features, labels, num_classes, fit=fit, judged=judged)
         of_labels = -said[np.arange(len(judged)), labels[judged]]
         for fold, other in (pair, pair[::-1]):
             losses[fold, judged[folds[judged] == other]] = of_labels[folds[judged] == other]
     found = np.full((len(labels), num_classes), np.log(FLOOR))
     for fold in range(FOLDS):
-        judged, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+        judged, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) & once)
         kept = others[_is_kept(losses[fold, others], labels[others])]
         found[judged] = _judged(features, labels, num_classes, fit=kept, judged=judged)
     return found
+
+
+def _once(labels: IntArray, content: NDArray[np.str_] | None) -> BoolArray:
+    """The first of the copies (N,) of each content that have the same label."""
+    if content is None:
+        return np.ones(len(labels), dtype=bool)
+    return ~pd.DataFrame({"content": content, "label": labels}).duplicated().to_numpy()
 
 
 def _is_kept(losses: FloatArray, labels: IntArray) -> BoolArray:
@@ -124,6 +135,8 @@ def _folds(labels: IntArray, content: NDArray[np.str_] | None, *, seed: int) -> 
     _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
     contents = np.sort(first)  # in the order of the data
     found = np.empty(len(contents), dtype=np.int64)
+    if np.unique(labels[contents], return_counts=True)[1].max() < FOLDS:
+        raise DataError(f"audit: nearly all of {len(labels)} samples are copies with different labels; remove copies")
     parts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer first samples than folds: see below

@@ -14,7 +14,7 @@ from gradscore.deployment import make_bundle
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.reporting.evaluation import write_report
-from gradscore.store import RunFolder, RunWriter
+from gradscore.store import RunFolder, RunWriter, changing
 
 LABELS = [
     "misclassification/in_dist_only/all",
@@ -91,7 +91,8 @@ def test_without_the_check_half_of_what_is_reported_was_fitted_on(copy: RunFolde
 
 def test_features_computed_anew_are_noticed(copy: RunFolder) -> None:
     part = copy.path / "features" / "in_dist.fit" / "part-00000.parquet"
-    pd.read_parquet(part).astype({"logit_0": "float32"}).astype({"logit_0": "float64"}).to_parquet(part)
+    with changing(copy.path, ["features"]):
+        pd.read_parquet(part).astype({"logit_0": "float32"}).astype({"logit_0": "float64"}).to_parquet(part)
     with pytest.raises(EvaluationError, match=r"features\.in_dist\.fit was .*, is now "):
         evaluate_run(copy)
 

@@ -5,6 +5,7 @@ import torch
 from both_ways import exactly, streamed
 from torch import Tensor, nn
 
+from gradscore.errors import CoupledSamplesError
 from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.engine import OFTEN
 
@@ -97,7 +98,44 @@ class PutBack(Sorted):
         return torch.zeros_like(x).index_add(0, order.argsort(), x)
 
 
-@pytest.mark.parametrize("kind", [Sorted, Selected, Gathered, Stacked, PutBack])
+class ByProduct(Sorted):
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        return nn.functional.one_hot(order, len(x)).to(x.dtype) @ x
+
+
+class ByEinsum(Sorted):
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        return torch.einsum("ji,id->jd", nn.functional.one_hot(order, len(x)).to(x.dtype), x)
+
+
+class ByTable(Sorted):
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        return nn.functional.embedding(order, x)
+
+
+class ByAttention(Sorted):
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        weights = nn.functional.one_hot(order, len(x)).to(x.dtype).log().clamp(min=-1e4)
+        return nn.functional.scaled_dot_product_attention(0 * x[None], x[None], x[None], attn_mask=weights[None])[0]
+
+
+class BySlices(Sorted):
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        found = torch.zeros_like(x)
+        for row, place in enumerate(order.tolist()):
+            found[row : row + 1] = x[place : place + 1]
+        return found
+
+
+class FromTheEnd(Sorted):
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        return x.gather(-2, order.unsqueeze(1).expand_as(x))
+
+
+ORDERS = [Sorted, Selected, Gathered, Stacked, PutBack, ByProduct, ByEinsum, ByTable, BySlices, FromTheEnd]
+
+
+@pytest.mark.parametrize("kind", ORDERS)
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
 def test_samples_in_another_order(kind: type[Sorted]) -> None:
     model = kind()
@@ -129,6 +167,92 @@ def test_samples_that_are_numbers_in_another_order() -> None:
     agrees(engine, model(torch.randn(6, dtype=torch.float64).sort()[0]))
     for _ in range(3):
         agrees(engine, model(torch.randn(6, dtype=torch.float64)))
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+def test_attention_from_sample_to_sample_is_refused() -> None:
+    model = ByAttention()
+    engine = engine_of(model)
+    x = torch.randn(8, 5, dtype=torch.float64)
+    agrees(engine, model(x[x[:, 0].argsort()]))
+    with pytest.raises(CoupledSamplesError, match="mixes the samples"):
+        agrees(engine, model(x))
+
+
+class TokensFirst(TwoLayers):
+    """Samples in the order of a number of theirs, along the second axis."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = x[0, :, 0].argsort()
+        hidden = torch.tanh(self.first(x.gather(1, order[None, :, None].expand_as(x))))
+        return self.last(hidden.gather(1, order.argsort()[None, :, None].expand_as(hidden)).mean(0))
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("tokens", [4, 6, 8])
+def test_samples_in_another_order_on_the_second_axis(tokens: int) -> None:
+    model = TokensFirst()
+    engine = engine_of(model)
+    x = torch.randn(tokens, 4, 5, dtype=torch.float64)
+    agrees(engine, model(x[:, x[0, :, 0].argsort()]))
+    for _ in range(3):
+        agrees(engine, model(torch.randn(tokens, 4, 5, dtype=torch.float64)))
+
+
+class Dispatched(nn.Module):
+    """Experts that get their tokens by a product with a matrix of zeros and ones, as GShard's do."""
+
+    def __init__(self, experts: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.route, self.expert = nn.Linear(5, experts), nn.Parameter(torch.randn(experts, 5, 6))
+        self.last = nn.Linear(6, 3)
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = nn.functional.one_hot(self.route(x).argmax(1), self.expert.shape[0]).to(x.dtype)
+        place = (chosen.cumsum(0) * chosen).sum(1).long() - 1
+        sent = torch.einsum("se,sc->sec", chosen, nn.functional.one_hot(place, len(x)).to(x.dtype))
+        found = torch.bmm(torch.einsum("sec,sd->ecd", sent, x * 1.0), self.expert)
+        return self.last(torch.tanh(torch.einsum("sec,ecf->sf", sent, found)))
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("experts", [2, 3, 4])
+def test_tokens_that_a_product_deals_out(experts: int) -> None:
+    model = Dispatched(experts)
+    engine = engine_of(model)
+    for samples in (2, 3, 3, 8, 8, 4, 4):
+        agrees(engine, model(torch.randn(samples, 5, dtype=torch.float64)))
+
+
+class Adapted(TwoLayers):
+    """A frozen weight with a low-rank addition, normalised weights, and attention over the tokens of a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(2, 5))
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(6, 6))
+        self.double()
+        self.first.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.functional.linear(x, self.first.weight + self.one @ self.two, self.first.bias)
+        hidden = self.normed(torch.tanh(hidden))
+        return self.last(
+            torch.einsum("ntd,df->ntf", self.attention(hidden, hidden, hidden)[0], self.one[:, :1]).flatten(1)
+        )
+
+
+@pytest.mark.filterwarnings("ignore:first:gradscore.GradientWarning")
+def test_ordinary_networks_are_learnt_once(monkeypatch) -> None:
+    model = Adapted()
+    engine = engine_of(model)
+    agrees(engine, model(torch.randn(3, 6, 5, dtype=torch.float64)))
+    monkeypatch.setattr("gradscore.gradients.engine.make_plan", None)
+    for samples in (4, 7, 3, 16):
+        agrees(engine, model(torch.randn(samples, 6, 5, dtype=torch.float64)))
 
 
 class Masked(TwoLayers):

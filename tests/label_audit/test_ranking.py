@@ -166,7 +166,28 @@ def test_a_class_of_copies_is_refused() -> None:
         cross_fitted(features, labels, 3, seed=0, content=content)
 
 
-def test_a_class_of_copies_of_others_is_refused() -> None:
+def test_copies_count_once() -> None:
+    """Many easy copies of one sample say no more of the others of its class than one does."""
+    generator = np.random.default_rng(1)
+    labels = np.repeat([0, 1], [100, 60])
+    features = generator.standard_normal((len(labels), 5))
+    features[:, 0] += np.where(labels == 0, 1.5, -1.5)
+    content = np.arange(len(labels)).astype(str)
+    alone = cross_fitted(features, labels, 2, seed=0, content=content)
+    more = np.concatenate([features, np.repeat(features[[120]], 300, axis=0)])
+    copies = np.concatenate([content, np.repeat(content[[120]], 300)])
+    found = cross_fitted(more, np.concatenate([labels, np.ones(300, dtype=np.int64)]), 2, seed=0, content=copies)
+    np.testing.assert_array_equal(found[: len(labels)], alone)
+
+
+def test_nothing_but_copies_with_all_labels_is_refused() -> None:
+    labels, content = (np.arange(100) + np.arange(100) // 10) % 10, np.repeat(np.arange(10), 10).astype(str)
+    features = np.random.default_rng(0).standard_normal((10, 3))[np.repeat(np.arange(10), 10)]
+    with pytest.raises(DataError, match="copies with different labels; remove copies"):
+        cross_fitted(features, labels, 10, seed=0, content=content)
+
+
+def test_samples_that_are_copies_of_others_are_judged() -> None:
     """Ten different samples, all of them copies of samples with another label, which come first."""
     generator = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], [60, 60, 10])
