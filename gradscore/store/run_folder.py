@@ -188,8 +188,8 @@ class RunFolder:
             _check_columns(columns, shard_columns(paths[0]), split_name=split_name)
         found = 0
         for path in paths:
-            self._check_recorded(path)
             table = read_shard(path, columns)
+            self._check_recorded(path)
             found += table.num_rows
             if path == paths[-1] and found != entry["rows"]:
                 raise StoreError(f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {found}; extract again")

@@ -205,7 +205,8 @@ def test_damaged_shard_is_named(run: Path, damage) -> None:
 
 def test_shard_of_another_table_is_named(run: Path) -> None:
     folder = run / "features" / "in_dist.fit"
-    pd.DataFrame({"x": [1.0]}).to_parquet(folder / "part-00001.parquet")
+    with changing(run, ["features"]):  # recorded as it is
+        pd.DataFrame({"x": [1.0]}).to_parquet(folder / "part-00001.parquet")
     with pytest.raises(StoreError, match=r"part-00001\.parquet: its columns differ from those of part-00000"):
         RunFolder(run).read("in_dist.fit")
 
