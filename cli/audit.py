@@ -13,7 +13,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table
-from .sources import SourceArgument, opened
+from .sources import SourceArgument, code_of, opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def audit(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.label_audit import audit_config, check_audit_target, write_audit
-    from gradscore.models import USERS_OWN
     from gradscore.store import changing, refuse_run_files
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -67,7 +66,7 @@ def audit(
             config,
             split=split,
             trust_code=trust_code,
-            code=USERS_OWN if run is None else run.code(tell=output.code),
+            code=code_of(run, output),
             progress=tell,
         )
     name = f"{config.run.parent.name}: labels of {split}"

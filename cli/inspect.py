@@ -16,7 +16,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table
-from .sources import opened
+from .sources import code_of, opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -133,7 +133,6 @@ def inspect(
         raise ConfigError(f"wanted one configuration or run folder, got {got}")
     # These import PyTorch, which help need not wait for.
     from gradscore.inspect import inspect_config, write_inspection
-    from gradscore.models import USERS_OWN
 
     config, folder, run = opened(sources[0], settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
@@ -146,7 +145,7 @@ def inspect(
             batch_size=batch_size,
             loss=loss,
             trust_code=trust_code,
-            code=USERS_OWN if run is None else run.code(tell=output.code),
+            code=code_of(run, output),
             progress=tell,
         )
     _print(output, found)

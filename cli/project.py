@@ -13,7 +13,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table
-from .sources import SourceArgument, opened
+from .sources import SourceArgument, code_of, opened
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -84,7 +84,6 @@ def project(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.losses import LOSSES
-    from gradscore.models import USERS_OWN
     from gradscore.projections import (
         load_projections,
         nearest_notices,
@@ -109,7 +108,7 @@ def project(
             out=out,
             like=None if bank is None else bank.about,
             trust_code=trust_code,
-            code=USERS_OWN if run is None else run.code(tell=output.code),
+            code=code_of(run, output),
             progress=tell,
         )
     more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))

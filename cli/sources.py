@@ -10,9 +10,11 @@ import typer
 from gradscore.errors import ConfigError
 
 from .addresses import run_at_hand
+from .output import Output
 
 if TYPE_CHECKING:
     from gradscore.config import Config
+    from gradscore.models import RunCode
     from gradscore.store import RunFolder
 
 SourceArgument = Annotated[
@@ -51,3 +53,10 @@ def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, P
         raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
     run = RunFolder(source)
     return run.config, source / folder, run
+
+
+def code_of(run: RunFolder | None, output: Output) -> RunCode:
+    """What the run folder says of the code that its configuration names; what of it runs is said before it does."""
+    from gradscore.models import USERS_OWN  # imports PyTorch, which help need not wait for
+
+    return USERS_OWN if run is None else run.code(tell=output.code)

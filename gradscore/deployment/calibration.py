@@ -81,7 +81,7 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
     labelled = frame["correct"].notna()
     if not (labelled & ~fits).any():
         raise EvaluationError(
-            f"{run.path}: none of the {len(frame)} samples of {split} has a label, so it is unknown which are "
+            f"{run.path}: none of the {int((~fits).sum())} samples of {split} has a label, so it is unknown which are "
             "predicted right, and thresholds are calibrated on those; give labelled samples as "
             "data.in_dist.calibration, and extract again"
         )
@@ -91,8 +91,7 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
             "the bound of the rate holds for new samples like those that have one"
         )
     whole = frame[labelled]
-    apart = whole[~fits[labelled]]
-    apart = apart[~apart["content_hash"].duplicated()]
+    apart = whole[~fits[labelled]].drop_duplicates("content_hash")
     if len(apart) < len(whole):
         notices.append(
             f"{len(whole) - len(apart)} of {len(whole)} calibration samples are copies of others, or of samples of "

@@ -34,7 +34,7 @@ from .of_samples import feature_table, features_of, given_samples, warn_of_overf
 from .progress import Counter, Progress
 from .run_plan import RunPlan, Told, check_names
 from .split_rows import check_labelled, check_samples
-from .split_samples import open_split
+from .split_samples import model_on, open_split
 from .streams import Stream, extract_streams
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "features_of",
     "given_samples",
     "input_dtype",
+    "model_on",
     "open_datasets",
     "open_split",
     "read_means",

@@ -82,6 +82,30 @@ class OpenSplit:
         return [*self.said, *(f"{skipped} was skipped" for skipped in self.samples.skipped)]
 
 
+def model_on(device: torch.device, config: Config, *, trust_code: bool, code: RunCode, notices: list[str]) -> nn.Module:
+    """The model of a configuration on a device.
+
+    Args:
+        device: where it goes.
+        config: the settings.
+        trust_code: as for `open_split`.
+        code: as for `open_split`.
+        notices: gets what is to be said of how it was built.
+
+    Raises:
+        ModelError: it cannot be built.
+    """
+    built = build_model(
+        config.model,
+        seed=config.extract.seed,
+        trust_code=trust_code,
+        named=code.model,
+        tell=code.tell,
+        notices=notices,
+    )
+    return built.to(device)
+
+
 def open_split(
     config: Config,
     split: str,
@@ -113,13 +137,6 @@ def open_split(
     dataset = open_datasets(config, only=[split], trust_code=trust_code, named=code.data)[split]
     check_labelled([loss], dataset.labels, dataset.ids, where=split)
     said: list[str] = []
-    model = build_model(
-        config.model,
-        seed=config.extract.seed,
-        trust_code=trust_code,
-        named=code.model,
-        tell=code.tell,
-        notices=said,
-    ).to(device)
+    model = model_on(device, config, trust_code=trust_code, code=code, notices=said)
     samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
     return OpenSplit(model=model, samples=samples, said=said)

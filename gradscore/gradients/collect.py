@@ -12,8 +12,8 @@ from torch.utils.checkpoint import CheckpointError
 
 from ..errors import CoupledSamplesError
 from .factored import Dense, Factored, PerSample, sample_slices
-from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph
-from .plan import Plan, is_parameter_side
+from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, is_parameter_side
+from .plan import Plan
 from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
 from .tied import add
 

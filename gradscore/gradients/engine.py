@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -231,16 +232,14 @@ class Engine:
 
     def _keep(self, plan: Plan, graph: Graph, samples: int) -> None:
         """Remembers a plan, unless it holds for its batch alone; few of each kind, the oldest of which give way."""
-        if mixes(graph, plan.edges(), samples):
+        holds = not mixes(graph, plan.edges(), samples)
+        if not holds or graph.signature not in self._blueprints:
             self._count(graph)
-            return
-        if graph.signature not in self._blueprints:
-            self._count(graph)
-        blueprint = Blueprint.of(plan, graph)
-        others = [each for each in self._blueprints.pop(graph.signature, ()) if each.shapes != blueprint.shapes]
-        while len(self._blueprints) >= GRAPHS:
-            del self._blueprints[next(iter(self._blueprints))]
-        self._blueprints[graph.signature] = [*others[1 - GRAPHS :], blueprint]
+        if holds:
+            blueprint = Blueprint.of(plan, graph)
+            others = [each for each in self._blueprints.pop(graph.signature, ()) if each.shapes != blueprint.shapes]
+            self._blueprints[graph.signature] = [*others[1 - GRAPHS :], blueprint]
+            _drop_oldest(self._blueprints)
 
     def _count(self, graph: Graph) -> None:
         """Says so where batch after batch has to be learnt, since rows go elsewhere in each."""
@@ -251,8 +250,7 @@ class Engine:
                 "the network moves rows by what is in a batch, so where its samples lie is looked for in every batch "
                 "that moves them otherwise, which takes about as long as three more backward passes"
             )
-        while len(self._learnt) > GRAPHS:
-            del self._learnt[next(iter(self._learnt))]
+        _drop_oldest(self._learnt)
 
     def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
         wanted = {name: parameter for name, parameter in self._distinct.items() if name in names}
@@ -281,6 +279,12 @@ class Engine:
                 self._announce(f"{name}: the losses do not depend on it, so its gradient is zero")
             else:
                 self.coverage[name] = "parameter-side product" if first in plan.parameter_side else "rule"
+
+
+def _drop_oldest(kept: dict[Any, Any]) -> None:
+    """Leaves as many entries as are kept of graphs."""
+    while len(kept) > GRAPHS:
+        del kept[next(iter(kept))]
 
 
 def _names_by_tensor(parameters: Mapping[str, Tensor]) -> dict[int, list[str]]:

@@ -100,6 +100,16 @@ def is_renaming(node: Node) -> bool:
     return name in RESHAPES or name == TRANSPOSE or (name == CAST and output_dtype(node, 0) in HALF_PRECISION)
 
 
+def is_parameter_side(edge: Edge) -> bool:
+    """True if the tensor of this edge went through more than views on its way from the parameter."""
+    node, _ = edge.source
+    while node.name() != ACCUMULATE:
+        if not is_renaming(node) or node.next_functions[0][0] is None:
+            return True
+        node = node.next_functions[0][0]
+    return False
+
+
 def output_dtype(node: Node, index: int) -> torch.dtype:
     """The type of forward output `index` of `node`."""
     dtype: torch.dtype = node._input_metadata[index].dtype
@@ -160,7 +170,7 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
         signature += [kind, *settings_of(node, kind)]
         if kind == CAST:
             signature.append(output_dtype(node, 0))
-        if kind in INDICES:
+        if kind in INDICES and not _takes_rows_of_a_parameter(node, kind):
             moving.append((node, kind))
         for slot, (child, number) in enumerate(node.next_functions):
             if child is None:
@@ -180,6 +190,12 @@ def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
     graph.structure = tuple(signature)
     graph.signature = (*signature, *rows_moved(moving, len(outputs)))
     return graph
+
+
+def _takes_rows_of_a_parameter(node: Node, kind: str) -> bool:
+    """Whether it picks rows of a leaf, in which there are no samples."""
+    source = node.next_functions[0][0]
+    return kind == "IndexBackward0" and source is not None and source.name() == ACCUMULATE
 
 
 def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from torch.autograd.graph import Node
 
-from .graph import ACCUMULATE, Edge, Graph, is_renaming, output_shape
+from .graph import Edge, Graph, is_parameter_side, output_shape
 
 PRODUCTS = {"AddmmBackward0": (1, 2), "MmBackward0": (0, 1), "MvBackward0": (0, 1), "SparseAddmmBackward0": (1, 2)}
 """Products of matrices, and the inputs that are multiplied."""
@@ -81,9 +81,5 @@ def _is_batched(node: Node, name: str, uses: Collection[Edge]) -> bool:
 
 def _is_of_parameters(node: Node, slot: int, uses: Collection[Edge]) -> bool:
     """Whether an input is made of parameters alone, as far as the plan or a look at views can tell."""
-    if Edge(node, slot) in uses:
-        return True
-    source = node.next_functions[slot][0]
-    while source is not None and source.name() != ACCUMULATE and is_renaming(source):
-        source = source.next_functions[0][0]
-    return source is not None and source.name() == ACCUMULATE
+    edge = Edge(node, slot)
+    return edge in uses or (node.next_functions[slot][0] is not None and not is_parameter_side(edge))

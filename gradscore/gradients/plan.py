@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..errors import CoupledSamplesError
-from .graph import ACCUMULATE, Edge, Gradients, Graph, is_renaming, output_shape
+from .graph import Edge, Gradients, Graph, is_parameter_side, is_renaming, output_shape
 from .layout import Layout, probe
 from .mixing import are_apart, kept_apart
 from .passes import backward_to
@@ -217,13 +217,3 @@ def _refuse_coupling(norms: list[Node], known: Mapping[Node, Layout | None], sam
                 "and per-sample gradients are not defined; call model.eval() before the forward pass (layers with "
                 "track_running_stats=False have no statistics to use then: give them some, or take them out)"
             )
-
-
-def is_parameter_side(edge: Edge) -> bool:
-    """True if the tensor of this edge went through more than views on its way from the parameter."""
-    node, _ = edge.source
-    while node.name() != ACCUMULATE:
-        if not is_renaming(node) or node.next_functions[0][0] is None:
-            return True
-        node = node.next_functions[0][0]
-    return False

@@ -82,9 +82,6 @@ def rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object,
 
 def _indices(node: Node, kind: str, samples: int) -> list[Tensor]:
     """The numbers that say where rows go, none where they cannot move samples."""
-    source = node.next_functions[0][0]
-    if source is not None and source.name() == "torch::autograd::AccumulateGrad" and kind == "IndexBackward0":
-        return []  # rows of a parameter, in which there are no samples
     if kind in ALONG_AN_AXIS and not _may_move_samples(node, samples):
         return []
     try:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from ..config import Config
 from ..errors import AmplifiedRoundingError, ConfigError
-from ..features import open_datasets
+from ..features import model_on, open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import USERS_OWN, RunCode, build_model
+from ..models import USERS_OWN, RunCode
 from ..system import full_precision, resolve_device
 from .catalogue import make_quantities
 from .examination import examine
@@ -121,15 +121,7 @@ def inspect_config(
     templates = make_quantities(quantities)
     device = resolve_device(config.extract.device)
     origin: list[str] = []
-    model = build_model(
-        config.model,
-        seed=config.extract.seed,
-        trust_code=trust_code,
-        named=code.model,
-        tell=code.tell,
-        notices=origin,
-    )
-    model = model.to(device)
+    model = model_on(device, config, trust_code=trust_code, code=code, notices=origin)
     datasets = open_datasets(config, trust_code=trust_code, named=code.data)
     chosen, notices = choose(config, model, datasets, samples=samples, batch_size=batch_size)
     notices += origin

@@ -42,14 +42,10 @@ def check_class_sizes(labels: IntArray, content: NDArray[np.str_] | None = None)
     Raises:
         DataError: a class has fewer than twice as many samples as there are folds, or there is only one class.
     """
-    classes = np.unique(labels)
+    classes, counts = np.unique(labels[_once(labels, content)], return_counts=True)
     if len(classes) < 2:
         raise DataError(f"audit: wanted samples of two classes or more, got {len(classes)}")
-    counts = {
-        label: int((labels == label).sum()) if content is None else len(np.unique(content[labels == label]))
-        for label in classes.tolist()
-    }
-    few = [f"class {label} has {count}" for label, count in counts.items() if count < 2 * FOLDS]
+    few = [f"class {label} has {count}" for label, count in zip(classes, counts, strict=True) if count < 2 * FOLDS]
     if few:
         different = "" if content is None else "different "
         raise DataError(

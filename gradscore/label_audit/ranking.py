@@ -11,6 +11,7 @@ import pandas as pd
 from ..errors import DataError
 from ..meta import samples_of
 from ..scores import Bank
+from ..store import is_at_chance
 from ..system import FloatArray, IntArray
 from .evidence import Votes, combined_features, labels_of_copies, nearest_of_class, of_the_network, votes
 from .heads import cross_fitted
@@ -23,10 +24,6 @@ NEAREST = 4
 
 DESCRIBED = 500
 """So many samples of the head of the table have their nearest samples named."""
-
-
-DEVIATIONS = 4.0
-"""Standard errors by which an accuracy at chance may lie above chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +129,8 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
 
 def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
     """What is to be said where the network agrees with the labels no more than by chance."""
-    chance, share = 1 / logits.shape[1], float((logits.argmax(axis=1) == labels).mean())
-    if share > chance + DEVIATIONS * np.sqrt(chance * (1 - chance) / len(labels)):
+    share = float((logits.argmax(axis=1) == labels).mean())
+    if not is_at_chance(share, classes=logits.shape[1], count=len(labels)):
         return []
     return [
         f"the network predicts the given label of {100 * share:.1f} % of the samples, which is chance: labels are "

@@ -77,14 +77,7 @@ def audit_config(
         DataError: samples that cannot be used or have no label, or a class with too few.
         EngineError: gradients that cannot be computed.
     """
-    opened = open_split(
-        config,
-        split,
-        loss="label",
-        command="audit",
-        trust_code=trust_code,
-        code=code,
-    )
+    opened = open_split(config, split, loss="label", command="audit", trust_code=trust_code, code=code)
     dataset = opened.samples.dataset
     if dataset.labels is not None:  # as open_split made sure
         check_class_sizes(dataset.labels)

@@ -59,14 +59,7 @@ def project_config(
     """
     check_loss(loss)
     projection = make_projection(kind, dim, seed)
-    opened = open_split(
-        config,
-        split,
-        loss=loss,
-        command="project",
-        trust_code=trust_code,
-        code=code,
-    )
+    opened = open_split(config, split, loss=loss, command="project", trust_code=trust_code, code=code)
     with looking_at(opened.model, opened.samples, loss=loss, batch_size=config.extract.batch_size) as samples:
         return projections_of(
             samples,

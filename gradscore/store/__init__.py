@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
-from .label_order import label_warnings
+from .label_order import is_at_chance, label_warnings
 from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
 from .object_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
@@ -43,6 +43,7 @@ __all__ = [
     "describe_run",
     "differences",
     "find_runs",
+    "is_at_chance",
     "is_complete",
     "is_intact",
     "label_warnings",

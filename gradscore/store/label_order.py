@@ -120,11 +120,16 @@ def _gap(first: _Labelled, second: _Labelled) -> list[str]:
     return [f"accuracy is {first.accuracy:.2f} on {first.split} and {second.accuracy:.2f} on {second.split}"]
 
 
+def is_at_chance(accuracy: float, *, classes: int, count: int) -> bool:
+    """Whether an accuracy on so many samples is no better than that of guesses."""
+    chance = 1 / classes
+    return accuracy <= chance + DEVIATIONS * sqrt(chance * (1 - chance) / count)
+
+
 def _alone(found: _Labelled, classes: int) -> list[str]:
     if found.count < ENOUGH:
         return []
-    chance = 1 / classes
-    if found.accuracy <= chance + DEVIATIONS * sqrt(chance * (1 - chance) / found.count):
+    if is_at_chance(found.accuracy, classes=classes, count=found.count):
         return [f"accuracy on {found.split} is {found.accuracy:.2f}, which is chance"]
     if found.confidence - found.accuracy > OVERCONFIDENT:
         return [

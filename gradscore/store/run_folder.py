@@ -202,7 +202,7 @@ class RunFolder:
             StoreError: it is another one, of another run for example, or damaged.
         """
         name = path.relative_to(self.path).as_posix()
-        if name in self._intact or not path.is_file():
+        if name in self._intact:
             return
         wanted = self._recorded.get(name)
         if wanted is not None and file_sha256(path) != wanted:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
+from wrapped_data import Wrapped
 
 import gradscore
 from gradscore import label_audit
@@ -69,21 +70,12 @@ def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Pat
     assert not verify_run(run).damaged
 
 
-class OfOneClass:
+class OfOneClass(Wrapped):
     """A data set whose labels are all the same."""
 
     def __init__(self, inner: SampleDataset) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.labels = np.zeros_like(inner.labels)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.inner[index]
 
 
 def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
+from wrapped_data import Wrapped
 
 import gradscore
 from gradscore.config import Config, dump_config
-from gradscore.data import BadSample, SampleDataset, collate
+from gradscore.data import BadSample, collate
 from gradscore.features import open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
@@ -122,17 +123,8 @@ def test_fewer_than_were_asked_for(small_run: Path, bank: Path, tmp_path: Path) 
     assert table["rank"].max() == count
 
 
-class WithoutFirst:
+class WithoutFirst(Wrapped):
     """A data set whose first sample does not decode."""
-
-    def __init__(self, inner: SampleDataset) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def __len__(self) -> int:
-        return len(self.inner)
 
     def __getitem__(self, index: int) -> Any:
         return self.inner[index] if index else BadSample("the first", "does not decode")
