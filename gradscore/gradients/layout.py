@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -144,16 +145,20 @@ def exponents(samples: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return (5 * index + 3 * (index // span)) % span
 
 
-def fingerprints(gradient: Tensor, samples: int) -> dict[int, tuple[Tensor, Tensor]]:
-    """Largest magnitude and sum of every slice along each axis that could hold the samples.
+Marks = dict[int, tuple[Tensor, Tensor]]
+"""Largest magnitude and sum of every slice along each axis that could hold the samples."""
 
-    Both scale exactly with a slice that is scaled by a power of two.
+
+def fingerprints(gradient: Tensor, samples: int) -> Marks:
+    """What tells the slices of a gradient apart.
+
+    Largest magnitude and sum both scale exactly with a slice that is scaled by a power of two.
     """
     found = {}
     for axis in range(gradient.dim()):
         size = gradient.shape[axis]
         if size and size % samples == 0:
-            slices = gradient.movedim(axis, 0).reshape(size, -1).contiguous()
+            slices = (gradient.movedim(axis, 0) if axis else gradient).reshape(size, -1).contiguous()
             if slices.shape[1]:
                 found[axis] = (slices.abs().amax(1), slices.sum(1))
     return found
@@ -177,24 +182,28 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
     powers = exponents(samples, narrowest, outputs.device)
     tolerance = CUDA_TOLERANCE if outputs.device.type != "cpu" else 0.0
     tolerance = FLOAT16_TOLERANCE if narrowest == torch.float16 else tolerance
-    plain: dict[Node, dict[int, tuple[Tensor, Tensor]]] = {}
-    layouts: dict[Node, Layout | None] = {}
+    seen: list[dict[Node, tuple[int, Marks]]] = [{}, {}]
 
-    def note(node: Node, gradients: Gradients) -> None:
-        _, gradient = first_given(gradients)
-        plain[node] = {} if gradient is None else fingerprints(gradient, samples)
-
-    def compare(node: Node, gradients: Gradients) -> None:
+    def note(place: int, node: Node, gradients: Gradients) -> None:
         output, gradient = first_given(gradients)
-        found = None if gradient is None else _match(plain[node], gradient, powers, tolerance)
-        layouts[node] = None if found is None else replace(found, output=output)
+        seen[place][node] = (output, {} if gradient is None else fingerprints(gradient, samples))
 
     plainly = moderate(grad_outputs)
     scaled = torch.ldexp(plainly, powers.reshape(-1, *[1] * (plainly.dim() - 1))).to(plainly.dtype)
     with repeatable_kernels():
-        backward_to(outputs, plainly, graph, nodes, note, retain_graph=True)
-        backward_to(outputs, scaled, graph, nodes, compare, retain_graph=True)
-    return layouts
+        for place, gradient in enumerate((plainly, scaled)):
+            backward_to(outputs, gradient, graph, nodes, partial(note, place), retain_graph=True)
+    before, after = seen
+    marks = {node: (before[node][1], changed) for node, (_, changed) in after.items()}
+    simple = [node for node, (plain, _) in marks.items() if list(plain) == [0] and len(plain[0][0]) == samples]
+    found = dict(zip(simple, _match_together([marks[node] for node in simple], powers, tolerance), strict=True))
+    for node, (plain, changed) in marks.items():
+        if node not in found:
+            found[node] = _match(plain, changed, powers, tolerance)
+    return {
+        node: None if layout is None else replace(layout, output=after[node][0]) if after[node][0] else layout
+        for node, layout in found.items()
+    }
 
 
 def first_given(gradients: Gradients) -> tuple[int, Tensor | None]:
@@ -210,7 +219,29 @@ def moderate(grad_outputs: Tensor) -> Tensor:
     return torch.ldexp(grad_outputs.detach().double(), shift).to(grad_outputs.dtype)
 
 
-def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, powers: Tensor, tolerance: float) -> Layout | None:
+def _match_together(marks: Sequence[tuple[Marks, Marks]], powers: Tensor, tolerance: float) -> list[Layout | None]:
+    """What `_match` finds where each sample has one row of the first axis and no other axis can hold the samples.
+
+    That is nearly everywhere in a network of images, and each look at numbers of an accelerator waits for it.
+    """
+    alike: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for place, (before, _) in enumerate(marks):
+        alike.setdefault((before[0][0].dtype, before[0][0].device), []).append(place)
+    found: list[Layout | None] = [None] * len(marks)
+    for places in alike.values():
+        plain, scaled = (
+            torch.stack([mark for place in places for mark in marks[place][which][0]]).view(len(places), 2, -1)
+            for which in (0, 1)
+        )
+        fits = _agree(torch.ldexp(plain, powers).to(plain.dtype), scaled, tolerance)
+        present = (plain[:, 0] != 0).sum(1)
+        for place, is_fitting, alive in zip(places, *torch.stack([fits, present]).tolist(), strict=True):
+            if is_fitting:
+                found[place] = Layout(axis=0, major=True, samples=len(powers), repeats=1, certain=alive > 1)
+    return found
+
+
+def _match(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> Layout | None:
     """The first layout that explains the scaled gradient; see `_fitting` for their order."""
     fitting = _fitting(plain, scaled, powers, tolerance)
     if not fitting:
@@ -223,17 +254,16 @@ def _match(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, powers: Tens
     return replace(first, certain=present > 1 and (usual or not others), rivals=tuple(others))
 
 
-def _fitting(plain: dict[int, tuple[Tensor, Tensor]], scaled: Tensor, powers: Tensor, tolerance: float) -> list[Layout]:
+def _fitting(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> list[Layout]:
     """All layouts that explain the scaled gradient, on the first axis first, the usual ones first on each."""
     samples = len(powers)
-    after = fingerprints(scaled, samples)
     found: list[Layout] = []
     for axis, before in plain.items():
-        repeats = scaled.shape[axis] // samples
+        repeats = len(before[0]) // samples
         for neighbours in _divisors(repeats):
             rows = powers.repeat_interleave(neighbours).repeat(repeats // neighbours)
-            expected = [torch.ldexp(mark, rows).to(mark.dtype) for mark in before]
-            if _equal(expected, after[axis], tolerance):
+            expected = torch.stack([torch.ldexp(mark, rows).to(mark.dtype) for mark in before])
+            if _agree(expected, torch.stack(scaled[axis]), tolerance):
                 major = neighbours == repeats
                 found.append(Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours))
     return found
@@ -245,11 +275,18 @@ def _divisors(number: int) -> list[int]:
     return [number, *([1] if number > 1 else []), *between]
 
 
-def _equal(expected: Sequence[Tensor], found: Sequence[Tensor], tolerance: float) -> bool:
-    """Compares largest magnitudes and sums bit by bit, or within a tolerance the magnitudes, which nothing cancels."""
+def _agree(expected: Tensor, found: Tensor, tolerance: float) -> Tensor:
+    """Compares largest magnitudes and sums bit by bit, or within a tolerance the magnitudes, which nothing cancels.
+
+    Args:
+        expected: (..., 2, rows).
+        found: of the same shape.
+        tolerance: relative, 0 for none.
+
+    Returns:
+        (...) bool.
+    """
     if tolerance:
-        return torch.allclose(expected[0].double(), found[0].double(), rtol=tolerance, atol=0.0, equal_nan=True)
-    return all(
-        torch.equal(torch.nan_to_num(mine), torch.nan_to_num(theirs))
-        for mine, theirs in zip(expected, found, strict=True)
-    )
+        mine, theirs = expected[..., 0, :].double(), found[..., 0, :].double()
+        return torch.isclose(mine, theirs, rtol=tolerance, atol=0.0, equal_nan=True).all(-1)
+    return (torch.nan_to_num(expected) == torch.nan_to_num(found)).flatten(-2).all(-1)

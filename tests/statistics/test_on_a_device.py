@@ -14,6 +14,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradscore.gradients import Engine, engine, plan
+from gradscore.gradients.graph import read_graph
+from gradscore.gradients.layout import probe
 from gradscore.projections import KINDS, make_projection
 from gradscore.statistics import reduce_gradients
 
@@ -103,8 +105,21 @@ class Looks(TorchDispatchMode):
         self.count = 0
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        self.count += function is torch.ops.aten._local_scalar_dense.default
+        self.count += function in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
         return function(*arguments, **(options or {}))
+
+
+def test_samples_are_looked_for_in_all_layers_together():
+    counts = []
+    for blocks in (1, 6):
+        torch.manual_seed(0)
+        outputs = Residual(blocks).eval()(images(3, 6, 6, dtype=torch.float32))
+        graph = read_graph(outputs, {})
+        nodes = [node for node in graph.order if "Convolution" in node.name()]
+        with Looks() as looks:
+            assert all(probe(outputs, torch.randn_like(outputs), graph, nodes).values())
+        counts.append(looks.count)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("blocks", [1, 6])
