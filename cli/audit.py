@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,6 +79,7 @@ def audit(
         {
             "samples": len(found.audit.table),
             "suspected": found.audit.suspected,
+            "first": _first(found.audit),
             "notices": found.audit.notices,
             "tables": files.tables,
             "page": files.html,
@@ -86,11 +87,23 @@ def audit(
     )
 
 
+def _first(found: Audit) -> list[dict[str, Any]]:
+    """The most suspicious samples, with classes by name, and None where no other class fits better."""
+    return [
+        {
+            "sample_id": str(row["sample_id"]),
+            "label": found.name(row["label"]),
+            "fits_better": found.name(row["suggested"]) if row["suspected"] else None,
+            "score": row["score"],
+        }
+        for row in found.table.head(PRINTED).to_dict("records")
+    ]
+
+
 def _print(output: Output, found: Audit) -> None:
     table = figures_table(["sample", "label", "fits better"], ["score"])
-    for row in found.table.head(PRINTED).to_dict("records"):
-        other = found.name(row["suggested"]) if row["suspected"] else "-"
-        table.add_row(str(row["sample_id"]), found.name(row["label"]), other, f"{row['score']:.2f}")
+    for row in _first(found):
+        table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)
     output.say(f"{found.suspected} of {len(found.table)} labels fit worse than another class")
     output.note(found.notices, rest="the page")

@@ -45,8 +45,9 @@ def init(
 ) -> None:
     """Look at images and a checkpoint, and write a commented configuration for them.
 
-    Looked for are class folders, sizes of images, the number of classes, the architecture (torchvision, timm) and its
-    preprocessing. What cannot be found out is asked for on a terminal, and marked FILL IN in the file. No code is run.
+    Looked for are class folders, tables of images and classes (CSV), sizes of images, the number of classes, the
+    architecture (torchvision, timm) and its preprocessing. What cannot be found out is asked for on a terminal, and
+    marked FILL IN in the file. No code is run.
 
     Example: gradscore init my_model
     """

@@ -32,10 +32,12 @@ from .sources import (
     SourceKind,
     UnreadableImageError,
     as_pixels,
+    class_names_of,
     describe_raw,
     is_image,
     is_pixels,
     kind_of,
+    open_source,
 )
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
@@ -94,6 +96,7 @@ __all__ = [
     "check_classes",
     "check_options",
     "check_views",
+    "class_names_of",
     "collate",
     "content_hash",
     "count_shards",
@@ -109,6 +112,7 @@ __all__ = [
     "name_user_files",
     "naming_lost_workers",
     "open_images",
+    "open_source",
     "open_split",
     "open_splits",
     "open_user_file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,19 +27,22 @@ FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of one folder.
+    """Images of one folder, or those that a table names.
 
     Attributes:
-        path: the folder.
-        classes: names of its class folders in order; empty where the images lie in the folder itself.
-        files: some of the images.
+        path: the folder, or the table.
+        classes: names of its class folders in order, or of the classes in the table; empty where the images lie in the
+            folder itself.
+        files: the images.
         count: how many there are.
+        arguments: how the table is read; None for a folder.
     """
 
     path: Path
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     count: int
+    arguments: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,8 @@ ROLES = {
 
 
 def role_of(path: Path) -> str | None:
-    """What the name of a folder says its images are for; None if it says nothing."""
-    name = path.name.lower()
+    """What the name of a folder or a table says its images are for; None if it says nothing."""
+    name = (path.stem if path.is_file() else path.name).lower()
     return next((role for role, names in ROLES.items() if name in names), None)
 
 

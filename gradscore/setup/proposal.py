@@ -14,6 +14,7 @@ from ..models import read_weights
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of
 from .folders import FACTORIES, Factory, Found, ImageSet, look
 from .images import Parts, image_kind, parts_of
+from .label_tables import with_tables
 from .other_data import refuse_other_data
 
 
@@ -66,10 +67,11 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     found = look(places)
     if not found.sets:
         refuse_other_data(found)
-    made = Proposal(base)
+    sets, remarks = with_tables(found.sets, found.tables)
+    made = Proposal(base, remarks=remarks)
     shapes, architecture = _propose_model(made, found, progress)
     _propose_preprocessing(made, found, shapes, architecture)
-    _propose_data(made, parts_of(found.sets))
+    _propose_data(made, parts_of(sets))
     made.put("run", _near(base / "run", base))
     return made
 
@@ -175,9 +177,9 @@ def _propose_data(made: Proposal, parts: Parts) -> None:
     known = parts.roles.get("fit")
     classes = made.settings["model.num_classes"]
     if known is not None and classes != FILL_IN and len(known.of.classes) != classes:
+        there = "class folders" if known.of.arguments is None else "classes"
         made.remarks.append(
-            f"{known.of.path} has {len(known.of.classes)} class folders and the network {classes} classes: "
-            f"{NAME_CLASSES}"
+            f"{known.of.path} has {len(known.of.classes)} {there} and the network {classes} classes: {NAME_CLASSES}"
         )
 
 
@@ -186,7 +188,10 @@ def _why(of: ImageSet, why: str) -> str:
 
 
 def _entry(of: ImageSet, base: Path, *, half: tuple[float, float] | None = None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"source": f"folder:{_near(of.path, base)}"}
+    kind = "folder" if of.arguments is None else "csv"
+    entry: dict[str, Any] = {"source": f"{kind}:{_near(of.path, base)}"}
+    if of.arguments is not None:
+        entry["arguments"] = dict(of.arguments)
     return entry if half is None else {**entry, "select": {"hash": list(half)}}
 
 

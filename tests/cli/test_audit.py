@@ -19,6 +19,7 @@ from gradscore.data import SampleDataset, collate
 from gradscore.features import open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder, verify_run
+from gradscore_cli.audit import PRINTED
 from gradscore_cli.main import app
 
 
@@ -43,6 +44,10 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     direct = gradscore.audit(model, (batch.images, batch.labels), batch_size=config.extract.batch_size)
     assert report["suspected"] == direct.suspected
     assert report["samples"] == len(dataset)
+    assert [row["sample_id"] for row in report["first"]] == table["sample_id"].head(PRINTED).tolist()
+    assert [row["score"] for row in report["first"]] == table["score"].head(PRINTED).tolist()
+    fitting = table["suggested"].where(table["suspected"]).head(PRINTED)
+    assert [row["fits_better"] for row in report["first"]] == [None if np.isnan(k) else str(int(k)) for k in fitting]
     assert table["sample_id"].tolist() == [dataset.ids[place] for place in direct.table["place"]]
     columns = ["rank", "place", "label", "suggested", "score", "grand", "neighbours_label"]
     pd.testing.assert_frame_equal(table[columns], direct.table[columns], check_exact=True)

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import nn
 
 from gradscore.config import load_config
+from gradscore.data import open_source
 from gradscore.errors import ConfigError, OutputError
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
 
@@ -71,6 +72,78 @@ def test_other_images_are_ood(tmp_path: Path, name: str, classes: tuple[str, ...
     first, *made = propose([tmp_path], base=tmp_path).settings["data.ood"]
     assert first == {"name": name, "source": f"folder:{name}"}
     assert [entry["auxiliary"] for entry in made] == [True, True]
+
+
+TABLES = {
+    "labels.csv": ("file,breed", {"inputs": "file", "labels": "breed", "ids": "file"}),
+    "train.csv": ("id,label", {"inputs": "id", "labels": "label", "ids": "id"}),
+    "index.tsv": ("path\tweight\ty", {"inputs": "path", "ids": "path"}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_says_the_classes_of_images_in_a_folder(tmp_path: Path, name: str) -> None:
+    images(tmp_path / "photos", count=6)
+    images(tmp_path / "others", count=3)
+    heading, arguments = TABLES[name]
+    sign = "\t" if name.endswith("tsv") else ","
+    rows = [
+        [f"photos/{number}.png", *["0.5"] * (heading.count(sign) - 1), ("cat", "dog")[number % 2]]
+        for number in range(6)
+    ]
+    (tmp_path / name).write_text("\n".join([heading, *map(sign.join, rows)]))
+    made = propose([tmp_path], base=tmp_path)
+    entry = {"source": f"csv:{name}", "arguments": arguments}
+    assert made.settings["data.in_dist.fit"] == {**entry, "select": {"hash": [0.0, 0.5]}}
+    assert made.settings["data.in_dist.test"] == {**entry, "select": {"hash": [0.5, 1.0]}}
+    assert made.reasons["data.in_dist.fit"].startswith("6 images of 2 classes; one half by content")
+    assert [each["source"] for each in made.settings["data.ood"] if "auxiliary" not in each] == ["folder:others"]
+    opened = open_source(entry["source"].replace("csv:", f"csv:{tmp_path}/"), entry["arguments"])
+    assert opened.ids[:2] == ["photos/0.png", "photos/1.png"]
+    assert opened.image(5).shape == (8, 6, 1)
+
+
+NO_LABELS = {
+    "paths that are not there": "file,label\nphotos/7.png,cat\n",
+    "paths that lead out": "file,label\n../photos/0.png,cat\n",
+    "nothing beside the paths": "file\nphotos/0.png\n",
+    "classes that are none": "file,label\nphotos/0.png,0.5\n",
+    "no table": "\0\n",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("content", NO_LABELS.values(), ids=NO_LABELS)
+def test_tables_that_say_no_classes_of_images(tmp_path: Path, content: str) -> None:
+    images(tmp_path / "set" / "photos", count=2)
+    images(tmp_path / "photos", count=2)
+    (tmp_path / "set" / "labels.csv").write_text(content)
+    assert "data.in_dist.fit" in propose([tmp_path / "set"], base=tmp_path).missing
+
+
+UNCLEAR = {
+    "several columns": "file,breed,age\nphotos/0.png,cat,1\nphotos/1.png,dog,2\n",
+    "captions": "file,text\nphotos/0.png,a cat\nphotos/1.png,a dog\n",
+    "measurements": "file,micrograms\nphotos/0.png,900000000000\nphotos/1.png,3\n",
+}
+
+
+@pytest.mark.parametrize("table", UNCLEAR.values(), ids=UNCLEAR)
+def test_a_table_whose_classes_are_not_clear_is_asked_about(tmp_path: Path, table: str) -> None:
+    images(tmp_path / "photos", count=2)
+    (tmp_path / "labels.csv").write_text(table)
+    made = propose([tmp_path], base=tmp_path)
+    (remark,) = made.remarks
+    assert "which column has the classes of the images?" in remark
+    assert "arguments: {inputs: file, labels: COLUMN}" in remark
+    assert "data.in_dist.fit" in made.missing
+    assert all("auxiliary" in each for each in made.settings["data.ood"])
+
+
+def test_class_folders_come_before_a_table_of_the_same_images(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    (tmp_path / "labels.csv").write_text("file,label\nval/cat/0.png,feline\nval/dog/0.png,canine\n")
+    assert propose([tmp_path], base=tmp_path).settings["data.in_dist.fit"]["source"] == "folder:val"
 
 
 def test_code_is_read_and_not_run(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     label = _named(table, arguments, "labels", LABEL_NAMES)
     name = _named(table, arguments, "ids", ID_NAMES)
     others = {label, name, _named(table, {"leave_out": None, **arguments}, "leave_out", ())}
-    kind, columns = _inputs(table, arguments.get("inputs"), others)
+    kind, columns = _inputs(table, arguments.get("inputs"), others, ids=name)
     labels = None
     if label is not None:
         where = f"{table.where}: column {label!r}"
@@ -179,8 +179,8 @@ def _unique(table: Table, name: str) -> list[str]:
     return found
 
 
-def _inputs(table: Table, wanted: Any, others: set[str | None]) -> tuple[str, list[str]]:
-    """What the samples are, and the columns they are in."""
+def _inputs(table: Table, wanted: Any, others: set[str | None], *, ids: str | None) -> tuple[str, list[str]]:
+    """What the samples are, and the columns they are in: paths that name the samples only where there is no other."""
     schema = table.rows.schema
     if wanted is not None:
         columns = [wanted] if isinstance(wanted, str) else list(wanted)
@@ -202,6 +202,8 @@ def _inputs(table: Table, wanted: Any, others: set[str | None]) -> tuple[str, li
             return kind, found
         if found:
             break
+    if ids in IMAGE_NAMES and not (encoded or arrays or texts or numbers) and is_text(schema.field(ids).type):
+        return "image", [ids]
     raise DataError(
         f"{table.where}: which columns hold the samples? Name them in arguments: {{inputs: ...}}; there are "
         f"{', '.join(f'{field.name} ({field.type})' for field in schema)}"

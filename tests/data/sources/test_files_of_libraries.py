@@ -159,6 +159,18 @@ def test_images(tmp_path: Path, make, arguments: dict, names: list[str] | None) 
     assert source.content() == open_source(name, arguments).content()
 
 
+def test_paths_may_name_the_samples_as_well(tmp_path: Path) -> None:
+    source = open_source(csv_of_paths(tmp_path), {"ids": "path"})
+    assert list(source.ids) == pd.read_csv(tmp_path / "t.csv")["path"].tolist()
+    np.testing.assert_array_equal(source.image(1), COLOUR[1])
+
+
+def test_paths_that_name_texts_are_no_images(tmp_path: Path) -> None:
+    pd.DataFrame({"path": ["a.txt"], "review": ["good"], "label": [1]}).to_csv(tmp_path / "t.csv", index=False)
+    source = open_source(f"csv:{tmp_path}/t.csv", {"ids": "path"})
+    assert (list(source.ids), source.image(0)) == (["a.txt"], "good")
+
+
 def test_folders_nested_at_any_depth(tmp_path: Path) -> None:
     source = open_source(nested_folders(tmp_path))
     assert source.labels.tolist() == [0, 1, 1, 1]
