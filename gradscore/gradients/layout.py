@@ -152,13 +152,14 @@ Marks = dict[int, tuple[Tensor, Tensor]]
 def fingerprints(gradient: Tensor, samples: int) -> Marks:
     """What tells the slices of a gradient apart.
 
-    Largest magnitude and sum both scale exactly with a slice that is scaled by a power of two.
+    Largest magnitude and sum both scale exactly with a slice that is scaled by a power of two; of complex numbers their
+    parts do.
     """
     found = {}
-    for axis in range(gradient.dim()):
-        size = gradient.shape[axis]
+    parts = torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient
+    for axis, size in enumerate(gradient.shape):
         if size and size % samples == 0:
-            slices = (gradient.movedim(axis, 0) if axis else gradient).reshape(size, -1).contiguous()
+            slices = (parts.movedim(axis, 0) if axis else parts).reshape(size, -1).contiguous()
             if slices.shape[1]:
                 found[axis] = (slices.abs().amax(1), slices.sum(1))
     return found
@@ -194,15 +195,22 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
         for place, gradient in enumerate((plainly, scaled)):
             backward_to(outputs, gradient, graph, nodes, partial(note, place), retain_graph=True)
     before, after = seen
-    marks = {node: (before[node][1], changed) for node, (_, changed) in after.items()}
+    # A function of the user's own may give another output a gradient, or none, where it is scaled.
+    comparable = [
+        node
+        for node, (output, changed) in after.items()
+        if before[node][0] == output and before[node][1].keys() == changed.keys()
+    ]
+    marks = {node: (before[node][1], after[node][1]) for node in comparable}
     simple = [node for node, (plain, _) in marks.items() if list(plain) == [0] and len(plain[0][0]) == samples]
     found = dict(zip(simple, _match_together([marks[node] for node in simple], powers, tolerance), strict=True))
     for node, (plain, changed) in marks.items():
         if node not in found:
             found[node] = _match(plain, changed, powers, tolerance)
+    layouts = dict.fromkeys(after, None) | found
     return {
-        node: None if layout is None else replace(layout, output=after[node][0]) if after[node][0] else layout
-        for node, layout in found.items()
+        node: replace(layout, output=after[node][0]) if layout is not None and after[node][0] else layout
+        for node, layout in layouts.items()
     }
 
 

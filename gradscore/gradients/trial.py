@@ -120,7 +120,10 @@ def _tried(
         if got != wanted:
             raise ValueError(f"the gradients have shape {got}, not {wanted}")
         for part in _runs([index - rows.start for index in chosen if rows.start <= index < rows.stop]):
-            for one in gradient.dense(part):
+            several = gradient.dense(part)
+            if len(several) != part.stop - part.start:
+                raise ValueError(f"there are {len(several)} gradients of {part.stop - part.start} samples")
+            for one in several:
                 found[name] = found[name] + one if name in found else one.clone()
                 sizes[name] = max(sizes.get(name, 0.0), _norm(one))
 

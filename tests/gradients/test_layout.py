@@ -107,3 +107,45 @@ def test_rows_of_another_number_of_samples_are_no_ones(samples):
     """A tensor that is the same for all samples, say: to give each its row would be wrong in silence."""
     with pytest.raises(RuntimeError):
         Layout(0, True, 2, 1).split(torch.ones(samples, 4))
+
+
+class Spectrum(nn.Module):
+    """Filters in the frequencies of what lies between two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        self.filter = nn.Parameter(torch.randn(5, dtype=torch.complex64))
+
+    def forward(self, x):
+        return self.last(self.norm(torch.fft.irfft(torch.fft.rfft(self.first(x)) * self.filter)))
+
+
+@pytest.mark.parametrize("samples", [2, 3, 8, 33, 70])
+def test_complex_numbers_spoil_nothing(samples):
+    torch.manual_seed(0)
+    outputs = Spectrum()(torch.randn(samples, 6))
+    graph = read_graph(outputs, {})
+    nodes = [node for node in graph.order if node.name() not in ("TBackward0", "torch::autograd::AccumulateGrad")]
+    layouts = probe(outputs, torch.randn_like(outputs), graph, nodes)
+    assert sum(node._input_metadata[0].dtype.is_complex for node in nodes) == 2
+    assert list(layouts.values()) == [Layout(axis=0, major=True, samples=samples, repeats=1)] * 6
+
+
+class Clipped(torch.autograd.Function):
+    """Hands on no gradient where it is large."""
+
+    @staticmethod
+    def forward(_ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return gradient if gradient.abs().max() < 2 else None
+
+
+def test_a_gradient_that_is_lost_where_it_is_scaled_has_no_layout():
+    torch.manual_seed(0)
+    layouts = found(torch.tanh(Clipped.apply(LINEAR(torch.randn(5, 6)))))
+    assert layouts["MmBackward0"] is None
+    assert layouts["TanhBackward0"] == Layout(axis=0, major=True, samples=5, repeats=1)

@@ -242,3 +242,18 @@ def test_an_exception_after_the_trial_names_the_rule_and_the_parameter(monkeypat
     break_rule(monkeypatch, "AddmmBackward0", raising(RuntimeError("another size")))
     with pytest.raises(EngineError, match=r"4\.(weight|bias).*AddmmBackward0: RuntimeError: another size"):
         streamed(engine, model(batch), torch.ones(N, 3).double())
+
+
+def test_rows_that_are_missing_are_said(case, monkeypatch):
+    class Short(Dense):
+        def dense(self, part):
+            return super().dense(part)[: None if part == slice(None) else 0]
+
+    rule = RULES["AddmmBackward0"]
+    broken = lambda use, gradients: Short(rule(use, gradients).dense(slice(None)))  # noqa: E731
+    monkeypatch.setattr(RULES, "_entries", {**RULES._entries, "AddmmBackward0": broken})
+    model, x = case
+    outputs = model(x)
+    engine = Engine(dict(model.named_parameters()))
+    with pytest.warns(GradientWarning, match="4.bias: exact twin, .*there are 0 gradients of 1 samples"):
+        streamed(engine, outputs, torch.randn_like(outputs))
