@@ -85,9 +85,12 @@ def _look(path: Path) -> tuple[int, int, int] | None:
 def parts_of(sets: Sequence[ImageSet]) -> Parts:
     """Which sets are the in-distribution ones and which are others.
 
-    The labelled set with most images has the classes; those with some of these classes are in-distribution, too.
+    The labelled set with most images has the classes; those with some of these classes are in-distribution, too. So may
+    be those without any that are called `train` or `test`.
     """
-    parts = Parts()
+    nameless = [each for each in sets if not each.classes and role_of(each.path) not in (None, "ood")]
+    parts = Parts(remarks=[f"{each.path}: not used, since nothing says the classes of its images" for each in nameless])
+    sets = [each for each in sets if each not in nameless]
     labelled = [each for each in sets if each.classes and role_of(each.path) != "ood"]
     if not labelled:
         parts.ood = list(sets)

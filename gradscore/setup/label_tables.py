@@ -81,10 +81,12 @@ def _read(path: Path) -> Iterator[_Named]:
     except (OSError, ValueError):  # whatever it is, it is no table of images
         return
     columns = [str(name) for name in table.columns]
-    images = next((name for name in columns if _names_images(table[name], path.parent)), None)
-    if images is None:
+    found = next((found for name in columns if (found := _place_of(table[name], path))), None)
+    if found is None:
         return
+    images, folder, suffix = found
     arguments = {"inputs": images}
+    arguments |= {name: value for name, value in (("folder", folder), ("suffix", suffix)) if value}
     others = [name for name in columns if name != images]
     if len(others) == 1:
         arguments["labels"] = others[0]
@@ -99,17 +101,30 @@ def _read(path: Path) -> Iterator[_Named]:
     numbers = np.full(len(opened.ids), -1) if opened.labels is None else opened.labels
     names = class_names_of(opened)
     labels = ["" if number < 0 else names[number] if names else str(number) for number in numbers.tolist()]
-    files = {path.parent / str(name): label for name, label in zip(table[images], labels, strict=True)}
+    places = (path.parent / folder / f"{name}{suffix}" for name in table[images])
+    files = dict(zip(places, labels, strict=True))
     classes = tuple(names or map(str, np.unique(numbers[numbers >= 0]).tolist()))
     if 2 * len(classes) > len(files):  # captions, or numbers that are no classes
         classes = ()
     yield _Named(ImageSet(path, classes, tuple(files), len(opened.ids), arguments), files)
 
 
-def _names_images(column: pd.Series, folder: Path) -> bool:
-    """Whether the first entries are paths of images below a folder, which is where paths may lead."""
-    first = column.dropna().head(LOOKED_AT).tolist()
-    return bool(first) and all(isinstance(name, str) and _is_image(folder, name) for name in first)
+def _place_of(column: pd.Series, table: Path) -> tuple[str, str, str] | None:
+    """The name of a column if it names images, with the folder and the ending that its entries lack.
+
+    Paths are relative to the folder of the table, or to one in it, first the one that is called as the table is.
+    """
+    first = [str(name) for name in column.dropna().head(LOOKED_AT)]
+    if not first or not (pd.api.types.is_integer_dtype(column) or pd.api.types.is_string_dtype(column)):
+        return None
+    below = sorted(path.name for path in table.parent.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for folder in ("", *sorted(below, key=lambda name: name != table.stem)):
+        for suffix in ("", *IMAGE_SUFFIXES):
+            if all(
+                _is_image(table.parent, f"{folder}/{name}{suffix}" if folder else f"{name}{suffix}") for name in first
+            ):
+                return str(column.name), folder, suffix
+    return None
 
 
 def _is_image(folder: Path, name: str) -> bool:

@@ -103,6 +103,18 @@ def test_a_table_says_the_classes_of_images_in_a_folder(tmp_path: Path, name: st
     assert opened.image(5).shape == (8, 6, 1)
 
 
+def test_names_in_a_table_without_folder_and_ending(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        images(tmp_path / name, count=6)
+    (tmp_path / "train.csv").write_text("\n".join(["id,breed", *(f"{k},{('cat', 'dog')[k % 2]}" for k in range(6))]))
+    made = propose([tmp_path], base=tmp_path)
+    arguments = {"inputs": "id", "folder": "train", "suffix": ".png", "labels": "breed", "ids": "id"}
+    entry = {"source": "csv:train.csv", "arguments": arguments}
+    assert made.settings["data.in_dist.fit"] == {**entry, "select": {"hash": [0.0, 0.5]}}
+    assert all("auxiliary" in each for each in made.settings["data.ood"])
+    assert made.remarks == [f"{tmp_path / 'test'}: not used, since nothing says the classes of its images"]
+
+
 NO_LABELS = {
     "paths that are not there": "file,label\nphotos/7.png,cat\n",
     "paths that lead out": "file,label\n../photos/0.png,cat\n",

@@ -19,7 +19,7 @@ from .base import Pixels, Raw, Request, UnreadableImageError, Values
 from .encoded import decoded, path_below
 from .labels import as_labels
 
-ARGUMENTS = ("inputs", "labels", "ids", "root", "leave_out")
+ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root", "leave_out")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
@@ -55,6 +55,8 @@ class ColumnSource:
         labels: (N,) or None.
         class_names: of the labels, or None.
         root: paths to images lead nowhere but below it.
+        folder: paths to images are relative to it.
+        suffix: what names of images lack.
     """
 
     table: Table
@@ -64,6 +66,8 @@ class ColumnSource:
     labels: IntArray | None
     class_names: Sequence[str] | None
     root: Path
+    folder: Path
+    suffix: str = ""
 
     def image(self, index: int) -> Raw:
         """See `ImageSource`."""
@@ -101,11 +105,11 @@ class ColumnSource:
             return decoded(found, name=where)
         if not found:
             raise UnreadableImageError(f"{where} has neither bytes nor a path in column {self.columns[0]!r}")
-        return decoded(self._file(found, where), name=f"{where}, {found},")
+        return decoded(self._file(str(found), where), name=f"{where}, {found},")
 
     def _file(self, name: str, where: str) -> Path:
         try:
-            return path_below(self.root, self.table.folder, name)
+            return path_below(self.root, self.folder, f"{name}{self.suffix}")
         except ValueError as error:
             advice = "; set arguments: {root: FOLDER} to allow it" if "leads out" in str(error) else ""
             raise UnreadableImageError(f"{where} {error}{advice}") from None
@@ -119,12 +123,12 @@ class ColumnSource:
 
     def _sizes(self) -> list[int]:
         """The sizes of the files that a column of paths names, -1 where there is none."""
-        if self.kind != "image" or not is_text(self.table.rows.schema.field(self.columns[0]).type):
+        if self.kind != "image" or is_encoded(self.table.rows.schema.field(self.columns[0]).type):
             return []
         sizes = []
         for index, name in enumerate(self.table.rows.column(self.columns[0]).to_pylist()):
             try:
-                sizes.append(self._file(name or "", f"row {index}").stat().st_size)
+                sizes.append(self._file("" if name is None else str(name), f"row {index}").stat().st_size)
             except (UnreadableImageError, OSError):
                 sizes.append(-1)
         return sizes
@@ -140,7 +144,8 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     label = _named(table, arguments, "labels", LABEL_NAMES)
     name = _named(table, arguments, "ids", ID_NAMES)
     others = {label, name, _named(table, {"leave_out": None, **arguments}, "leave_out", ())}
-    kind, columns = _inputs(table, arguments.get("inputs"), others, ids=name)
+    folder, suffix = (_text(table, arguments, argument) for argument in ("folder", "suffix"))
+    kind, columns = _inputs(table, arguments.get("inputs"), others, ids=name, names_files=bool(folder or suffix))
     labels = None
     if label is not None:
         where = f"{table.where}: column {label!r}"
@@ -155,7 +160,16 @@ def column_source(table: Table, request: Request) -> ColumnSource:
         labels=None if labels is None else labels.numbers,
         class_names=None if labels is None else labels.names,
         root=(table.folder if root is None else Path(root)).resolve(),
+        folder=table.folder / folder,
+        suffix=suffix,
     )
+
+
+def _text(table: Table, arguments: Mapping[str, Any], argument: str) -> str:
+    found = arguments.get(argument)
+    if not isinstance(found, str | None):
+        raise DataError(f"{table.where}: arguments.{argument}: wanted text, got {found!r}")
+    return found or ""
 
 
 def _named(table: Table, arguments: Mapping[str, Any], argument: str, usual: Sequence[str]) -> str | None:
@@ -179,7 +193,9 @@ def _unique(table: Table, name: str) -> list[str]:
     return found
 
 
-def _inputs(table: Table, wanted: Any, others: set[str | None], *, ids: str | None) -> tuple[str, list[str]]:
+def _inputs(
+    table: Table, wanted: Any, others: set[str | None], *, ids: str | None, names_files: bool
+) -> tuple[str, list[str]]:
     """What the samples are, and the columns they are in: paths that name the samples only where there is no other."""
     schema = table.rows.schema
     if wanted is not None:
@@ -190,7 +206,7 @@ def _inputs(table: Table, wanted: Any, others: set[str | None], *, ids: str | No
             raise DataError(
                 f"{table.where}: no column {shown!r} (arguments.inputs); {closest(str(shown), schema.names)}"
             )
-        return _kind(table, columns), columns
+        return _kind(table, columns, names_files=names_files), columns
     free = [name for name in schema.names if name not in others]
     encoded = [name for name in free if is_encoded(schema.field(name).type)]
     paths = [name for name in IMAGE_NAMES if name in free and is_text(schema.field(name).type)]
@@ -210,9 +226,11 @@ def _inputs(table: Table, wanted: Any, others: set[str | None], *, ids: str | No
     )
 
 
-def _kind(table: Table, columns: Sequence[str]) -> str:
+def _kind(table: Table, columns: Sequence[str], *, names_files: bool) -> str:
     """What named columns hold; one of text is an image where it is called so, or where its first entry is a file."""
     types = [table.rows.schema.field(name).type for name in columns]
+    if names_files and len(columns) == 1 and (is_text(types[0]) or pa.types.is_integer(types[0])):
+        return "image"
     if all(map(_is_number, types)):
         return "vector"
     if all(map(_is_array, types)):

@@ -159,6 +159,29 @@ def test_images(tmp_path: Path, make, arguments: dict, names: list[str] | None) 
     assert source.content() == open_source(name, arguments).content()
 
 
+@pytest.mark.parametrize(("column", "names"), [("path", list("abcd")), ("key", [10, 11, 12, 13])])
+def test_names_of_images_without_their_folder_and_ending(tmp_path: Path, column: str, names: list) -> None:
+    for path, name in zip(save_images(tmp_path), names, strict=True):
+        (tmp_path / path).rename(tmp_path / "pictures" / f"{name}.png")
+    pd.DataFrame({column: names, "label": LABELS}).to_csv(tmp_path / "t.csv", index=False)
+    arguments = {"inputs": column, "folder": "pictures", "suffix": ".png"}
+    source = open_source(f"csv:{tmp_path}/t.csv", arguments)
+    np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
+    content = source.content()
+    (tmp_path / "pictures" / f"{names[0]}.png").write_bytes(b"another")
+    assert open_source(f"csv:{tmp_path}/t.csv", arguments).content() != content
+
+
+def test_a_folder_of_images_leads_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    pd.DataFrame({"path": save_images(tmp_path), "label": LABELS}).to_csv(tmp_path / "set" / "t.csv", index=False)
+    source = open_source(f"csv:{tmp_path}/set/t.csv", {"folder": ".."})
+    with pytest.raises(UnreadableImageError, match=r"leads out of .*set arguments: \{root: FOLDER\} to allow it"):
+        source.image(0)
+    with pytest.raises(DataError, match=r"arguments.folder: wanted text, got 3"):
+        open_source(f"csv:{tmp_path}/set/t.csv", {"folder": 3})
+
+
 def test_paths_may_name_the_samples_as_well(tmp_path: Path) -> None:
     source = open_source(csv_of_paths(tmp_path), {"ids": "path"})
     assert list(source.ids) == pd.read_csv(tmp_path / "t.csv")["path"].tolist()
