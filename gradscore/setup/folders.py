@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,8 +146,17 @@ ROLES = {
 
 
 def role_of(path: Path) -> str | None:
-    """What the name of a folder or a table says its images are for; None if it says nothing."""
-    name = (path.stem if path.is_file() else path.name).lower()
+    """What the name of a folder says its images are for; None if it says nothing.
+
+    Of a table one of the words in its name does, `train_labels.csv`, or else the name of its folder.
+    """
+    if not path.is_file():
+        return _role(path.name.lower())
+    words = re.findall("[a-z]+", path.stem.lower())
+    return next((role for word in words if (role := _role(word))), _role(path.resolve().parent.name.lower()))
+
+
+def _role(name: str) -> str | None:
     return next((role for role, names in ROLES.items() if name in names), None)
 
 

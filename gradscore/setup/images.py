@@ -86,18 +86,23 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
     """Which sets are the in-distribution ones and which are others.
 
     The labelled set with most images has the classes; those with some of these classes are in-distribution, too. So may
-    be those without any that are called `train` or `test`.
+    be others that are called `train` or `test`, and images without classes where there are no others; these are left
+    out, and that is said.
     """
-    nameless = [each for each in sets if not each.classes and role_of(each.path) not in (None, "ood")]
-    parts = Parts(remarks=[f"{each.path}: not used, since nothing says the classes of its images" for each in nameless])
-    sets = [each for each in sets if each not in nameless]
+    parts = Parts()
     labelled = [each for each in sets if each.classes and role_of(each.path) != "ood"]
-    if not labelled:
-        parts.ood = list(sets)
-        return parts
-    known = set(max(labelled, key=lambda each: each.count).classes)
+    largest = max(labelled, key=lambda each: each.count, default=None)
+    known = set() if largest is None else set(largest.classes)
     in_dist = [each for each in labelled if known & set(each.classes)]
-    parts.ood = [each for each in sets if each not in in_dist]
+    for each in sets:
+        role = role_of(each.path)
+        if each in in_dist:
+            continue
+        if role != "ood" and (role is not None or largest is None):
+            lacking = f"it has no class of {largest.path}" if each.classes and largest else "its images have no classes"
+            parts.remarks.append(f"{each.path}: not used, since {lacking}")
+        else:
+            parts.ood.append(each)
     named: dict[str, ImageSet] = {}
     for each in in_dist:
         role = role_of(each.path)

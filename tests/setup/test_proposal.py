@@ -1,5 +1,7 @@
 """What is proposed for folders and checkpoints."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import nn
 from gradscore.config import load_config
 from gradscore.data import open_source
 from gradscore.errors import ConfigError, OutputError
-from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
+from gradscore.setup import FILL_IN, Proposal, as_yaml, propose, write_proposal
 
 
 def images(folder: Path, *classes: str, size: tuple[int, ...] = (8, 6), count: int = 2) -> None:
@@ -76,7 +78,7 @@ def test_other_images_are_ood(tmp_path: Path, name: str, classes: tuple[str, ...
 
 TABLES = {
     "labels.csv": ("file,breed", {"inputs": "file", "labels": "breed", "ids": "file"}),
-    "train.csv": ("id,label", {"inputs": "id", "labels": "label", "ids": "id"}),
+    "train.csv": ("id,label", {"inputs": "id", "ids": "id"}),
     "index.tsv": ("path\tweight\ty", {"inputs": "path", "ids": "path"}),
 }
 
@@ -112,7 +114,7 @@ def test_names_in_a_table_without_folder_and_ending(tmp_path: Path) -> None:
     entry = {"source": "csv:train.csv", "arguments": arguments}
     assert made.settings["data.in_dist.fit"] == {**entry, "select": {"hash": [0.0, 0.5]}}
     assert all("auxiliary" in each for each in made.settings["data.ood"])
-    assert made.remarks == [f"{tmp_path / 'test'}: not used, since nothing says the classes of its images"]
+    assert made.remarks == [f"{tmp_path / 'test'}: not used, since its images have no classes"]
 
 
 NO_LABELS = {
@@ -150,6 +152,147 @@ def test_a_table_whose_classes_are_not_clear_is_asked_about(tmp_path: Path, tabl
     assert "arguments: {inputs: file, labels: COLUMN}" in remark
     assert "data.in_dist.fit" in made.missing
     assert all("auxiliary" in each for each in made.settings["data.ood"])
+
+
+def table(path: Path, *rows: tuple[object, ...], heading: str = "file,label") -> None:
+    path.write_text("\n".join([heading, *(",".join(map(str, row)) for row in rows)]))
+
+
+def rows(folder: str, count: int = 6) -> list[tuple[object, ...]]:
+    return [(f"{folder}{number}.png", ("cat", "dog")[number % 2]) for number in range(count)]
+
+
+def sources(made: Proposal) -> tuple[dict[str, str], list[str]]:
+    """Which source plays which part, and which are out-of-distribution."""
+    parts = {
+        key.rpartition(".")[2]: value["source"]
+        for key, value in made.settings.items()
+        if key.startswith("data.in_dist.")
+    }
+    return parts, [each["source"] for each in made.settings["data.ood"] if "auxiliary" not in each]
+
+
+def in_each_folder(folder: Path) -> None:
+    for part in ("test", "train", "val"):
+        images(folder / part, count=6)
+        table(folder / part / "metadata.csv", *rows(""))
+
+
+def with_words(folder: Path) -> None:
+    for part in ("test", "train", "val"):
+        images(folder / "images" / part, count=6)
+        table(folder / f"{part}_labels.csv", *rows(f"images/{part}/"))
+
+
+@pytest.mark.parametrize(("make", "form"), [(in_each_folder, "csv:{}/metadata.csv"), (with_words, "csv:{}_labels.csv")])
+def test_tables_say_by_their_names_what_their_images_are_for(
+    tmp_path: Path, make: Callable[[Path], None], form: str
+) -> None:
+    make(tmp_path)
+    wanted = {role: form.format(part) for role, part in (("fit", "val"), ("test", "test"), ("bank", "train"))}
+    assert sources(propose([tmp_path], base=tmp_path)) == (wanted, [])
+
+
+def with_a_copy(folder: Path) -> None:
+    table(folder / "copy.csv", *rows("images/"), heading="file,prediction")
+
+
+def by_another_way(folder: Path) -> None:
+    (folder / "link").symlink_to(folder / "images")
+    table(folder / "labels.csv", *[(f"link/../link/{Path(str(name)).name}", label) for name, label in rows("")])
+
+
+def with_placeholders(folder: Path) -> None:
+    images(folder / "test", count=4)
+    table(folder / "submission.csv", *[(f"test/{number}.png", 0) for number in range(4)])
+
+
+def with_a_pipe_and_broken_links(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.csv")
+    (folder / "nowhere.csv").symlink_to(folder / "missing")
+    (folder / "zero.csv").symlink_to("/dev/zero")
+
+
+def with_another_table(folder: Path) -> None:
+    table(folder / "many.csv", *[("images/0.png", "9" * 25)] * 3)
+    rest = ["images/1.png,cat,1"] * 200_000
+    (folder / "mixed.csv").write_text("\n".join(["file,label,x", *rest, "images/2.png,dog,a"]))
+
+
+def with_upper_case(folder: Path) -> None:
+    (folder / "labels.csv").unlink()
+    (folder / "labels.CSV").write_text(
+        "\n".join(["file,label", *(f"{name},{label}" for name, label in rows("images/"))])
+    )
+
+
+ONE_TABLE = {
+    "a copy": (with_a_copy, "labels.csv", ["copy.csv: not used, since "]),
+    "another way": (by_another_way, "labels.csv", []),
+    "placeholders": (with_placeholders, "labels.csv", ["submission.csv: which column"]),
+    "files that are none": (with_a_pipe_and_broken_links, "labels.csv", []),
+    "numbers that are too large": (with_another_table, "labels.csv", []),
+    "upper case": (with_upper_case, "labels.CSV", []),
+}
+
+
+@pytest.mark.parametrize(("change", "name", "said"), ONE_TABLE.values(), ids=ONE_TABLE)
+def test_one_table_is_used(tmp_path: Path, change: Callable[[Path], None], name: str, said: list[str]) -> None:
+    images(tmp_path / "images", count=6)
+    table(tmp_path / "labels.csv", *rows("images/"))
+    change(tmp_path)
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": f"csv:{name}", "test": f"csv:{name}"}, [])
+    remarks = "\n".join(made.remarks)
+    assert [text for text in said if text not in remarks] == []
+
+
+REMARKED = {
+    "a column of splits": ("file,label,split", ",train", "the column 'split' is not looked at"),
+    "images that are named twice": ("file,label,x", ",1\nimages/0.png,cat,2", "12 rows name 6 images"),
+}
+
+
+@pytest.mark.parametrize(("heading", "more", "said"), REMARKED.values(), ids=REMARKED)
+def test_what_a_table_leaves_open_is_said(tmp_path: Path, heading: str, more: str, said: str) -> None:
+    images(tmp_path / "images", count=7)
+    table(tmp_path / "labels.csv", *[(name, f"{label}{more}") for name, label in rows("images/")], heading=heading)
+    first, second = propose([tmp_path], base=tmp_path).remarks
+    assert said in first
+    assert "labels.csv: 1 images beside those that it names are not used" in second
+
+
+NOT_READ = {
+    "semicolons": ("labels.csv", "file;label\nimages/0.png;cat", "columns are parted by commas"),
+    "no names of columns": (
+        "labels.csv",
+        "images/0.png,cat\nimages/1.png,dog",
+        "its first line has no names of columns",
+    ),
+    "paths of another machine": ("labels.csv", "file,label\nC:\\images\\0.png,cat", "paths are relative to its folder"),
+    "another alphabet": ("labels.csv", b"file,label\nimages/0.png,\xe9t\xe9", "cannot be read as a table"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "said"), NOT_READ.values(), ids=NOT_READ)
+def test_why_a_table_is_not_used(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:
+    images(tmp_path / "images", count=6)
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    made = propose([tmp_path], base=tmp_path)
+    assert "data.in_dist.fit" in made.missing
+    assert sources(made)[1] == []
+    why, images_left = made.remarks
+    assert said in why
+    assert images_left == f"{tmp_path / 'images'}: not used, since its images have no classes"
+
+
+def test_class_folders_stay_whatever_else_is_known_of_their_images(tmp_path: Path) -> None:
+    images(tmp_path / "data", "cat", "dog", count=4)
+    about = [(f"data/{name}/{k}.png", ("f", "m")[k % 2]) for name in ("cat", "dog") for k in range(4)]
+    table(tmp_path / "meta.csv", *about, heading="file,sex")
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": "folder:data", "test": "folder:data"}, [])
+    assert made.remarks == [f"{tmp_path / 'meta.csv'}: not used, since its images lie in class folders"]
 
 
 def test_class_folders_come_before_a_table_of_the_same_images(tmp_path: Path) -> None:

@@ -16,17 +16,17 @@ from ...errors import DataError
 from .base import Request
 from .columns import ColumnSource, Table, column_source
 
-DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, ValueError, KeyError)
+DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
 """What reading a damaged table raises."""
 
 
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = existing(request)
-    form: dict[str, Any] = {"sep": "\t" if path.suffix == ".tsv" else ",", "skipinitialspace": True}
+    form: dict[str, Any] = {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "skipinitialspace": True}
     try:
         heading = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()  # pandas renames copies
-        frame = pd.read_csv(path, **form)
+        frame = pd.read_csv(path, low_memory=False, **form)  # one type for each column
         rows = pa.Table.from_pandas(frame, preserve_index=False)
     except DAMAGE as error:
         raise unreadable(path, error, "a table with the names of its columns in the first line") from None
