@@ -107,7 +107,7 @@ def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
     assert monitor.alarms == []
     monitor.update(table(1000, seed=1, worse=4.0))
     alarm = next(alarm for alarm in monitor.alarms if alarm.stream == "score_wrong")
-    assert "higher" in alarm.says or "high values" in alarm.says
+    assert "high" in alarm.says  # which upward bet wins is decided by digits that differ between processors
     assert alarm.since in ("5", "6", "7")
     assert alarm.e_value >= 100
     assert 500 < alarm.sample <= int(alarm.raised) * 100
