@@ -146,14 +146,19 @@ ROLES = {
 
 
 def role_of(path: Path) -> str | None:
-    """What the name of a folder says its images are for; None if it says nothing.
+    """What the name of a folder says its images are for; None if it says nothing."""
+    return _role(path.name.lower())
 
-    Of a table one of the words in its name does, `train_labels.csv`, or else the name of its folder.
+
+def role_in_words(path: Path) -> str | None:
+    """What a word in the name of a table says its images are for, `train_labels.csv`, or else that of its folder.
+
+    The same for folders that are those of no classes: a class may well be called `bullet_train`.
     """
-    if not path.is_file():
-        return _role(path.name.lower())
-    words = re.findall("[a-z]+", path.stem.lower())
-    return next((role for word in words if (role := _role(word))), _role(path.resolve().parent.name.lower()))
+    is_file = path.is_file()
+    words = re.findall("[a-z]+", (path.stem if is_file else path.name).lower())
+    own = next((role for word in words if (role := _role(word))), None)
+    return own or (_role(path.resolve().parent.name.lower()) if is_file else None)
 
 
 def _role(name: str) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from .folders import ImageSet, role_of
+from .folders import ImageSet, role_in_words, role_of
 
 GREY_MODES = ("1", "L", "I", "I;16", "I;16B", "I;16L", "I;16N")
 """Modes of Pillow that are read as one channel."""
@@ -90,12 +90,12 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
     out, and that is said.
     """
     parts = Parts()
-    labelled = [each for each in sets if each.classes and role_of(each.path) != "ood"]
+    labelled = [each for each in sets if each.classes and _role(each) != "ood"]
     largest = max(labelled, key=lambda each: each.count, default=None)
     known = set() if largest is None else set(largest.classes)
     in_dist = [each for each in labelled if known & set(each.classes)]
     for each in sets:
-        role = role_of(each.path)
+        role = _role(each)
         if each in in_dist:
             continue
         if role != "ood" and (role is not None or largest is None):
@@ -105,7 +105,7 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
             parts.ood.append(each)
     named: dict[str, ImageSet] = {}
     for each in in_dist:
-        role = role_of(each.path)
+        role = _role(each)
         if role is not None and role not in named:
             named[role] = each
     rest = [each for each in in_dist if each not in named.values()]
@@ -116,6 +116,11 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
     parts.roles = {role: Chosen(each) for role, each in named.items() if role in ("calibration", "bank")}
     parts.roles |= _halves(named)
     return parts
+
+
+def _role(of: ImageSet) -> str | None:
+    """What images are for; words count but in names of class folders."""
+    return role_of(of.path) if of.classes and of.arguments is None else role_in_words(of.path)
 
 
 def _halves(named: dict[str, ImageSet]) -> dict[str, Chosen]:

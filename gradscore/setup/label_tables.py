@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from ..data import IMAGE_SUFFIXES, class_names_of, open_source
 from ..errors import DataError
 from ..system import some
-from .folders import ImageSet, role_of
+from .folders import ImageSet, role_in_words
 
 SUFFIXES = (".csv", ".tsv")
 
@@ -22,6 +23,12 @@ LARGEST = 1 << 27
 
 LOOKED_AT = 20
 """So many names are looked at, most of which have to be those of images, before a column is taken for one of paths."""
+
+FEW = 4
+"""Of so many first names one has to be that of an image."""
+
+LISTED = 1000
+"""So many files of a folder say which endings there are."""
 
 SPLIT_NAMES = ("split", "subset", "fold", "set", "partition")
 """What columns are called that say which images are for training."""
@@ -34,16 +41,18 @@ class _Table:
     Attributes:
         path: the file.
         arguments: how it is read.
-        classes: names of the classes in it; empty where it is not clear which column has them.
-        labels: the class of each image, empty for none, by its resolved path.
+        classes: names of the classes in it; empty where images are not told apart by it.
+        labels: the class of each image that is there, empty for none, by its path without links.
+        stems: names of images without ending, where the table says nothing of their folder.
         is_guess: whether nothing but its being the only other column makes the column of classes one.
-        remarks: what is to be said if it is used.
+        remarks: what is to be said of it.
     """
 
     path: Path
     arguments: dict[str, str]
     classes: tuple[str, ...]
     labels: dict[Path, str]
+    stems: frozenset[str]
     is_guess: bool
     remarks: tuple[str, ...]
 
@@ -59,37 +68,38 @@ def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[
         tables: files that may name them.
 
     Returns:
-        The sets, and what the reader should know. Images of a table whose classes are not clear are in none: they may
-        well be those that the network knows.
+        The sets, and what the reader should know. Images that a table names, or may name, and that are in no set of it
+        are in none: they may well be those that the network knows.
     """
     read = [_read(path) for path in tables if path.suffix.lower() in SUFFIXES and path.is_file()]
     found = [each for each in read if isinstance(each, _Table)]
-    kept, used, remarks = list(sets), list[ImageSet](), list[str]()
+    kept, replaced, used, remarks = list(sets), list[ImageSet](), list[ImageSet](), list[str]()
     named: dict[Path, Path] = {}
     for table in sorted(
-        found, key=lambda each: (not each.classes, role_of(each.path) is None, each.is_guess, each.path)
+        found, key=lambda each: (not each.classes, role_in_words(each.path) is None, each.is_guess, each.path)
     ):
-        rival = next((named[file] for file in table.labels if file in named), None)
-        if rival is not None:
-            remarks += [f"{table.path}: not used, since {rival} names images of it, too"] if table.classes else []
+        shared = [file for file in table.labels if file in named]
+        if shared:
+            remarks.append(f"{table.path}: not used, since {named[shared[0]]} has {len(shared)} of its images, too")
             continue
         kept = [part for each in kept for part in (_folders(each) if _is_parted(each, table) else [each])]
         here = [each for each in kept if not _files(each).isdisjoint(table.labels)]
         if any(each.classes for each in here):
-            remarks += [f"{table.path}: not used, since its images lie in class folders"] if table.classes else []
+            remarks.append(f"{table.path}: not used, since its images lie in class folders")
             continue
         kept = [each for each in kept if each not in here]
+        replaced += here
+        remarks += [*table.remarks, *_together(table, here)]
         if table.classes:
             files = tuple(table.labels)
             used.append(ImageSet(table.path, table.classes, files, len(files), table.arguments))
             named |= dict.fromkeys(files, table.path)
-            remarks += [*table.remarks, *_left_out(table, here)]
-        else:
-            remarks.append(
-                f"{table.path}: which column has the classes of the images? Say so under data.in_dist: "
-                f"{{source: csv:..., arguments: {{inputs: {table.arguments['inputs']}, labels: COLUMN}}}}"
-            )
-    result = [*kept, *used]
+    stems = frozenset[str]().union(*(table.stems for table in found))
+    alike = [each for each in kept if not each.classes and role_in_words(each.path) is None and _is_alike(each, stems)]
+    remarks += [f"{each.path}: not used, since a table names images that are called alike" for each in alike]
+    lacking = sum(len(_files(each).difference(named)) for each in replaced) if used else 0
+    remarks += [f"{lacking} images beside those that tables name are not used"] if lacking else []
+    result = [*(each for each in kept if each not in alike), *used]
     if not any(each.classes for each in result):
         remarks += [each for each in read if isinstance(each, str)]
     return result, remarks
@@ -97,15 +107,23 @@ def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[
 
 @functools.lru_cache(maxsize=64)
 def _files(of: ImageSet) -> frozenset[Path]:
-    """The images of a folder, without links; each table asks."""
-    return frozenset(file.resolve() for file in of.files)
+    """The images of a folder, which is named without links; each table asks."""
+    return frozenset(_without_links(of.files))
+
+
+def _without_links(files: Sequence[Path]) -> Iterator[Path]:
+    """Paths whose folders are no links: these are few, and their files many."""
+    folders: dict[Path, Path] = {}
+    for file in files:
+        if file.parent not in folders:
+            folders[file.parent] = file.parent.resolve()
+        yield folders[file.parent] / file.name
 
 
 def _is_parted(found: ImageSet, table: _Table) -> bool:
     """Whether one folder holds all images of a table, of several classes: it is no folder of a class then."""
-    files = [file for file in map(Path.resolve, found.files) if file in table.labels]
-    labels = [(file.parent, table.labels[file]) for file in files]
-    return bool(found.classes) and len({folder for folder, _ in labels}) == 1 < len(set(labels))
+    labels = {(file.parent, table.labels[file]) for file in _files(found) if file in table.labels}
+    return bool(found.classes) and len({folder for folder, _ in labels}) == 1 < len(labels)
 
 
 def _folders(of: ImageSet) -> Iterator[ImageSet]:
@@ -115,13 +133,14 @@ def _folders(of: ImageSet) -> Iterator[ImageSet]:
         yield ImageSet(of.path / name, (), files, len(files))
 
 
-def _left_out(table: _Table, here: Sequence[ImageSet]) -> Iterator[str]:
-    """What is to be said of the folders that the images of a table are from."""
-    lacking = sum(len(_files(each).difference(table.labels)) for each in here)
-    if lacking:
-        yield f"{table.path}: {lacking} images beside those that it names are not used"
-    parts = [each.path for each in here if role_of(each.path) is not None]
-    if len(here) > 1 and parts:
+def _is_alike(of: ImageSet, stems: frozenset[str]) -> bool:
+    """Whether most images are called as some that a table names without a folder."""
+    return 2 * sum(file.stem in stems for file in of.files) > len(of.files)
+
+
+def _together(table: _Table, here: Sequence[ImageSet]) -> Iterator[str]:
+    parts = [each.path for each in here if role_in_words(each.path) is not None]
+    if len(parts) > 1:
         yield (
             f"{table.path}: has images of {some([str(path) for path in parts], shown=3)}, which are used together; "
             "make a table of each if some of them trained the network"
@@ -134,20 +153,21 @@ def _read(path: Path) -> _Table | str | None:
         return None
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        table = pd.read_csv(path, sep=separator, skipinitialspace=True, low_memory=False)
+        table = pd.read_csv(path, sep=separator, skipinitialspace=True, dtype=str)
     except (OSError, ValueError) as error:
         return f"{path}: not used, since it cannot be read as a table: {str(error).splitlines()[0]}"
     columns = [str(name) for name in table.columns]
     if any(_is_image(path.parent, name) for name in columns):
-        return f"{path}: not used, since its first line has no names of columns"
-    found = next((found for name in columns if (found := _place_of(table[name], path))), None)
+        return f"{path}: not used, since its first line has no names of columns; write file,label there"
+    found = _place_of(table, path)
     others = [name for name in columns if found is None or name != found[0]]
     if found is None or not others:
         return (
             f"{path}: not used, since no column has paths of images beside other columns; paths are relative to its "
             f"folder, or to one in it, and columns are parted by {'tabs' if separator != ',' else 'commas'}"
         )
-    images, folder, suffix = found
+    images, folders, suffix = found
+    folder = folders[0]
     arguments = {"inputs": images} | {key: value for key, value in (("folder", folder), ("suffix", suffix)) if value}
     if table[images].is_unique:
         arguments["ids"] = images
@@ -162,20 +182,54 @@ def _read(path: Path) -> _Table | str | None:
     numbers = np.full(len(opened.ids), -1) if opened.labels is None else opened.labels
     names = class_names_of(opened)
     texts = ["" if number < 0 else names[number] if names else str(number) for number in numbers.tolist()]
-    labels = {
-        (path.parent / folder / f"{name}{suffix}").resolve(): text
-        for name, text, is_missing in zip(table[images], texts, table[images].isna(), strict=True)
-        if not is_missing
-    }
+    rows = [(f"{name}{suffix}", text) for name, text in zip(table[images], texts, strict=True) if isinstance(name, str)]
     classes = tuple(names or map(str, np.unique(numbers[numbers >= 0]).tolist()))
-    if not 2 <= len(classes) <= len(labels) / 2:  # placeholders, captions, or numbers that are no classes
-        classes = ()
-    return _Table(path, arguments, classes, labels, is_guess, tuple(_remarks(path, table, images, len(labels))))
+    labels: dict[Path, str] = {}
+    for each in folders:
+        places = _without_links([path.parent / each / name for name, _ in rows])
+        labels |= _existing(dict(zip(places, (text for _, text in rows), strict=True)))
+    stems = frozenset(Path(name).stem for name, _ in rows) if folder else frozenset[str]()
+    if len(folders) > 1 or not 2 <= len(classes) <= len(labels) / 2:  # placeholders, captions, or measurements
+        why = _unclear(path, images, folders, classes, opened.labels is not None)
+        return _Table(path, arguments, (), labels, stems, is_guess, (why,))
+    remarks = tuple(_remarks(path, table, texts, len(rows), len(labels), images))
+    return _Table(path, arguments, classes, labels, stems, is_guess, remarks)
 
 
-def _remarks(path: Path, table: pd.DataFrame, images: str, count: int) -> Iterator[str]:
-    if count < len(table):
-        yield f"{path}: {len(table)} rows name {count} images"
+def _unclear(path: Path, images: str, folders: Sequence[str], classes: Sequence[str], has_labels: bool) -> str:
+    """Why the images of a table are not used."""
+    if len(folders) > 1:
+        return f"{path}: not used, since images of {', '.join(folders)} are called as it says; which of them are meant?"
+    if has_labels and len(classes) == 1:
+        return f"{path}: not used, since all its images have the class {classes[0]}"
+    return (
+        f"{path}: which column has the classes of the images? Say so under data.in_dist: "
+        f"{{source: csv:..., arguments: {{inputs: {images}, labels: COLUMN}}}}"
+    )
+
+
+def _existing(labels: dict[Path, str]) -> dict[Path, str]:
+    """The files that are there; folders are listed, since asking for each file takes long."""
+    there: dict[Path, frozenset[str]] = {}
+    for file in labels:
+        if file.parent not in there:
+            there[file.parent] = (
+                frozenset(each.name for each in file.parent.iterdir()) if file.parent.is_dir() else frozenset()
+            )
+    return {file: label for file, label in labels.items() if file.name in there[file.parent]}
+
+
+def _remarks(
+    path: Path, table: pd.DataFrame, labels: Sequence[str], named: int, there: int, images: str
+) -> Iterator[str]:
+    distinct = table[images].nunique()
+    if distinct < named:
+        yield f"{path}: {named} rows name {distinct} images"
+    if there < distinct:
+        yield f"{path}: {distinct - there} of {distinct} images that it names are not there"
+    without = sum(not label for label in labels)
+    if without:
+        yield f"{path}: {without} of {len(labels)} rows have no class"
     part = next((name for name in table.columns if str(name).lower() in SPLIT_NAMES and name != images), None)
     if part is not None:
         yield (
@@ -184,26 +238,51 @@ def _remarks(path: Path, table: pd.DataFrame, images: str, count: int) -> Iterat
         )
 
 
-def _place_of(column: pd.Series, table: Path) -> tuple[str, str, str] | None:
-    """The name of a column if it names images, with the folder and the ending that its entries lack.
+def _place_of(table: pd.DataFrame, path: Path) -> tuple[str, list[str], str] | None:
+    """The column that names images, with the folders that its entries may lack, and the ending.
 
-    Paths are relative to the folder of the table, or to one in it, first the one that is called as the table is.
+    Names that are whole come before others, whatever their column. Paths are relative to the folder of the table, or to
+    one in it: of several the one that is called as the table is, or for the same part.
     """
-    first = [str(name) for name in column.dropna().head(LOOKED_AT)]
-    if not first or not (pd.api.types.is_integer_dtype(column) or pd.api.types.is_string_dtype(column)):
-        return None
-    below = sorted(path.name for path in table.parent.iterdir() if path.is_dir() and not path.name.startswith("."))
-    for folder in ("", *sorted(below, key=lambda name: name != table.stem)):
-        for suffix in ("", *IMAGE_SUFFIXES):
-            if 2 * sum(_is_image(table.parent, f"{folder or '.'}/{name}{suffix}") for name in first) > len(first):
-                return str(column.name), folder, suffix
+    below = sorted(each.name for each in path.parent.iterdir() if each.is_dir() and not each.name.startswith("."))
+    some_files = (file for name in ("", *below) for file in islice((path.parent / name).iterdir(), LISTED))
+    for suffix in ("", *sorted({file.suffix for file in some_files if file.suffix.lower() in IMAGE_SUFFIXES})):
+        for folders in ([""], below):
+            for name in table.columns:
+                column = table[name].dropna()
+                if suffix and not column.is_unique:  # classes may be called as images are
+                    continue
+                first = column.head(LOOKED_AT).tolist()
+                fitting = [each for each in folders if _is_named(path.parent, each, first, suffix)]
+                if fitting:
+                    return str(name), _meant(fitting, path), suffix
     return None
 
 
-def _is_image(folder: Path, name: str) -> bool:
-    path = folder / name
+def _meant(folders: list[str], table: Path) -> list[str]:
+    """Which of several folders a table may mean."""
+    role = role_in_words(table)
+    for chosen in (
+        [name for name in folders if name == table.stem],
+        [name for name in folders if role is not None and role_in_words(Path(name)) == role],
+        [name for name in folders if role_in_words(Path(name)) != "ood"],
+    ):
+        if chosen:
+            return chosen
+    return folders
+
+
+def _is_named(base: Path, folder: str, names: Sequence[str], suffix: str) -> bool:
+    is_there = [_is_image(base, Path(folder) / f"{name}{suffix}") for name in names[:FEW]]
+    if not any(is_there):
+        return False
+    return 2 * sum(_is_image(base, Path(folder) / f"{name}{suffix}") for name in names) > len(names)
+
+
+def _is_image(base: Path, name: str | Path) -> bool:
+    path = base / name
     try:
-        below = path.resolve().is_relative_to(folder.resolve())
+        below = path.resolve().is_relative_to(base.resolve())
         return below and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
     except (OSError, ValueError):
         return False

@@ -117,6 +117,87 @@ def test_names_in_a_table_without_folder_and_ending(tmp_path: Path) -> None:
     assert made.remarks == [f"{tmp_path / 'test'}: not used, since its images have no classes"]
 
 
+def numbered(folder: Path, count: int = 6, *, suffix: str = ".png", start: int = 0) -> None:
+    images(folder, count=count + start)
+    for k in range(count + start):
+        (folder / f"{k}.png").rename(folder / f"{k}{suffix}") if k >= start else (folder / f"{k}.png").unlink()
+
+
+def named_alike(folder: Path) -> None:
+    numbered(folder / "train_images")
+    numbered(folder / "test_images")
+    for part in ("train", "test"):
+        table(folder / f"{part}_labels.csv", *[(k, ("cat", "dog")[k % 2]) for k in range(6)])
+
+
+def with_masks(folder: Path) -> None:
+    numbered(folder / "train")
+    numbered(folder / "masks")
+    table(folder / "train.csv", *[(k, ("cat", "dog")[k % 2]) for k in range(6)])
+
+
+def with_an_index(folder: Path) -> None:
+    numbered(folder / "train")
+    rest = [(k, f"{5 - k}.png", ("cat", "dog")[k % 2]) for k in range(6)]
+    table(folder / "train.csv", *rest, heading="index,name,label")
+
+
+def with_zeros_and_capitals(folder: Path) -> None:
+    numbered(folder / "train", suffix=".PNG")
+    for k in range(6):
+        (folder / "train" / f"{k}.PNG").rename(folder / "train" / f"00{k}.PNG")
+    table(folder / "train.csv", *[(f"00{k}", ("cat", "dog")[k % 2]) for k in range(6)])
+
+
+GUESSES = {
+    "folders called as tables": (
+        named_alike,
+        {"inputs": "file", "folder": "train_images", "suffix": ".png", "ids": "file"},
+    ),
+    "masks": (with_masks, {"inputs": "file", "folder": "train", "suffix": ".png", "ids": "file"}),
+    "an index": (with_an_index, {"inputs": "name", "folder": "train", "ids": "name"}),
+    "zeros": (with_zeros_and_capitals, {"inputs": "file", "folder": "train", "suffix": ".PNG", "ids": "file"}),
+}
+
+
+@pytest.mark.parametrize(("make", "arguments"), GUESSES.values(), ids=GUESSES)
+def test_what_names_lack_is_found_where_several_things_fit(
+    tmp_path: Path, make: Callable[[Path], None], arguments: dict[str, str]
+) -> None:
+    make(tmp_path)
+    made = propose([tmp_path], base=tmp_path)
+    entries = [value for key, value in made.settings.items() if key.startswith("data.in_dist.")]
+    (entry,) = [each for each in entries if each["source"].startswith("csv:train") and "select" not in each][
+        :1
+    ] or entries[:1]
+    assert entry["arguments"] == arguments
+    assert sources(made)[1] == []
+    opened = open_source(entry["source"].replace("csv:", f"csv:{tmp_path}/"), arguments)
+    assert [opened.image(place).shape for place in range(6)] == [(8, 6, 1)] * 6
+
+
+def test_folders_that_fit_equally_are_asked_about(tmp_path: Path) -> None:
+    numbered(tmp_path / "left")
+    numbered(tmp_path / "right")
+    numbered(tmp_path, 1, start=50)  # so that these are no class folders
+    table(tmp_path / "labels.csv", *[(k, ("cat", "dog")[k % 2]) for k in range(6)])
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": f"folder:{FILL_IN}", "test": f"folder:{FILL_IN}"}, [])
+    assert "images of left, right are called as it says; which of them are meant?" in made.remarks[0]
+
+
+def test_images_in_two_folders_are_none_of_them_out_of_distribution(tmp_path: Path) -> None:
+    numbered(tmp_path / "part_1", 30)
+    numbered(tmp_path / "part_2", 10, start=30)
+    table(tmp_path / "labels.csv", *[(k, ("cat", "dog")[k % 2]) for k in range(40)])
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": "csv:labels.csv", "test": "csv:labels.csv"}, [])
+    assert made.remarks == [
+        f"{tmp_path / 'labels.csv'}: 10 of 40 images that it names are not there",
+        f"{tmp_path / 'part_2'}: not used, since a table names images that are called alike",
+    ]
+
+
 NO_LABELS = {
     "paths that are not there": "file,label\nphotos/7.png,cat\n",
     "paths that lead out": "file,label\n../photos/0.png,cat\n",
@@ -229,7 +310,11 @@ def with_upper_case(folder: Path) -> None:
 ONE_TABLE = {
     "a copy": (with_a_copy, "labels.csv", ["copy.csv: not used, since "]),
     "another way": (by_another_way, "labels.csv", []),
-    "placeholders": (with_placeholders, "labels.csv", ["submission.csv: which column"]),
+    "placeholders": (
+        with_placeholders,
+        "labels.csv",
+        ["submission.csv: not used, since all its images have the class 0"],
+    ),
     "files that are none": (with_a_pipe_and_broken_links, "labels.csv", []),
     "numbers that are too large": (with_another_table, "labels.csv", []),
     "upper case": (with_upper_case, "labels.CSV", []),
@@ -259,7 +344,7 @@ def test_what_a_table_leaves_open_is_said(tmp_path: Path, heading: str, more: st
     table(tmp_path / "labels.csv", *[(name, f"{label}{more}") for name, label in rows("images/")], heading=heading)
     first, second = propose([tmp_path], base=tmp_path).remarks
     assert said in first
-    assert "labels.csv: 1 images beside those that it names are not used" in second
+    assert second == "1 images beside those that tables name are not used"
 
 
 NOT_READ = {

@@ -103,7 +103,7 @@ class ColumnSource:
         found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
         if isinstance(found, bytes):
             return decoded(found, name=where)
-        if not found:
+        if found is None or found in ("", b""):
             raise UnreadableImageError(f"{where} has neither bytes nor a path in column {self.columns[0]!r}")
         return decoded(self._file(str(found), where), name=f"{where}, {found},")
 

@@ -24,8 +24,13 @@ def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = existing(request)
     form: dict[str, Any] = {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "skipinitialspace": True}
+    images = request.arguments.get("inputs")
+    if isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys():
+        form["dtype"] = {images: str}  # 0012 is a name
     try:
-        heading = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()  # pandas renames copies
+        heading = (
+            pd.read_csv(path, header=None, nrows=1, **{**form, "dtype": str}).iloc[0].dropna()
+        )  # pandas renames copies
         frame = pd.read_csv(path, low_memory=False, **form)  # one type for each column
         rows = pa.Table.from_pandas(frame, preserve_index=False)
     except DAMAGE as error:

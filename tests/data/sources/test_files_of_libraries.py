@@ -159,7 +159,7 @@ def test_images(tmp_path: Path, make, arguments: dict, names: list[str] | None) 
     assert source.content() == open_source(name, arguments).content()
 
 
-@pytest.mark.parametrize(("column", "names"), [("path", list("abcd")), ("key", [10, 11, 12, 13])])
+@pytest.mark.parametrize(("column", "names"), [("path", list("abcd")), ("key", [0, 1, 2, 3])])
 def test_names_of_images_without_their_folder_and_ending(tmp_path: Path, column: str, names: list) -> None:
     for path, name in zip(save_images(tmp_path), names, strict=True):
         (tmp_path / path).rename(tmp_path / "pictures" / f"{name}.png")
@@ -168,6 +168,8 @@ def test_names_of_images_without_their_folder_and_ending(tmp_path: Path, column:
     source = open_source(f"csv:{tmp_path}/t.csv", arguments)
     np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
     content = source.content()
+    pd.DataFrame({column: names, "label": LABELS}).to_parquet(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(open_source(f"parquet:{tmp_path}/t.parquet", arguments).image(0), COLOUR[0])
     (tmp_path / "pictures" / f"{names[0]}.png").write_bytes(b"another")
     assert open_source(f"csv:{tmp_path}/t.csv", arguments).content() != content
 
