@@ -33,11 +33,13 @@ from .sources import (
     UnreadableImageError,
     as_pixels,
     class_names_of,
+    csv_form,
     describe_raw,
     is_image,
     is_pixels,
     kind_of,
     open_source,
+    path_below,
 )
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
@@ -100,6 +102,7 @@ __all__ = [
     "collate",
     "content_hash",
     "count_shards",
+    "csv_form",
     "describe_raw",
     "first_samples",
     "form",
@@ -118,6 +121,7 @@ __all__ = [
     "open_user_file",
     "open_user_images",
     "open_views",
+    "path_below",
     "plan_batches",
     "planned_splits",
     "stacked",

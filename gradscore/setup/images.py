@@ -90,12 +90,12 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
     out, and that is said.
     """
     parts = Parts()
-    labelled = [each for each in sets if each.classes and _role(each) != "ood"]
+    labelled = [each for each in sets if each.classes and _role_of_set(each) != "ood"]
     largest = max(labelled, key=lambda each: each.count, default=None)
     known = set() if largest is None else set(largest.classes)
     in_dist = [each for each in labelled if known & set(each.classes)]
     for each in sets:
-        role = _role(each)
+        role = _role_of_set(each)
         if each in in_dist:
             continue
         if role != "ood" and (role is not None or largest is None):
@@ -105,7 +105,7 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
             parts.ood.append(each)
     named: dict[str, ImageSet] = {}
     for each in in_dist:
-        role = _role(each)
+        role = _role_of_set(each)
         if role is not None and role not in named:
             named[role] = each
     rest = [each for each in in_dist if each not in named.values()]
@@ -118,7 +118,7 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
     return parts
 
 
-def _role(of: ImageSet) -> str | None:
+def _role_of_set(of: ImageSet) -> str | None:
     """What images are for; words count but in names of class folders."""
     return role_of(of.path) if of.classes and of.arguments is None else role_in_words(of.path)
 

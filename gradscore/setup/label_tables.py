@@ -11,15 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..data import IMAGE_SUFFIXES, class_names_of, open_source
+from ..data import IMAGE_SUFFIXES, class_names_of, csv_form, open_source, path_below
 from ..errors import DataError
 from ..system import some
 from .folders import ImageSet, role_in_words
+from .other_data import LARGEST
 
 SUFFIXES = (".csv", ".tsv")
-
-LARGEST = 1 << 27
-"""Files of more bytes are not looked into."""
 
 LOOKED_AT = 20
 """So many names are looked at, most of which have to be those of images, before a column is taken for one of paths."""
@@ -151,9 +149,9 @@ def _read(path: Path) -> _Table | str | None:
     """The images of a table with a column of their paths and others, or why there are none."""
     if path.stat().st_size > LARGEST:
         return None
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    form = csv_form(path)
     try:
-        table = pd.read_csv(path, sep=separator, skipinitialspace=True, dtype=str)
+        table = pd.read_csv(path, dtype=str, **form)
     except (OSError, ValueError) as error:
         return f"{path}: not used, since it cannot be read as a table: {str(error).splitlines()[0]}"
     columns = [str(name) for name in table.columns]
@@ -164,7 +162,7 @@ def _read(path: Path) -> _Table | str | None:
     if found is None or not others:
         return (
             f"{path}: not used, since no column has paths of images beside other columns; paths are relative to its "
-            f"folder, or to one in it, and columns are parted by {'tabs' if separator != ',' else 'commas'}"
+            f"folder, or to one in it, and columns are parted by {'commas' if form['sep'] == ',' else 'tabs'}"
         )
     images, folders, suffix = found
     folder = folders[0]
@@ -273,16 +271,13 @@ def _meant(folders: list[str], table: Path) -> list[str]:
 
 
 def _is_named(base: Path, folder: str, names: Sequence[str], suffix: str) -> bool:
-    is_there = [_is_image(base, Path(folder) / f"{name}{suffix}") for name in names[:FEW]]
-    if not any(is_there):
-        return False
-    return 2 * sum(_is_image(base, Path(folder) / f"{name}{suffix}") for name in names) > len(names)
+    paths = [Path(folder) / f"{name}{suffix}" for name in names]
+    first = sum(_is_image(base, path) for path in paths[:FEW])
+    return first > 0 and 2 * (first + sum(_is_image(base, path) for path in paths[FEW:])) > len(paths)
 
 
 def _is_image(base: Path, name: str | Path) -> bool:
-    path = base / name
     try:
-        below = path.resolve().is_relative_to(base.resolve())
-        return below and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+        return Path(name).suffix.lower() in IMAGE_SUFFIXES and path_below(base.resolve(), base, str(name)).is_file()
     except (OSError, ValueError):
         return False

@@ -42,7 +42,7 @@ from .remote import at_hand, refuse_paths_alone
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
 from .synthetic_values import VALUE_KINDS
-from .tables import csv_source, parquet_source
+from .tables import csv_form, csv_source, parquet_source
 from .tar_shards import wds_source
 from .torchvision_sets import torchvision_source
 
@@ -62,6 +62,7 @@ __all__ = [
     "Values",
     "as_pixels",
     "class_names_of",
+    "csv_form",
     "decoded",
     "describe_raw",
     "is_encoded",

@@ -23,20 +23,24 @@ DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueEr
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = existing(request)
-    form: dict[str, Any] = {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "skipinitialspace": True}
+    form = csv_form(path)
     images = request.arguments.get("inputs")
+    types = None
     if isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys():
-        form["dtype"] = {images: str}  # 0012 is a name
+        types = {images: str}  # 0012 is a name
     try:
-        heading = (
-            pd.read_csv(path, header=None, nrows=1, **{**form, "dtype": str}).iloc[0].dropna()
-        )  # pandas renames copies
-        frame = pd.read_csv(path, low_memory=False, **form)  # one type for each column
+        heading = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()  # pandas renames copies
+        frame = pd.read_csv(path, low_memory=False, dtype=types, **form)  # one type for each column
         rows = pa.Table.from_pandas(frame, preserve_index=False)
     except DAMAGE as error:
         raise unreadable(path, error, "a table with the names of its columns in the first line") from None
     _refuse_copies([str(name) for name in heading], where=f"data file {path}")
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
+
+
+def csv_form(path: Path) -> dict[str, Any]:
+    """How pandas is to read a table of text, by its ending."""
+    return {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "skipinitialspace": True}
 
 
 def parquet_source(request: Request) -> ColumnSource:
