@@ -21,8 +21,12 @@ from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, are_images, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import (
+    DAMAGE,
+    DECODING_ERRORS,
     GIVEN,
+    IMAGE_NAMES,
     IMAGE_SUFFIXES,
+    LABEL_NAMES,
     SOURCES,
     ArraySource,
     ImageSource,
@@ -40,6 +44,8 @@ from .sources import (
     kind_of,
     open_source,
     path_below,
+    read_text_table,
+    reason_of,
 )
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
@@ -51,12 +57,16 @@ from .views import VIEWS, View, ViewKind, check_views, is_given_view, open_views
 __all__ = [
     "BANK",
     "CALIBRATION",
+    "DAMAGE",
+    "DECODING_ERRORS",
     "FILE_KINDS",
     "FIT",
     "FORMS",
     "GIVEN",
+    "IMAGE_NAMES",
     "IMAGE_SHIFTS",
     "IMAGE_SUFFIXES",
+    "LABEL_NAMES",
     "NAME_CLASSES",
     "SOURCES",
     "STRENGTHS",
@@ -124,6 +134,8 @@ __all__ = [
     "path_below",
     "plan_batches",
     "planned_splits",
+    "read_text_table",
+    "reason_of",
     "stacked",
     "table_column",
     "view_name",

@@ -85,7 +85,7 @@ def _named(name: str) -> list[UserFile]:
     if path.is_dir():
         inside = [found for found in path.rglob("*") if found.is_file() or found.suffix.lower() in IMAGE_SUFFIXES]
         images = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
-        tables = [found for found in inside if found.suffix in FILE_KINDS]
+        tables = [found for found in inside if found.suffix.lower() in FILE_KINDS]
         return [_one(found, below=path) for found in _some(name, images or tables)]
     if path.exists():
         return [_one(path, below=path.parent, name=called(name))]
@@ -100,7 +100,7 @@ def _named(name: str) -> list[UserFile]:
 
 
 def _one(path: Path, *, below: Path, name: str | None = None) -> UserFile:
-    kind = FILE_KINDS.get(path.suffix)
+    kind = FILE_KINDS.get(path.suffix.lower())
     place = None if kind is None else path.relative_to(below)
     return UserFile(name or called(str(path)), kind, [path], place)
 

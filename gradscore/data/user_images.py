@@ -23,6 +23,7 @@ from .sources import (
     is_text,
     open_source,
     path_below,
+    reason_of,
 )
 from .user_files import UserFile, check_options, name_user_files
 
@@ -135,8 +136,7 @@ class ParquetImages:
                         yield self._image(place, value)
                         place += 1
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DataError(f"{self.path}: damaged from row {place} on ({reason}); copy it again") from None
+            raise DataError(f"{self.path}: damaged from row {place} on ({reason_of(error)}); copy it again") from None
 
     def _image(self, place: int, value: Any) -> RawImage:
         name = f"{called(str(self.path))}[{place}]"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from gradscore.data import open_user_images
+from gradscore.data import open_user_images, table_column
 from gradscore.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
@@ -67,6 +67,20 @@ def test_forms(samples: list[str], wanted: list[int]) -> None:
     assert sum(map(len, opened)) == len(found) == len(wanted)
     assert all(np.array_equal(image.pixels[..., 0], PIXELS[index]) for image, index in zip(found, wanted, strict=True))
     assert len({image.sample_id for image in found}) == len(found)
+
+
+@pytest.mark.parametrize("samples", [["PLAIN.NPZ"], ["folder"]], ids=["a file", "a folder"])
+def test_endings_in_capitals(place: Path, samples: list[str]) -> None:
+    (place / "folder").mkdir()
+    for target in (place / "PLAIN.NPZ", place / "folder" / "PLAIN.NPZ"):
+        target.write_bytes((place / "plain.npz").read_bytes())
+    (images,) = open_user_images(samples)
+    np.testing.assert_array_equal([each.pixels.squeeze() for each in images], PIXELS)
+
+
+def test_a_column_of_a_table_whose_ending_is_in_capitals(place: Path) -> None:
+    (place / "TIMES.CSV").write_text("time,label\n1,0\n2,1\n")
+    assert table_column(["TIMES.CSV"], "time") == [1, 2]
 
 
 def test_absolute_patterns(place: Path) -> None:

@@ -30,7 +30,7 @@ from .base import (
     is_pixels,
     wanted_image,
 )
-from .columns import ARGUMENTS, is_encoded, is_text
+from .columns import ARGUMENTS, IMAGE_NAMES, LABEL_NAMES, is_encoded, is_text
 from .corrupted import CORRUPTIONS, corrupted_source
 from .encoded import decoded, path_below
 from .folder import folder_source
@@ -42,14 +42,17 @@ from .remote import at_hand, refuse_paths_alone
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
 from .synthetic_values import VALUE_KINDS
-from .tables import csv_form, csv_source, parquet_source
+from .tables import DAMAGE, csv_form, csv_source, parquet_source, read_text_table, reason_of
 from .tar_shards import wds_source
 from .torchvision_sets import torchvision_source
 
 __all__ = [
+    "DAMAGE",
     "DECODING_ERRORS",
     "GIVEN",
+    "IMAGE_NAMES",
     "IMAGE_SUFFIXES",
+    "LABEL_NAMES",
     "SOURCES",
     "UNLABELLED",
     "ArraySource",
@@ -71,6 +74,8 @@ __all__ = [
     "is_text",
     "open_source",
     "path_below",
+    "read_text_table",
+    "reason_of",
     "wanted_image",
 ]
 

@@ -30,12 +30,22 @@ def csv_source(request: Request) -> ColumnSource:
         types = {images: str}  # 0012 is a name
     try:
         heading = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()  # pandas renames copies
-        frame = pd.read_csv(path, low_memory=False, dtype=types, **form)  # one type for each column
-        rows = pa.Table.from_pandas(frame, preserve_index=False)
+        rows = pa.Table.from_pandas(read_text_table(path, types=types), preserve_index=False)
     except DAMAGE as error:
         raise unreadable(path, error, "a table with the names of its columns in the first line") from None
     _refuse_copies([str(name) for name in heading], where=f"data file {path}")
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
+
+
+def read_text_table(path: Path, *, types: Any = None) -> pd.DataFrame:
+    """A table of text as pandas reads it; raises one of `DAMAGE`.
+
+    Args:
+        path: the file, whose ending says how columns are parted.
+        types: of all columns, or by their names; None for those that pandas finds, one for each column.
+    """
+    table: pd.DataFrame = pd.read_csv(path, low_memory=False, dtype=types, **csv_form(path))
+    return table
 
 
 def csv_form(path: Path) -> dict[str, Any]:
@@ -96,8 +106,12 @@ def existing(request: Request) -> Path:
 
 def unreadable(path: Path, error: Exception, wanted: str) -> DataError:
     """Says that a file cannot be read, and why."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return DataError(f"data file {path} cannot be read: {reason}; wanted {wanted}")
+    return DataError(f"data file {path} cannot be read: {reason_of(error)}; wanted {wanted}")
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what an exception says, or its name where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
