@@ -19,6 +19,9 @@ CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 TABLE_SUFFIXES = tuple(FILE_KINDS)
 """How files of samples are called that are no image each."""
 
+LARGEST = 1 << 27
+"""Files of more bytes are not looked into."""
+
 DEEPEST = 5
 """So many folders below those that are named are looked into."""
 
@@ -93,6 +96,7 @@ def look(places: Sequence[Path]) -> Found:
     files = [place for place in places if not place.is_dir()]
     below = [path for folder in folders for path in _files_below(folder)]
     tables = [path for path in (*files, *below) if path.suffix.lower() in TABLE_SUFFIXES]
+    tables = list({path.resolve(): path for path in reversed(tables)}.values())[::-1]
     named = [path for path in files if path not in tables]
     checkpoints = named or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
     sets = [found for folder in folders for found in _sets_below(folder, DEEPEST)]
@@ -117,7 +121,7 @@ def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
     folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     of_classes = {path: found for path in folders if (found := _images(path))}
     deeper = [path for path in folders if path not in of_classes and _holds_images(path, depth - 1)]
-    if len(of_classes) > 1 and not deeper and not images and not set(map(role_of, of_classes)) - {None} - {"class"}:
+    if len(of_classes) > 1 and not deeper and not images and not any(map(role_of, of_classes)):
         files = [file for found in of_classes.values() for file in found]
         yield ImageSet(folder, tuple(path.name for path in of_classes), tuple(files), len(files))
     elif depth:
@@ -137,7 +141,7 @@ def _holds_images(folder: Path, depth: int) -> bool:
 
 ROLES = {
     "bank": ("train", "training", "bank"),
-    "fit": ("fit", "val", "valid", "validation", "dev"),
+    "fit": ("fit", "val", "valid", "validation", "dev", "holdout", "heldout", "held_out"),
     "test": ("test", "testing", "eval"),
     "calibration": ("calibration", "calib"),
     "ood": ("ood", "out", "outliers", "unknown", "strange"),
@@ -150,15 +154,23 @@ def role_of(path: Path) -> str | None:
     return _role(path.name.lower())
 
 
-def role_in_words(path: Path) -> str | None:
-    """What a word in the name of a table says its images are for, `train_labels.csv`, or else that of its folder.
+def role_in_name(name: str) -> str | None:
+    """What words in the name of a table or of a folder of images say these are for: `train_labels`.
 
-    The same for folders that are those of no classes: a class may well be called `bullet_train`.
+    "Out" is no such word, since it is one of "held out" and "labels out", too. Of several parts it is that which the
+    network is least likely to be new to.
+
+    Not for class folders (`role_of`): a class may well be called `bullet_train`.
     """
-    is_file = path.is_file()
-    words = re.findall("[a-z]+", (path.stem if is_file else path.name).lower())
-    own = next((role for word in words if (role := _role(word))), None)
-    return own or (_role(path.resolve().parent.name.lower()) if is_file else None)
+    lowered = re.sub(r"h[eo]ld[^a-z]?out", "holdout", name.lower())
+    words = [word for word in re.findall("[a-z]+", lowered) if word != "out"]
+    found = {role for word in words if (role := _role(word))}
+    return _role(lowered) or (found.pop() if len(found) == 1 else "bank" if "bank" in found else None)
+
+
+def role_of_table(path: Path) -> str | None:
+    """What the name of a table says its images are for, or else that of the folder it was found in."""
+    return role_in_name(path.stem) or _role(path.parent.name.lower())
 
 
 def _role(name: str) -> str | None:

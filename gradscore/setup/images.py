@@ -8,7 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from .folders import ImageSet, role_in_words, role_of
+from ..data import DECODING_ERRORS
+from .folders import ImageSet, role_in_name, role_of, role_of_table
 
 GREY_MODES = ("1", "L", "I", "I;16", "I;16B", "I;16L", "I;16N")
 """Modes of Pillow that are read as one channel."""
@@ -78,7 +79,7 @@ def _look(path: Path) -> tuple[int, int, int] | None:
     try:
         with Image.open(path) as image:
             return image.height, image.width, 1 if image.mode in GREY_MODES else 3
-    except (OSError, ValueError, SyntaxError):
+    except DECODING_ERRORS:
         return None
 
 
@@ -108,10 +109,12 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
         role = _role_of_set(each)
         if role is not None and role not in named:
             named[role] = each
-    rest = [each for each in in_dist if each not in named.values()]
+    again = [each for each in in_dist if each not in named.values() and _role_of_set(each) == "bank"]
+    rest = [each for each in in_dist if each not in (*named.values(), *again)]
     for role in ("fit", "test"):
         if role not in named and rest:
             named[role] = rest.pop(0)
+    parts.remarks += [f"{each.path}: not used; {named['bank'].path} is for the same part" for each in again]
     parts.remarks += [f"{each.path}: not used; what is it for?" for each in rest]
     parts.roles = {role: Chosen(each) for role, each in named.items() if role in ("calibration", "bank")}
     parts.roles |= _halves(named)
@@ -120,7 +123,9 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
 
 def _role_of_set(of: ImageSet) -> str | None:
     """What images are for; words count but in names of class folders."""
-    return role_of(of.path) if of.classes and of.arguments is None else role_in_words(of.path)
+    if of.arguments is not None:
+        return role_of_table(of.path)
+    return role_of(of.path) if of.classes else role_in_name(of.path.name)
 
 
 def _halves(named: dict[str, ImageSet]) -> dict[str, Chosen]:

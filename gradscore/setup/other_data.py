@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ..data import open_user_images
 from ..errors import ConfigError, GradscoreError
 from ..system import some
-from .folders import Found
-
-LARGEST = 1 << 27
-"""Files of more bytes are not looked into."""
+from .folders import LARGEST, Found
 
 PAGES = {
     "text": "docs/tutorial-text.md shows that of texts",
@@ -19,13 +17,17 @@ PAGES = {
 }
 
 
-def refuse_other_data(found: Found) -> None:
+def refuse_other_data(found: Found, named: Collection[Path]) -> None:
     """Says where a configuration for what was found is explained.
+
+    Args:
+        found: no images, and perhaps a checkpoint beside which a table is no matter unless it was named.
+        named: the places that were.
 
     Raises:
         ConfigError: there are tables, arrays or shards.
     """
-    if not found.tables:
+    if not found.tables or (found.checkpoints and not set(found.tables) & set(named)):
         return
     names = some([str(path) for path in found.tables], shown=3)
     raise ConfigError(

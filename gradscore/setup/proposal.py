@@ -66,7 +66,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     """
     found = look(places)
     if not found.sets:
-        refuse_other_data(found)
+        refuse_other_data(found, places)
     sets, remarks = with_tables(found.sets, found.tables)
     made = Proposal(base, remarks=remarks)
     shapes, architecture = _propose_model(made, found, progress)
