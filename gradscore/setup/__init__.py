@@ -11,8 +11,7 @@ is run.
 from __future__ import annotations
 
 from ..config import FILL_IN
-from .architectures import Architecture, recognised
 from .proposal import Proposal, propose
 from .writing import as_yaml, write_proposal
 
-__all__ = ["FILL_IN", "Architecture", "Proposal", "as_yaml", "propose", "recognised", "write_proposal"]
+__all__ = ["FILL_IN", "Proposal", "as_yaml", "propose", "write_proposal"]

@@ -14,7 +14,6 @@ from ..errors import OutputError
 from ..system import write_text
 from .proposal import Proposal
 
-NAME = "gradscore.yaml"
 COLUMN = 48
 """Comments begin here where there is room."""
 
@@ -73,6 +72,7 @@ def write_proposal(proposal: Proposal, path: Path, *, force: bool = False) -> No
 
 
 def _line(text: str, comment: str) -> str:
+    comment = " ".join(comment.split())  # names of files may have line breaks, which would end it
     line = f"{text:<{COLUMN}} # {comment}"
     if len(line) <= WIDEST:
         return f"{line}\n" if comment else f"{text}\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import nn
 
@@ -125,6 +126,16 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_lines_are_not_too_long(tmp_path: Path) -> None:
     images(tmp_path / "val", "cat", "dog")
     assert max(map(len, as_yaml(propose([tmp_path], base=tmp_path)).splitlines())) <= 120
+
+
+def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # short paths, which are not wrapped
+    images(Path("val"), "cat", "dog")
+    Path("a\nrun: b.csv").write_bytes(b"\xe9")
+    made = propose([Path()], base=Path())
+    assert "a\nrun: b.csv" in made.remarks[0]
+    assert yaml.safe_load(as_yaml(made))["run"] == "run"
+    assert [line for line in as_yaml(made).splitlines() if line.startswith("run")] == ["run: run"]
 
 
 def test_nothing_is_replaced(tmp_path: Path) -> None:
