@@ -96,29 +96,37 @@ def look(places: Sequence[Path]) -> Found:
     files = [place for place in places if not place.is_dir()]
     below = [path for folder in folders for path in _files_below(folder)]
     tables = [path for path in (*files, *below) if path.suffix.lower() in TABLE_SUFFIXES]
-    tables = list({path.resolve(): path for path in reversed(tables)}.values())[::-1]
+    tables = _each_once(tables)
     named = [path for path in files if path not in tables]
     checkpoints = named or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
     sets = [found for folder in folders for found in _sets_below(folder, DEEPEST)]
+    once = set(_each_once([found.path for found in sets]))
+    sets = list({found.path: found for found in sets if found.path in once}.values())
     factories = [found for path in below if path.suffix == ".py" for found in _factories(path)]
     return Found(tuple(checkpoints), tuple(sets), tuple(factories), tuple(tables))
 
 
+def _each_once(paths: Sequence[Path]) -> list[Path]:
+    """The paths without those that lead by other ways to where an earlier one leads."""
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+
+
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Files that are no images, in order; nothing hidden, and nothing of run folders."""
+    """Files that are no images, in order; nothing hidden, no pipe, and nothing of run folders."""
     for base, folders, names in os.walk(folder):
         depth = len(Path(base).relative_to(folder).parts)
         is_run = "manifest.json" in names and "config.yaml" in names
         hidden = [name for name in folders if name.startswith((".", "__"))]
         folders[:] = sorted(set(folders) - set(hidden)) if depth < DEEPEST and not is_run else []
-        yield from (Path(base, name) for name in sorted(names) if Path(name).suffix.lower() not in IMAGE_SUFFIXES)
+        files = (Path(base, name) for name in sorted(names) if Path(name).suffix.lower() not in IMAGE_SUFFIXES)
+        yield from (path for path in files if _is_file(path))
 
 
 def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
     images = _images(folder)
     if images:
         yield ImageSet(folder, (), tuple(images), len(images))
-    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders = [path for path in _inside(folder) if path.is_dir()]
     of_classes = {path: found for path in folders if (found := _images(path))}
     deeper = [path for path in folders if path not in of_classes and _holds_images(path, depth - 1)]
     if len(of_classes) > 1 and not deeper and not images and not any(map(role_of, of_classes)):
@@ -130,17 +138,33 @@ def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    return [path for path in _inside(folder) if path.suffix.lower() in IMAGE_SUFFIXES and _is_file(path)]
 
 
 def _holds_images(folder: Path, depth: int) -> bool:
     if _images(folder):
         return True
-    return depth > 0 and any(_holds_images(path, depth - 1) for path in sorted(folder.iterdir()) if path.is_dir())
+    return depth > 0 and any(_holds_images(path, depth - 1) for path in _inside(folder) if path.is_dir())
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:
+        return False
+
+
+def _inside(folder: Path) -> list[Path]:
+    """What lies in a folder, in order; nothing hidden or of a system, and nothing where one may not look."""
+    try:
+        found = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+        return [path for path in found if path.exists()]  # looked up only to see whether one may
+    except PermissionError:
+        return []
 
 
 ROLES = {
-    "bank": ("train", "training", "bank"),
+    "bank": ("train", "training", "trainval", "bank"),
     "fit": ("fit", "val", "valid", "validation", "dev", "holdout", "heldout", "held_out"),
     "test": ("test", "testing", "eval"),
     "calibration": ("calibration", "calib"),
@@ -162,15 +186,17 @@ def role_in_name(name: str) -> str | None:
 
     Not for class folders (`role_of`): a class may well be called `bullet_train`.
     """
-    lowered = re.sub(r"h[eo]ld[^a-z]?out", "holdout", name.lower())
-    words = [word for word in re.findall("[a-z]+", lowered) if word != "out"]
+    parted = re.sub("(?<=[a-z])(?=[A-Z])", " ", name)  # trainLabels
+    parted = re.sub(r"h[eo]ld[^a-z]?out", "holdout", parted.lower())
+    words = [word.removesuffix("set") for word in re.findall("[a-z]+", parted) if word != "out"]
     found = {role for word in words if (role := _role(word))}
-    return _role(lowered) or (found.pop() if len(found) == 1 else "bank" if "bank" in found else None)
+    return _role(name.lower()) or (found.pop() if len(found) == 1 else "bank" if "bank" in found else None)
 
 
 def role_of_table(path: Path) -> str | None:
     """What the name of a table says its images are for, or else that of the folder it was found in."""
-    return role_in_name(path.stem) or _role(path.parent.name.lower())
+    folder = re.sub("[^a-z]*(data|images|labels)$", "", path.parent.name.lower())
+    return role_in_name(path.stem) or _role(folder)
 
 
 def _role(name: str) -> str | None:

@@ -22,6 +22,7 @@ class ImageIndex:
             folder = self._without_links(file.parent)
             if folder is not None:
                 self._names.setdefault(folder, set()).add(file.name)
+        self._called = frozenset[str]().union(*self._names.values())
 
     def find(self, path: Path, *, below: Path) -> Path | None:
         """An image by its path, with a folder without links; None if there is none below a folder without links."""
@@ -29,6 +30,10 @@ class ImageIndex:
         if folder is None or not folder.is_relative_to(below) or path.name not in self._names.get(folder, ()):
             return None
         return folder / path.name
+
+    def may_be(self, name: str) -> bool:
+        """Whether any image is called as the last part of a path."""
+        return name.rpartition("/")[2] in self._called
 
     def files(self, of: ImageSet) -> frozenset[Path]:
         """All images of a set by the same paths."""

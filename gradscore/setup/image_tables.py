@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +33,13 @@ LOOKED_AT = 20
 FEW = 4
 """Of so many first names one has to be that of an image."""
 
-SPLIT_NAMES = ("split", "subset", "fold", "set", "partition")
-"""What columns are called that say which images are for training."""
+SPLIT_NAMES = frozenset(
+    ("split", "subset", "fold", "set", "partition", "part", "usage", "phase", "dataset", "datasplit", "istrain")
+)
+"""What columns are called that say which images are for training, but for capitals and what is between words."""
+
+PREDICTED = frozenset(("submission", "prediction", "predictions", "predicted", "preds"))
+"""Words in the names of tables that have no true classes."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +137,12 @@ class _Reader:
                 labels.setdefault(file, set()).add(text)
         rows = [text for name, text in zip(self.table[column], texts, strict=True) if isinstance(name, str)]
         why = self._unclear(column, "" if is_guess else label, classes, labels, rows)
+        if not why and not PREDICTED.isdisjoint(re.findall("[a-z]+", self.path.stem.lower())):
+            why = "not used, since it has predictions, by its name; give it another if these are the true classes"
         if why:
             return ImageTable(self.path, files, f"{self.path}: {why}")
         absent = sum(not found for found in named[column].values())
-        remarks = [f"the column {label!r} is taken for the classes, since there is no other; check"] if is_guess else []
-        remarks += self._remarks(rows, there=len(labels), absent=absent)
+        remarks = [*self._doubts(label, is_guess), *self._remarks(rows, there=len(labels), absent=absent)]
         return ImageTable(
             self.path,
             files,
@@ -173,15 +180,13 @@ class _Reader:
     def _others(self) -> list[str]:
         """Columns that may have classes."""
         return [
-            str(name)
-            for name in self.table.columns
-            if name not in self.place.folders and str(name).lower() not in SPLIT_NAMES
+            str(name) for name in self.table.columns if name not in self.place.folders and not _says_parts(str(name))
         ]
 
     def _split(self) -> str | None:
         """The column that says which part an image is of."""
         names = (str(name) for name in self.table.columns if name not in self.place.folders)
-        return next((name for name in names if name.lower() in SPLIT_NAMES), None)
+        return next((name for name in names if _says_parts(name)), None)
 
     def _unfit(self) -> str:
         """Why the table cannot be read as one of samples; empty if it can."""
@@ -245,6 +250,14 @@ class _Reader:
             f"{{source: csv:..., arguments: {{inputs: {column}, labels: COLUMN}}}}"
         )
 
+    def _doubts(self, label: str, is_guess: bool) -> Iterator[str]:
+        """What may be wrong with the column of classes."""
+        if is_guess:
+            yield f"the column {label!r} is taken for the classes, since there is no other; check"
+        rivals = [repr(name) for name in self._others() if name != label and name.lower() in LABEL_NAMES]
+        if rivals:
+            yield f"the column {label!r} is taken for the classes, and not {', '.join(rivals)}; check"
+
     def _remarks(self, rows: Sequence[str], *, there: int, absent: int) -> Iterator[str]:
         """What is to be said of a table that is used.
 
@@ -260,6 +273,9 @@ class _Reader:
                 f"{absent} of {there + absent} images that it names are not there, where extract stops; correct the "
                 "table, or set extract.on_error: skip"
             )
+        nameless = len(self.table) - len(rows)
+        if nameless:
+            yield f"{nameless} rows name no image, where extract stops; remove them"
         without = sum(not row for row in rows)
         if without:
             yield f"{without} of {len(rows)} rows have no class"
@@ -269,6 +285,10 @@ class _Reader:
                 f"the column {split!r} is not looked at, so images that trained the network may be among these; "
                 "make a table of each part"
             )
+
+
+def _says_parts(column: str) -> bool:
+    return re.sub("[^a-z]", "", column.lower()) in SPLIT_NAMES
 
 
 def _classes(of: ImageSource) -> tuple[tuple[str, ...], list[str]]:
@@ -308,6 +328,8 @@ def _place_of(table: pd.DataFrame, path: Path, images: ImageIndex) -> _Place | N
     below = images.folders_in(base)
 
     def fits(folder: str, names: Sequence[str], suffix: str) -> bool:
+        if not any(images.may_be(f"{name}{suffix}") for name in names[:FEW]):
+            return False
         there = [images.find(path.parent / folder / f"{name}{suffix}", below=base) is not None for name in names]
         return any(there[:FEW]) and 2 * sum(there) > len(there)
 

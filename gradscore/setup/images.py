@@ -124,8 +124,17 @@ def parts_of(sets: Sequence[ImageSet]) -> Parts:
 def _role_of_set(of: ImageSet) -> str | None:
     """What images are for; words count but in names of class folders."""
     if of.arguments is not None:
-        return role_of_table(of.path)
+        return role_of_table(of.path) or _role_of_folders(of)
     return role_of(of.path) if of.classes else role_in_name(of.path.name)
+
+
+def _role_of_folders(of: ImageSet) -> str | None:
+    """What the folders of a table's images say these are for; of several parts, training."""
+    base = of.path.parent.resolve()
+    folders = {file.parent for file in of.files}
+    words = [name for folder in folders if folder.is_relative_to(base) for name in folder.relative_to(base).parts]
+    roles = {role_in_name(name) for name in words} - {None}
+    return "bank" if "bank" in roles else roles.pop() if len(roles) == 1 else None
 
 
 def _halves(named: dict[str, ImageSet]) -> dict[str, Chosen]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import DataError
-from .folders import ImageSet, role_in_name
+from .folders import LARGEST, ImageSet, role_in_name, role_of_table
 from .image_index import ImageIndex
-from .image_tables import ImageTable, not_of_images, read_image_table, used_together
+from .image_tables import LOOKED_AT, ImageTable, not_of_images, read_image_table, used_together
 
 SUFFIXES = (".csv", ".tsv")
+
+NOT_TEXT = (".parquet", ".pq")
+"""Tables that are not read."""
 
 
 def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[ImageSet], list[str]]:
@@ -32,24 +37,29 @@ def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[
     choice = _Choice(sets, images)
     for table in sorted(found, key=lambda each: each.order):
         choice.take(table)
+    mentioning = [path for path in (*remarks, *others) if choice.keep_from_mentioned(path)]
     result = choice.result(frozenset[str]().union(*(table.stems for table in found)))
-    remarks += choice.remarks
-    return result, remarks if any(each.classes for each in result) else [*remarks, *others]
+    shown = [*remarks.values(), *choice.remarks]
+    # Beside images that all have classes, a table of something else is no matter.
+    plain = bool(result) and all(each.classes for each in result)
+    return result, [*(text for path, text in others.items() if not plain or path in mentioning), *shown]
 
 
-def _read(tables: Sequence[Path], images: ImageIndex) -> tuple[list[ImageTable], list[str], list[str]]:
-    """Tables that name images, why files are no tables, and what is said of tables of something else."""
-    found, remarks, others = list[ImageTable](), list[str](), list[str]()
+def _read(tables: Sequence[Path], images: ImageIndex) -> tuple[list[ImageTable], dict[Path, str], dict[Path, str]]:
+    """Tables that name images, and by their paths why files are no tables, and what is said of others."""
+    found, remarks, others = list[ImageTable](), dict[Path, str](), dict[Path, str]()
     for path in tables:
+        if path.suffix.lower() in NOT_TEXT:
+            others[path] = f"{path}: not looked into for classes of images; write a .csv of it if it has some"
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
             continue
         try:
             table = read_image_table(path, images)
         except (DataError, OSError) as error:
-            remarks.append(f"{path}: not used, since {error}")
+            remarks[path] = f"{path}: not used, since {error}"
             continue
         if table is None:
-            others.append(not_of_images(path))
+            others[path] = not_of_images(path)
         else:
             found.append(table)
     return found, remarks, others
@@ -76,9 +86,11 @@ class _Choice:
         self._withdrawn += flat
         shared = [file for file in table.files if file in self._named]
         if shared:
-            first = self._named[min(shared)]
-            self.remarks.append(f"{table.path}: not used, since {first} has {len(shared)} of its images, too")
-        elif len(flat) < len(here):
+            first, part = self._named[min(shared)], ""
+            if role_of_table(table.path) == "bank":
+                part = "; they trained the network, by its name: make a table of each part"
+            self.remarks.append(f"{table.path}: not used, since {first} has {len(shared)} of its images, too{part}")
+        elif len(flat) < len(here) and not (table.why and flat):
             some = "some of " if flat else ""
             self.remarks.append(f"{table.path}: not used, since {some}its images lie in class folders")
         elif table.why:
@@ -88,6 +100,15 @@ class _Choice:
             files = tuple(table.labels)
             self._used.append(ImageSet(table.path, table.classes, files, len(files), table.arguments))
             self._named |= dict.fromkeys(files, table.path)
+
+    def keep_from_mentioned(self, path: Path) -> bool:
+        """Withdraws images without classes whose names stand in a file that is no table of images; whether any do."""
+        flat = [each for each in self._kept if not each.classes]
+        text = _text(path) if flat else ""
+        mentioned = [each for each in flat if _is_mentioned(each, text)]
+        self._kept = [each for each in self._kept if each not in mentioned]
+        self.remarks += [f"{each.path}: not used, since their names stand in {path}" for each in mentioned]
+        return bool(mentioned)
 
     def result(self, stems: frozenset[str]) -> list[ImageSet]:
         """All sets; images that are called as some that a table names are in none."""
@@ -101,15 +122,18 @@ class _Choice:
         return self._files[images.path]
 
     def _parts(self, of: ImageSet, table: ImageTable) -> Iterator[ImageSet]:
-        """The set; or where one class folder holds all images of it that the table names, of several classes, folders.
+        """The set; or folders, where most images of one class folder have several classes in the table, no others any.
 
-        That is no folder of a class, then, and those beside it may be none.
+        That is no folder of a class, then, and those beside it may be none; unless another set has the same classes.
         """
         labels = {(file.parent, table.labels[file]) for file in self._of(of) if file in table.labels}
-        if not of.classes or not len({folder for folder, _ in labels}) == 1 < len(labels):
+        folder = min(labels)[0] if of.classes and len(labels) > 1 else None
+        inside = [file for file in self._of(of) if file.parent == folder]
+        others = [each for each in self._kept if each is not of and not set(each.classes).isdisjoint(of.classes)]
+        named = sum(file in table.labels for file in inside)
+        if folder is None or any(each != folder for each, _ in labels) or 2 * named <= len(inside) or others:
             yield of
             return
-        folder = next(iter(labels))[0]
         self.remarks.append(
             f"{table.path}: has several classes of images of {of.path / folder.name}, so {of.path} is not taken for "
             "class folders; check"
@@ -119,6 +143,28 @@ class _Choice:
             part = ImageSet(of.path / name, (), files, len(files))
             self._files[part.path] = self._images.files(part)
             yield part
+
+
+def _text(path: Path) -> str:
+    """What a file says, in whatever alphabet, for names to be found in."""
+    try:
+        raw = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+    except OSError:
+        return ""
+    marks = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+    coding = next((coding for mark, coding in marks.items() if raw.startswith(mark)), "utf-8")
+    return _plain(raw.decode(coding, errors="replace"))
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _is_mentioned(of: ImageSet, text: str) -> bool:
+    """Whether most of some names stand in a text, without their ending where they are more than a number."""
+    names = of.files[:: max(1, len(of.files) // LOOKED_AT)][:LOOKED_AT]
+    found = [file.name if file.stem.isdigit() or len(file.stem) < 3 else file.stem for file in names]
+    return 2 * sum(_plain(name) in text for name in found) > len(found)
 
 
 def _may_be_named(of: ImageSet, stems: frozenset[str]) -> bool:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from gradscore.data import open_source
 from gradscore.setup import FILL_IN, Proposal, propose
+from gradscore.setup.image_index import ImageIndex
 
 
 def images(folder: Path, *classes: str, size: tuple[int, ...] = (8, 6), count: int = 2) -> None:
@@ -527,7 +528,7 @@ def test_a_guess_is_said(tmp_path: Path) -> None:
 
 def test_class_folders_that_a_table_parts_are_said(tmp_path: Path) -> None:
     images(tmp_path / "data", "cat", "dog", count=4)
-    table(tmp_path / "meta.csv", *[(f"data/cat/{k}.png", ("f", "m")[k % 2]) for k in range(4)], heading="file,sex")
+    table(tmp_path / "meta.csv", *[(f"data/cat/{k}.png", ("f", "m")[k % 2]) for k in range(4)])
     made = propose([tmp_path], base=tmp_path)
     remark = next(each for each in made.remarks if "class folders" in each)
     assert f"meta.csv: has several classes of images of {tmp_path / 'data' / 'cat'}" in remark
@@ -591,3 +592,188 @@ def test_an_image_that_is_too_large_to_be_opened_is_passed_over(
     Image.fromarray(np.zeros((40, 40), np.uint8)).save(tmp_path / "val" / "cat" / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)
     assert propose([tmp_path], base=tmp_path).settings["preprocessing.resize"] == [8, 6]
+
+
+def in_many_spellings(form: str) -> str:
+    return "\n".join(["file,label", *(f"{form.format(k)},{('cat', 'dog')[k % 2]}" for k in range(6))])
+
+
+NOT_MATCHED = {
+    "semicolons": ("photos.csv", in_many_spellings("photos/shot_{}.png").replace(",", ";")),
+    "tabs": ("photos.csv", in_many_spellings("photos/shot_{}.png").replace(",", "\t")),
+    "a folder beside": ("annotations/photos.csv", in_many_spellings("../photos/shot_{}.png")),
+    "bare names beside": ("annotations/photos.csv", in_many_spellings("shot_{}.png")),
+    "another machine": ("photos.csv", in_many_spellings(r"C:\photos\shot_{}.png")),
+    "capitals": ("photos.csv", in_many_spellings("photos/SHOT_{}.PNG")),
+    "another ending": ("photos.csv", in_many_spellings("photos/shot_{}.jpg")),
+    "Latin-1": ("photos.csv", in_many_spellings("photos/shot_{}.png").replace("cat", "été").encode("latin-1")),
+    "UTF-16": ("photos.csv", in_many_spellings("photos/shot_{}.png").encode("utf-16")),
+    "a ragged row": ("photos.csv", in_many_spellings("photos/shot_{}.png") + "\na,b,c,d"),
+    "a trailing comma": (
+        "photos.csv",
+        in_many_spellings("photos/shot_{}.png").replace("cat", "cat,").replace("dog", "dog,"),
+    ),
+    "a comment": ("photos.csv", "# made by hand\n" + in_many_spellings("photos/shot_{}.png")),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), NOT_MATCHED.values(), ids=NOT_MATCHED)
+def test_images_whose_names_stand_in_a_table_that_is_not_understood(
+    tmp_path: Path, name: str, content: str | bytes
+) -> None:
+    labelled(tmp_path)
+    numbered(tmp_path / "photos", form="shot_{}.png")
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": "folder:val", "test": "folder:val"}, [])
+    remarks = "\n".join(made.remarks)
+    assert f"{tmp_path / name}: not used, since" in remarks
+    assert f"{tmp_path / 'photos'}: not used, since their names stand in {tmp_path / name}" in remarks
+
+
+def test_composed_and_decomposed_names_are_the_same(tmp_path: Path) -> None:
+    labelled(tmp_path)
+    numbered(tmp_path / "photos", form="caf\u00e9_{}.png")
+    (tmp_path / "photos.csv").write_text(in_many_spellings("photos/cafe\u0301_{}.png"))
+    assert sources(propose([tmp_path], base=tmp_path))[1] == []
+
+
+def test_short_names_are_found_with_their_ending(tmp_path: Path) -> None:
+    labelled(tmp_path)
+    numbered(tmp_path / "photos", form="a{}.png")
+    (tmp_path / "photos.csv").write_text(in_many_spellings("elsewhere/A{}.PNG"))
+    assert sources(propose([tmp_path], base=tmp_path))[1] == []
+
+
+def test_a_table_in_parquet_is_said(tmp_path: Path) -> None:
+    numbered(tmp_path / "photos")
+    (tmp_path / "labels.parquet").write_bytes(b"PAR1")
+    remark, _ = propose([tmp_path], base=tmp_path).remarks
+    assert "labels.parquet: not looked into for classes of images; write a .csv of it" in remark
+
+
+def test_a_history_of_training_takes_no_images_away(tmp_path: Path) -> None:
+    labelled(tmp_path)
+    numbered(tmp_path / "textures")
+    table(tmp_path / "history.csv", *[(k, 0.5) for k in range(20)], heading="epoch,loss")
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made)[1] == ["folder:textures"]
+    assert any("history.csv: not used, since no column has paths of images" in each for each in made.remarks)
+
+
+PARTS = {
+    "words that are one": ("trainset.csv", "testset.csv", ("a", "b")),
+    "capitals for spaces": ("trainLabels.csv", "testLabels.csv", ("a", "b")),
+    "words in folders": ("train_data/labels.csv", "test_data/labels.csv", ("train_data/a", "test_data/b")),
+    "folders of images": ("first.csv", "second.csv", ("train", "test")),
+    "deep folders of images": ("first.csv", "second.csv", ("img/train", "img/test")),
+    "training and validation": ("trainval.csv", "test.csv", ("a", "b")),
+}
+
+
+@pytest.mark.parametrize(("seen", "new", "folders"), PARTS.values(), ids=PARTS)
+def test_what_says_that_images_trained_the_network(
+    tmp_path: Path, seen: str, new: str, folders: tuple[str, str]
+) -> None:
+    for name, folder, start in ((seen, folders[0], 0), (new, folders[1], 6)):
+        (tmp_path / folder).mkdir(parents=True)
+        numbered(tmp_path / folder, start=start)
+        inner = folder.partition("/")[2] if "/" in name else folder
+        table(tmp_path / name, *[(f"{inner}/{k}.png", ("cat", "dog")[k % 2]) for k in range(start, start + 6)])
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made)[0] == {"bank": f"csv:{seen}", "fit": f"csv:{new}", "test": f"csv:{new}"}
+
+
+def test_a_list_of_training_images_among_those_of_a_table_is_said(tmp_path: Path) -> None:
+    numbered(tmp_path / "photos", 12)
+    table(tmp_path / "labels.csv", *rows("photos/", 12))
+    table(tmp_path / "train.csv", *[(f"photos/{k}.png",) for k in range(8)], heading="file")
+    remarks = "\n".join(propose([tmp_path], base=tmp_path).remarks)
+    assert "train.csv: not used, since " in remarks
+    assert "they trained the network, by its name: make a table of each part" in remarks
+
+
+def test_class_folders_that_another_set_has_too_stay_whole(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        images(tmp_path / part, "cat", "dog", count=4)
+    breeds = [(f"train/cat/{k}.png", ("manx", "tabby")[k % 2]) for k in range(4)]
+    table(tmp_path / "breeds.csv", *breeds)
+    assert sources(propose([tmp_path], base=tmp_path)) == (
+        {"bank": "folder:train", "fit": "folder:test", "test": "folder:test"},
+        [],
+    )
+
+
+def test_a_table_of_few_images_breaks_no_class_folders(tmp_path: Path) -> None:
+    images(tmp_path / "data", "cat", "dog", count=8)
+    table(tmp_path / "bad.csv", *[(f"data/cat/{k}.png", ("blur", "dark")[k % 2]) for k in range(4)], heading="file,why")
+    assert sources(propose([tmp_path], base=tmp_path)) == ({"fit": "folder:data", "test": "folder:data"}, [])
+
+
+def test_of_several_columns_of_classes_the_one_that_is_taken_is_said(tmp_path: Path) -> None:
+    numbered(tmp_path / "photos")
+    both = [(f"photos/{k}.png", ("cat", "dog")[k % 2], k % 3) for k in range(6)]
+    table(tmp_path / "labels.csv", *both, heading="file,Label,y")
+    (remark,) = propose([tmp_path], base=tmp_path).remarks
+    assert "the column 'y' is taken for the classes, and not 'Label'; check" in remark
+
+
+@pytest.mark.parametrize("name", ["Usage", "data set", "is_train"])
+def test_more_columns_of_parts(tmp_path: Path, name: str) -> None:
+    numbered(tmp_path / "photos")
+    table(tmp_path / "labels.csv", *[(*row, "x") for row in rows("photos/")], heading=f"file,label,{name}")
+    (remark,) = propose([tmp_path], base=tmp_path).remarks
+    assert f"the column {name!r} is not looked at" in remark
+
+
+@pytest.mark.parametrize("name", ["submission.csv", "test_predictions.csv"])
+def test_predictions_are_no_labels(tmp_path: Path, name: str) -> None:
+    numbered(tmp_path / "photos")
+    table(tmp_path / name, *rows("photos/"))
+    made = propose([tmp_path], base=tmp_path)
+    assert "data.in_dist.fit" in made.missing
+    assert f"{name}: not used, since it has predictions, by its name" in made.remarks[0]
+
+
+def test_links_that_go_round_and_files_that_never_end(tmp_path: Path) -> None:
+    labelled(tmp_path)
+    (tmp_path / "y.csv").symlink_to("y.csv")
+    for name in ("m.pt", "m.py"):
+        os.mkfifo(tmp_path / name)
+    assert sources(propose([tmp_path], base=tmp_path)) == ({"fit": "folder:val", "test": "folder:val"}, [])
+
+
+def test_one_folder_by_two_ways_is_one_set(tmp_path: Path) -> None:
+    labelled(tmp_path)
+    (tmp_path / "latest").symlink_to("val")
+    settings = propose([tmp_path, tmp_path / "val"], base=tmp_path).settings
+    assert settings["data.in_dist.fit"]["select"] == {"hash": [0.0, 0.5]}
+
+
+def test_rows_without_a_name_are_said(tmp_path: Path) -> None:
+    numbered(tmp_path / "photos")
+    table(tmp_path / "labels.csv", *rows("photos/"), ("", "cat"))
+    (remark,) = propose([tmp_path], base=tmp_path).remarks
+    assert "1 rows name no image, where extract stops" in remark
+
+
+def test_files_of_the_system_are_no_images(tmp_path: Path) -> None:
+    labelled(tmp_path)
+    images(tmp_path / "__MACOSX" / "val", "cat", "dog")
+    numbered(tmp_path / "val" / "cat", 1, form="._{}.png")
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made)[1] == []
+    assert made.reasons["data.in_dist.fit"].startswith("6 images of 2 classes")
+
+
+def test_a_wide_table_of_other_things_is_put_aside_soon(tmp_path: Path) -> None:
+    images(tmp_path / "data", *(f"class_{number}" for number in range(150)), count=1)
+    heading = ",".join(f"c{number}" for number in range(400))
+    table(tmp_path / "wide.csv", *[tuple(range(400))] * 20, heading=heading)
+    found: list[object] = []
+    index = ImageIndex.find
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImageIndex, "find", lambda *a, **k: found.append(a) or index(*a, **k))
+        propose([tmp_path], base=tmp_path)
+    assert len(found) < 1000
