@@ -30,7 +30,8 @@ def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[
 
     Returns:
         The sets, and what the reader should know. Images without classes of their own that a table names, or may name,
-        are in no other set, whether the table is used or not: they may well be those that the network knows.
+        are in no other set, whether the table is used or not: they may well be those that the network knows, unless
+        their folder is called `ood`.
     """
     images = ImageIndex(sets)
     found, remarks, others = _read(tables, images)
@@ -82,19 +83,19 @@ class _Choice:
             self._kept = [part for each in self._kept for part in self._parts(each, table)]
         here = [each for each in self._kept if not self._of(each).isdisjoint(table.files)]
         flat = [each for each in here if not each.classes]
-        self._kept = [each for each in self._kept if each not in flat]
-        self._withdrawn += flat
         shared = [file for file in table.files if file in self._named]
+        is_used = not (shared or table.why) and len(flat) == len(here)
+        self._withdraw([each for each in flat if is_used or not _is_called_ood(each)])
         if shared:
             first, part = self._named[min(shared)], ""
             if role_of_table(table.path) == "bank":
                 part = "; they trained the network, by its name: make a table of each part"
             self.remarks.append(f"{table.path}: not used, since {first} has {len(shared)} of its images, too{part}")
-        elif len(flat) < len(here) and not (table.why and flat):
+        elif table.why and (flat or not here):
+            self.remarks.append(table.why)
+        elif not is_used:
             some = "some of " if flat else ""
             self.remarks.append(f"{table.path}: not used, since {some}its images lie in class folders")
-        elif table.why:
-            self.remarks.append(table.why)
         else:
             self.remarks += [*table.remarks, *used_together(table, here)]
             files = tuple(table.labels)
@@ -103,7 +104,7 @@ class _Choice:
 
     def keep_from_mentioned(self, path: Path) -> bool:
         """Withdraws images without classes whose names stand in a file that is no table of images; whether any do."""
-        flat = [each for each in self._kept if not each.classes]
+        flat = [each for each in self._kept if not each.classes and not _is_called_ood(each)]
         text = _text(path) if flat else ""
         mentioned = [each for each in flat if _is_mentioned(each, text)]
         self._kept = [each for each in self._kept if each not in mentioned]
@@ -117,6 +118,10 @@ class _Choice:
         lacking = sum(len(self._of(each).difference(self._named)) for each in self._withdrawn) if self._used else 0
         self.remarks += [f"{lacking} images beside those that tables name are not used"] if lacking else []
         return [*(each for each in self._kept if each not in alike), *self._used]
+
+    def _withdraw(self, sets: Sequence[ImageSet]) -> None:
+        self._kept = [each for each in self._kept if each not in sets]
+        self._withdrawn += sets
 
     def _of(self, images: ImageSet) -> frozenset[Path]:
         return self._files[images.path]
@@ -143,6 +148,11 @@ class _Choice:
             part = ImageSet(of.path / name, (), files, len(files))
             self._files[part.path] = self._images.files(part)
             yield part
+
+
+def _is_called_ood(of: ImageSet) -> bool:
+    """Whether somebody has said by the name of a folder that the network does not know its images."""
+    return role_in_name(of.path.name) == "ood"
 
 
 def _text(path: Path) -> str:

@@ -639,6 +639,22 @@ def test_composed_and_decomposed_names_are_the_same(tmp_path: Path) -> None:
     assert sources(propose([tmp_path], base=tmp_path))[1] == []
 
 
+ABOUT = {
+    "captions": "file,text\n" + "".join(f"shot_{k}.png,number {k}\n" for k in range(6)),
+    "semicolons": "file;label\n" + "".join(f"shot_{k}.png;cat\n" for k in range(6)),
+}
+
+
+@pytest.mark.parametrize("content", ABOUT.values(), ids=ABOUT)
+def test_a_folder_that_is_called_so_stays_out_of_distribution(tmp_path: Path, content: str) -> None:
+    labelled(tmp_path)
+    numbered(tmp_path / "ood", form="shot_{}.png")
+    (tmp_path / "ood" / "about.csv").write_text(content)
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made)[1] == ["folder:ood"]
+    assert any("about.csv" in remark for remark in made.remarks)
+
+
 def test_short_names_are_found_with_their_ending(tmp_path: Path) -> None:
     labelled(tmp_path)
     numbered(tmp_path / "photos", form="a{}.png")
