@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,14 +119,14 @@ def _files_below(folder: Path) -> Iterator[Path]:
         hidden = [name for name in folders if name.startswith((".", "__"))]
         folders[:] = sorted(set(folders) - set(hidden)) if depth < DEEPEST and not is_run else []
         files = (Path(base, name) for name in sorted(names) if Path(name).suffix.lower() not in IMAGE_SUFFIXES)
-        yield from (path for path in files if _is_file(path))
+        yield from (path for path in files if _allowed(path.is_file))
 
 
 def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
     images = _images(folder)
     if images:
         yield ImageSet(folder, (), tuple(images), len(images))
-    folders = [path for path in _inside(folder) if path.is_dir()]
+    folders = [path for path in _inside(folder) if _is_folder(path)]
     of_classes = {path: found for path in folders if (found := _images(path))}
     deeper = [path for path in folders if path not in of_classes and _holds_images(path, depth - 1)]
     if len(of_classes) > 1 and not deeper and not images and not any(map(role_of, of_classes)):
@@ -138,27 +138,32 @@ def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return [path for path in _inside(folder) if path.suffix.lower() in IMAGE_SUFFIXES and _is_file(path)]
+    return [path for path in _inside(folder) if path.suffix.lower() in IMAGE_SUFFIXES and _allowed(path.is_file)]
 
 
 def _holds_images(folder: Path, depth: int) -> bool:
     if _images(folder):
         return True
-    return depth > 0 and any(_holds_images(path, depth - 1) for path in _inside(folder) if path.is_dir())
+    return depth > 0 and any(_holds_images(path, depth - 1) for path in _inside(folder) if _is_folder(path))
 
 
-def _is_file(path: Path) -> bool:
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder that is looked into: none that is hidden, or that an archive brought."""
+    return not path.name.startswith(".") and path.name != "__MACOSX" and _allowed(path.is_dir)
+
+
+def _allowed(check: Callable[[], bool]) -> bool:
+    """What a look at a file says; no where one may not look."""
     try:
-        return path.is_file()
+        return check()
     except PermissionError:
         return False
 
 
 def _inside(folder: Path) -> list[Path]:
-    """What lies in a folder, in order; nothing hidden or of a system, and nothing where one may not look."""
+    """What lies in a folder, in order; nothing where one may not look."""
     try:
-        found = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
-        return [path for path in found if path.exists()]  # looked up only to see whether one may
+        return sorted(folder.iterdir())
     except PermissionError:
         return []
 

@@ -1,7 +1,7 @@
 """What is proposed where tables say the classes of images."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -774,10 +774,9 @@ def test_rows_without_a_name_are_said(tmp_path: Path) -> None:
     assert "1 rows name no image, where extract stops" in remark
 
 
-def test_files_of_the_system_are_no_images(tmp_path: Path) -> None:
-    labelled(tmp_path)
+def test_folders_that_archives_bring_have_no_images(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "__none__", count=3)
     images(tmp_path / "__MACOSX" / "val", "cat", "dog")
-    numbered(tmp_path / "val" / "cat", 1, form="._{}.png")
     made = propose([tmp_path], base=tmp_path)
     assert sources(made)[1] == []
     assert made.reasons["data.in_dist.fit"].startswith("6 images of 2 classes")
@@ -793,3 +792,17 @@ def test_a_wide_table_of_other_things_is_put_aside_soon(tmp_path: Path) -> None:
         patch.setattr(ImageIndex, "find", lambda *a, **k: found.append(a) or index(*a, **k))
         propose([tmp_path], base=tmp_path)
     assert len(found) < 1000
+
+
+def test_folders_where_one_may_not_look_have_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled(tmp_path)
+    (tmp_path / "locked").mkdir()
+    look = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path.name == "locked":  # a superuser may look everywhere
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert sources(propose([tmp_path], base=tmp_path)) == ({"fit": "folder:val", "test": "folder:val"}, [])
