@@ -19,6 +19,12 @@ CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 TABLE_SUFFIXES = tuple(FILE_KINDS)
 """How files of samples are called that are no image each."""
 
+LIST_SUFFIXES = (".txt", ".json", ".jsonl", ".ndjson", ".lst", ".gz", ".zip", ".xlsx", ".ods")
+"""How other files are called that may list images."""
+
+MOST_LISTS = 100
+"""Of more files the largest are looked into: where every image has its own, none lists many."""
+
 LARGEST = 1 << 27
 """Files of more bytes are not looked into."""
 
@@ -48,6 +54,11 @@ class ImageSet:
     count: int
     arguments: Mapping[str, str] | None = None
 
+    @property
+    def kind(self) -> str:
+        """The kind of source that reads them."""
+        return "folder" if self.arguments is None else "csv"
+
 
 @dataclass(frozen=True)
 class Factory:
@@ -72,6 +83,7 @@ class Found:
     sets: tuple[ImageSet, ...]
     factories: tuple[Factory, ...]
     tables: tuple[Path, ...] = ()
+    lists: tuple[Path, ...] = ()
 
 
 def look(places: Sequence[Path]) -> Found:
@@ -103,7 +115,14 @@ def look(places: Sequence[Path]) -> Found:
     once = set(_each_once([found.path for found in sets]))
     sets = list({found.path: found for found in sets if found.path in once}.values())
     factories = [found for path in below if path.suffix == ".py" for found in _factories(path)]
-    return Found(tuple(checkpoints), tuple(sets), tuple(factories), tuple(tables))
+    return Found(tuple(checkpoints), tuple(sets), tuple(factories), tuple(tables), tuple(_lists(below)))
+
+
+def _lists(files: Sequence[Path]) -> list[Path]:
+    """Files that may list images, and are no tables."""
+    named = [path for path in files if path.suffix.lower() in LIST_SUFFIXES]
+    largest = set(sorted(named, key=lambda path: -path.stat().st_size)[:MOST_LISTS])
+    return [path for path in named if path in largest]
 
 
 def _each_once(paths: Sequence[Path]) -> list[Path]:

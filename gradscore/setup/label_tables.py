@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import codecs
-import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import DataError
-from .folders import LARGEST, ImageSet, role_in_name, role_of_table
+from .folders import ImageSet, role_in_name, role_of_table
 from .image_index import ImageIndex
-from .image_tables import LOOKED_AT, ImageTable, not_of_images, read_image_table, used_together
+from .image_tables import ImageTable, not_of_images, read_image_table, used_together
+from .mentions import is_mentioned, text_of
 
 SUFFIXES = (".csv", ".tsv")
 
 NOT_TEXT = (".parquet", ".pq")
 """Tables that are not read."""
 
+NOT_READ = "{}: not looked into for classes of images; write a .csv of it if it has some"
 
-def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[ImageSet], list[str]]:
+
+def with_tables(
+    sets: Sequence[ImageSet], tables: Sequence[Path], lists: Sequence[Path] = ()
+) -> tuple[list[ImageSet], list[str]]:
     """Sets of images whose classes a table says, in the place of the same images without classes.
 
     Class folders stay what they are, unless a table gives several classes to images of one of them, and none to those
@@ -27,6 +30,7 @@ def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[
     Args:
         sets: images as they lie in folders.
         tables: files that may name them.
+        lists: others that may, in forms that are not read.
 
     Returns:
         The sets, and what the reader should know. Images without classes of their own that a table names, or may name,
@@ -38,12 +42,14 @@ def with_tables(sets: Sequence[ImageSet], tables: Sequence[Path]) -> tuple[list[
     choice = _Choice(sets, images)
     for table in sorted(found, key=lambda each: each.order):
         choice.take(table)
+    others |= {path: NOT_READ.format(path) for path in lists}
     mentioning = [path for path in (*remarks, *others) if choice.keep_from_mentioned(path)]
     result = choice.result(frozenset[str]().union(*(table.stems for table in found)))
     shown = [*remarks.values(), *choice.remarks]
     # Beside images that all have classes, a table of something else is no matter.
     plain = bool(result) and all(each.classes for each in result)
-    return result, [*(text for path, text in others.items() if not plain or path in mentioning), *shown]
+    silent = {path for path in others if plain or path in lists}.difference(mentioning)
+    return result, [*(text for path, text in others.items() if path not in silent), *shown]
 
 
 def _read(tables: Sequence[Path], images: ImageIndex) -> tuple[list[ImageTable], dict[Path, str], dict[Path, str]]:
@@ -51,7 +57,7 @@ def _read(tables: Sequence[Path], images: ImageIndex) -> tuple[list[ImageTable],
     found, remarks, others = list[ImageTable](), dict[Path, str](), dict[Path, str]()
     for path in tables:
         if path.suffix.lower() in NOT_TEXT:
-            others[path] = f"{path}: not looked into for classes of images; write a .csv of it if it has some"
+            others[path] = NOT_READ.format(path)
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
             continue
         try:
@@ -105,8 +111,8 @@ class _Choice:
     def keep_from_mentioned(self, path: Path) -> bool:
         """Withdraws images without classes whose names stand in a file that is no table of images; whether any do."""
         flat = [each for each in self._kept if not each.classes and not _is_called_ood(each)]
-        text = _text(path) if flat else ""
-        mentioned = [each for each in flat if _is_mentioned(each, text)]
+        text = text_of(path) if flat else ""
+        mentioned = [each for each in flat if is_mentioned(each, text)]
         self._kept = [each for each in self._kept if each not in mentioned]
         self.remarks += [f"{each.path}: not used, since their names stand in {path}" for each in mentioned]
         return bool(mentioned)
@@ -153,28 +159,6 @@ class _Choice:
 def _is_called_ood(of: ImageSet) -> bool:
     """Whether somebody has said by the name of a folder that the network does not know its images."""
     return role_in_name(of.path.name) == "ood"
-
-
-def _text(path: Path) -> str:
-    """What a file says, in whatever alphabet, for names to be found in."""
-    try:
-        raw = path.read_bytes() if path.stat().st_size <= LARGEST else b""
-    except OSError:
-        return ""
-    marks = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-    coding = next((coding for mark, coding in marks.items() if raw.startswith(mark)), "utf-8")
-    return _plain(raw.decode(coding, errors="replace"))
-
-
-def _plain(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
-
-
-def _is_mentioned(of: ImageSet, text: str) -> bool:
-    """Whether most of some names stand in a text, without their ending where they are more than a number."""
-    names = of.files[:: max(1, len(of.files) // LOOKED_AT)][:LOOKED_AT]
-    found = [file.name if file.stem.isdigit() or len(file.stem) < 3 else file.stem for file in names]
-    return 2 * sum(_plain(name) in text for name in found) > len(found)
 
 
 def _may_be_named(of: ImageSet, stems: frozenset[str]) -> bool:

@@ -67,7 +67,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     found = look(places)
     if not found.sets:
         refuse_other_data(found, places)
-    sets, remarks = with_tables(found.sets, found.tables)
+    sets, remarks = with_tables(found.sets, found.tables, found.lists)
     made = Proposal(base, remarks=remarks)
     shapes, architecture = _propose_model(made, found, progress)
     _propose_preprocessing(made, found, shapes, architecture)
@@ -177,7 +177,7 @@ def _propose_data(made: Proposal, parts: Parts) -> None:
     known = parts.roles.get("fit")
     classes = made.settings["model.num_classes"]
     if known is not None and classes != FILL_IN and len(known.of.classes) != classes:
-        there = "class folders" if known.of.arguments is None else "classes"
+        there = "class folders" if known.of.kind == "folder" else "classes"
         made.remarks.append(
             f"{known.of.path} has {len(known.of.classes)} {there} and the network {classes} classes: {NAME_CLASSES}"
         )
@@ -188,8 +188,7 @@ def _why(of: ImageSet, why: str) -> str:
 
 
 def _entry(of: ImageSet, base: Path, *, half: tuple[float, float] | None = None) -> dict[str, Any]:
-    kind = "folder" if of.arguments is None else "csv"
-    entry: dict[str, Any] = {"source": f"{kind}:{_near(of.path, base)}"}
+    entry: dict[str, Any] = {"source": f"{of.kind}:{_near(of.path, base)}"}
     if of.arguments is not None:
         entry["arguments"] = dict(of.arguments)
     return entry if half is None else {**entry, "select": {"hash": list(half)}}
