@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..data import table_column
 from ..errors import DataError
+from ..system import is_whole
 
 By = int | Literal["day", "week"]
 """So many samples each, or what comes within a day (UTC) or a week from Monday."""
@@ -112,8 +113,8 @@ def checked_by(by: object) -> By:
     if by in ("day", "week"):
         return by
     number = int(by) if isinstance(by, str) and by.isdecimal() else by
-    if isinstance(number, int) and not isinstance(number, bool) and number >= FEWEST:
-        return number
+    if is_whole(number) and number >= FEWEST:
+        return int(number)
     raise DataError(f"by: wanted day, week or a number of samples of {FEWEST} or more, got {by!r}")
 
 

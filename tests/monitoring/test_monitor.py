@@ -64,6 +64,12 @@ def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, tabl
     assert worked_out == ["1", "1"]
 
 
+def test_a_number_of_samples_may_be_one_of_numpy(bundle, table, tmp_path: Path) -> None:
+    Monitor(bundle, by=np.int64(100), state=tmp_path / "one").update(table(150))
+    Monitor(bundle, by=100, state=tmp_path / "two").update(table(150))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
 @pytest.mark.parametrize("cut", [0, 1, 99, 100, 170, 299])
 def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
