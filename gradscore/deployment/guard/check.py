@@ -19,7 +19,7 @@ from .noninferiority import (
     auroc_difference_other,
     auroc_difference_same,
     rate_difference_other,
-    rate_difference_same,
+    rate_difference_overlapping,
 )
 
 ENOUGH_IN_COMMON = 0.5
@@ -101,82 +101,115 @@ def _differences(
     baseline: Baseline, current: Baseline, *, same_model: bool
 ) -> Iterator[tuple[str, Metric, Difference]]:
     pairs = {
-        name: _Pair(samples.frame(), current.splits[name].frame())
+        name: _Pair.of(samples.frame(), current.splits[name].frame())
         for name, samples in baseline.splits.items()
         if name in current.splits
     }
     test = pairs[TEST]
     if baseline.accuracy is not None:
-        yield "accuracy of the classifier", "accuracy", test.rate("correct", above=0.5, exact=same_model)
+        yield (
+            "accuracy of the classifier",
+            "accuracy",
+            test.rate("correct", above=0.5, unchanged=same_model and test.are_same),
+        )
     for name in ("wrong", "ood"):
         if {name} <= {*test.before.columns} & {*test.now.columns}:
-            yield from _of_detector(name, baseline, pairs)
+            unchanged = same_model and all(pair.has_same(name) for pair in pairs.values())
+            yield from _of_detector(name, baseline, pairs, unchanged=unchanged)
 
 
 def _of_detector(
-    name: Detector, baseline: Baseline, pairs: dict[str, _Pair]
+    name: Detector, baseline: Baseline, pairs: dict[str, _Pair], *, unchanged: bool
 ) -> Iterator[tuple[str, Metric, Difference]]:
     test = pairs[TEST]
     others = {split: pair for split, pair in pairs.items() if split != TEST}
     if name == "wrong":
-        yield "AUROC for wrong predictions", "auroc", test.auroc(name)
+        yield "AUROC for wrong predictions", "auroc", test.auroc(name, unchanged=unchanged)
     else:
         for split, pair in others.items():
-            yield f"AUROC for {split}", "auroc", test.joined(pair).auroc(name)
+            yield f"AUROC for {split}", "auroc", test.joined(pair).auroc(name, unchanged=unchanged)
     limit = baseline.thresholds.get(name)
     if limit is None:
         return
     ordinary = test.where(correct=True) if name == "wrong" else test
-    yield f"false alarms for {WORDS[name]}", "false_alarm", ordinary.rate(name, above=limit)
+    yield f"false alarms for {WORDS[name]}", "false_alarm", ordinary.rate(name, above=limit, unchanged=unchanged)
     if name == "wrong":
-        yield "detection of wrong predictions", "detection", test.where(correct=False).rate(name, above=limit)
+        found = test.where(correct=False).rate(name, above=limit, unchanged=unchanged)
+        yield "detection of wrong predictions", "detection", found
     else:
         for split, pair in others.items():
-            yield f"detection of {split}", "detection", pair.rate(name, above=limit)
+            yield f"detection of {split}", "detection", pair.rate(name, above=limit, unchanged=unchanged)
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """The samples of a split in the baseline and in the run: those in common where that is most of them."""
+    """The samples of a split in the baseline and in the run.
+
+    Attributes:
+        before: those of the baseline.
+        now: those of the run.
+        are_same: whether they are samples of the same names; those of others are not compared with each other.
+    """
 
     before: pd.DataFrame
     now: pd.DataFrame
+    are_same: bool
 
-    @property
-    def common(self) -> pd.Index[str] | None:
-        both = self.before.index[self.before.index.isin(self.now.index)]
-        return both if len(both) and len(both) >= ENOUGH_IN_COMMON * len(self.before) else None
+    @classmethod
+    def of(cls, before: pd.DataFrame, now: pd.DataFrame) -> _Pair:
+        """The samples in common where that is most of the baseline's, or else all."""
+        both = before.index[before.index.isin(now.index)]
+        if len(both) and len(both) >= ENOUGH_IN_COMMON * len(before):
+            return cls(before.loc[both], now.loc[both], are_same=True)
+        return cls(before, now, are_same=False)
+
+    def has_same(self, column: str) -> bool:
+        """Whether every sample is the same, with the same score, if the split has such scores at all."""
+        if column not in self.before or column not in self.now:
+            return True
+        return self.are_same and self.before[column].equals(self.now[column])
 
     def joined(self, ood: _Pair) -> _Pair:
-        """These samples as negatives, and others as positives."""
-        return _Pair(*(pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)]).pipe(_distinct)
-                       for mine, theirs in ((self.before, ood.before), (self.now, ood.now))))  # fmt: skip
+        """These samples as negatives, and others as positives; the same ones only if both are."""
+        before, now = (
+            _distinct(pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)]))
+            for mine, theirs in ((self.before, ood.before), (self.now, ood.now))
+        )
+        return _Pair(before, now, are_same=self.are_same and ood.are_same)
 
     def where(self, *, correct: bool) -> _Pair:
-        """The samples each model predicts right, or wrong."""
-        return _Pair(*(frame[frame["correct"] == float(correct)] for frame in (self.before, self.now)))
+        """The samples each model predicts right, or wrong: of those of the same names, some may be in one only."""
+        before, now = (frame[frame["correct"] == float(correct)] for frame in (self.before, self.now))
+        return _Pair(before, now, are_same=self.are_same)
 
     def known(self, column: str) -> _Pair:
         """The samples that have a value there; a sample without a label is neither right nor wrong."""
-        return _Pair(*(frame[frame[column].notna()] for frame in (self.before, self.now)))
+        before, now = self.before[column].notna(), self.now[column].notna()
+        if self.are_same:
+            before = now = before & now
+        return _Pair(self.before[before], self.now[now], are_same=self.are_same)
 
-    def rate(self, column: str, *, above: float, exact: bool = False) -> Difference:
-        known = self.known(column)
-        before, now, common = known.before[column], known.now[column], known.common
-        if common is None:
-            return rate_difference_other(before > above, now > above)
-        found = rate_difference_same(before.loc[common] > above, now.loc[common] > above)
-        if exact and found.value == 0:
-            return Difference(before=found.before, now=found.now, error=0.0, method="same model", n=found.n)
+    def rate(self, column: str, *, above: float, unchanged: bool = False) -> Difference:
+        """The change of the share of samples above a limit; `unchanged` if it is known that nothing did."""
+        known = self.known(column) if column == "correct" else self
+        before, now = known.before[column] > above, known.now[column] > above
+        found = (rate_difference_overlapping if self.are_same else rate_difference_other)(before, now)
+        return _exactly(found) if unchanged else found
+
+    def auroc(self, column: str, *, unchanged: bool = False) -> Difference:
+        """The change of the AUROC of a score for what is wrong, or for what was joined."""
+        known = self.known("correct")
+        before, now = known.before, known.now
+        compare = auroc_difference_same if self.are_same else auroc_difference_other
+        found = compare(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
+        return _exactly(found) if unchanged else found
+
+
+def _exactly(found: Difference) -> Difference:
+    """A difference without doubt, where model and scores are those of the baseline."""
+    if found.value != 0:
         return found
-
-    def auroc(self, column: str) -> Difference:
-        labelled = self.known("correct")
-        before, now, common = labelled.before, labelled.now, labelled.common
-        if common is not None:
-            before, now = before.loc[common], now.loc[common]
-        compare = auroc_difference_other if common is None else auroc_difference_same
-        return compare(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
+    return Difference(before=found.before, now=found.now, error=0.0, method="same model", n=found.n)
 
 
 def _distinct(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .baseline import Policy
 from .drift import Drift
-from .noninferiority import Difference, Status, judge
+from .noninferiority import Difference, Status, Verdict, judge
 
 Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
 
@@ -68,9 +68,7 @@ def difference_gate(name: str, metric: Metric, found: Difference, *, policy: Pol
     }
     message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
     if verdict.status == "inconclusive":
-        smallest = verdict.smallest_drop
-        nothing = "; fewer than two samples of a class" if metric == "auroc" else "; no sample to compare"
-        message += nothing if smallest is None else f"; they would have shown a {worse} of {smallest:.3f}"
+        message += f"; {_why_not(verdict, metric, worse)}"
     return Gate(
         name=name,
         metric=metric,
@@ -85,6 +83,15 @@ def difference_gate(name: str, metric: Metric, found: Difference, *, policy: Pol
         n=found.n,
         message=message,
     )
+
+
+def _why_not(verdict: Verdict, metric: Metric, worse: str) -> str:
+    """What an inconclusive gate lacks, or what change it would have shown."""
+    if verdict.low is None:
+        return "fewer than two samples of a class" if metric == "auroc" else "no sample to compare"
+    if verdict.smallest_drop is None:
+        return f"so few cannot show any {worse}"
+    return f"in four of five cases they would have shown a {worse} of {verdict.smallest_drop:.3f}"
 
 
 def feature_gate(drift: Drift, *, policy: Policy, same_weights: bool) -> Gate:

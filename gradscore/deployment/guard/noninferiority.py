@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import norm, rankdata
 
 from ...evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
-from .score_bounds import paired_bound, unpaired_bound
+from .power import POWER, OverlappingRates, PairedRates, TwoRates
 
 Status = Literal["pass", "fail", "inconclusive", "info"]
 """What becomes of a gate; `info` gates decide nothing."""
 
-POWER = 0.8
-"""The chance of being noticed that the smallest drop is quoted for, as usual in the planning of trials."""
+
+class Rates(Protocol):
+    """Rates before and now, whose bounds are better than those of a standard error; see `power`."""
+
+    def bound(self, quantile: float) -> float:
+        """The bound of the change for a quantile of the normal distribution."""
+
+    def complement(self) -> Self:
+        """The rates of what does not hold."""
+
+    def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
+        """The smallest drop that is noticed in four of five cases; None if none is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """Two values, the second minus the first with its standard error, and how that was found.
 
-    `error` is None where the samples say nothing of it. `bound` gives the bound of the difference for a quantile of the
-    normal distribution where one better than that of the standard error is known.
+    `error` is None where the samples say nothing of it, and for `rates`, whose bounds take its place.
     """
 
     before: float | None
@@ -34,7 +42,7 @@ class Difference:
     error: float | None
     method: str
     n: int
-    bound: Callable[[float], float] | None = None
+    rates: Rates | None = None
 
     @property
     def value(self) -> float | None:
@@ -43,9 +51,22 @@ class Difference:
 
     def at(self, quantile: float) -> float | None:
         """The bound for a quantile of the normal distribution: below zero a lower one, above an upper one."""
-        if self.value is None or self.error is None:
+        if self.rates is not None:
+            return self.rates.bound(quantile)
+        return None if self.value is None or self.error is None else self.value + quantile * self.error
+
+    def smallest(self, *, margin: float, quantile: float, higher_is_better: bool) -> float | None:
+        """The smallest change for the worse that is shown to be more than a margin in four of five cases.
+
+        None if no change would be.
+        """
+        if self.rates is not None:
+            rates = self.rates if higher_is_better else self.rates.complement()
+            return rates.smallest_drop(margin=margin, quantile=quantile)
+        if self.before is None or self.error is None:
             return None
-        return self.value + quantile * self.error if self.bound is None else self.bound(quantile)
+        drop = margin + (quantile + float(norm.ppf(POWER))) * self.error
+        return drop if drop <= (self.before if higher_is_better else 1 - self.before) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +78,8 @@ class Verdict:
             `inconclusive` if neither.
         low: lower bound of the change for the better, one-sided.
         high: its upper bound.
-        smallest_drop: the smallest change for the worse that these samples would have shown in four of five cases.
+        smallest_drop: the smallest change for the worse that these samples would have shown in four of five cases; None
+            if they would have shown none.
     """
 
     status: Status
@@ -85,12 +107,12 @@ def judge(difference: Difference, *, margin: float, level: float, gates: int, hi
     sign = 1 if higher_is_better else -1
     to_pass, to_fail = float(norm.ppf(level)), float(norm.ppf(1 - (1 - level) / gates))
     low, high = difference.at(-sign * to_pass), difference.at(sign * to_fail)
-    if difference.error is None or low is None or high is None:
+    if low is None or high is None:
         return Verdict(status="inconclusive", low=None, high=None, smallest_drop=None)
     low, high = sign * low, sign * high
-    smallest = margin + (to_fail + float(norm.ppf(POWER))) * difference.error
+    smallest = difference.smallest(margin=margin, quantile=to_fail, higher_is_better=higher_is_better)
     status: Status = "pass" if low >= -margin else "fail" if high < -margin else "inconclusive"
-    return Verdict(status=status, low=float(low), high=float(high), smallest_drop=float(smallest))
+    return Verdict(status=status, low=float(low), high=float(high), smallest_drop=smallest)
 
 
 def auroc_difference_same(
@@ -114,7 +136,8 @@ def auroc_difference_same(
     if not np.array_equal(was, is_now):
         test = paired_delong_of_truths(second, first, is_now, was)
         return values.difference(None if test is None else test.error, "paired DeLong, two truths")
-    if values.before is not None and np.array_equal(rankdata(first), rankdata(second)):
+    enough = 2 <= was.sum() <= len(was) - 2
+    if values.before is not None and enough and np.array_equal(rankdata(first), rankdata(second)):
         return values.difference(float(np.sqrt(2)) / (len(first) + 2), "same order")
     test = paired_delong(second, first, was)
     return values.difference(None if test is None else test.error, "paired DeLong")
@@ -134,10 +157,6 @@ def auroc_difference_other(
 def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
     """Shares of the same samples of which something holds, with Tango's score bounds (see `paired_bound`).
 
-    The standard error is Wald's with half a sample in each cell, for the smallest drop that would show.
-
-    Source: Tango, 1998, for the bounds; Agresti and Min, 2005, for the standard error.
-
     Args:
         before: (N,) bool, of the first model.
         now: (N,) bool, of the second.
@@ -146,30 +165,40 @@ def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
     n = len(first)
     if not n:
         return Difference(before=None, now=None, error=None, method="paired rates", n=0)
-    losses, wins = int((first & ~second).sum()), int((~first & second).sum())
-    lost, won = losses + 0.5, wins + 0.5
-    error = np.sqrt(max(0.0, lost + won - (won - lost) ** 2 / (n + 2))) / (n + 2)
-    values = _Values(float(first.mean()), float(second.mean()), n)
-    return values.difference(float(error), "paired rates", partial(paired_bound, losses, wins, n))
+    lost, won = int((first & ~second).sum()), int((~first & second).sum())
+    rates = PairedRates(lost=lost, won=won, held=int(first.sum()), n=n)
+    return _Values(float(first.mean()), float(second.mean()), n).by(rates, "paired rates")
 
 
 def rate_difference_other(before: ArrayLike, now: ArrayLike) -> Difference:
-    """Shares of different samples, with the score bounds of Miettinen and Nurminen (see `unpaired_bound`).
-
-    The standard error is Wald's with two samples more on either side, for the smallest drop that would show.
-
-    Source: Miettinen and Nurminen, 1985, for the bounds; Agresti and Caffo, 2000, for the standard error.
-    """
+    """Shares of different samples, with the score bounds of Miettinen and Nurminen (see `unpaired_bound`)."""
     first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
     if not len(first) or not len(second):
         return Difference(before=None, now=None, error=None, method="two rates", n=0)
-    variance = 0.0
-    for each in (first, second):
-        share = (float(each.sum()) + 1) / (len(each) + 2)
-        variance += share * (1 - share) / (len(each) + 2)
-    values = _Values(float(first.mean()), float(second.mean()), len(second))
-    bound = partial(unpaired_bound, int(first.sum()), len(first), int(second.sum()), len(second))
-    return values.difference(float(np.sqrt(variance)), "two rates", bound)
+    rates = TwoRates(int(first.sum()), len(first), int(second.sum()), len(second))
+    return _Values(float(first.mean()), float(second.mean()), len(second)).by(rates, "two rates")
+
+
+def rate_difference_overlapping(before: pd.Series[bool], now: pd.Series[bool]) -> Difference:
+    """Shares of samples some of which are the same, as the errors of two models are, by the names in the index.
+
+    Where all are the same it is `rate_difference_same`, where none is `rate_difference_other`; see `overlapping_bound`
+    for what lies between.
+    """
+    common = before.index[before.index.isin(now.index)]
+    if len(common) == len(before) == len(now):
+        return rate_difference_same(before, now.loc[common])
+    if not len(common):
+        return rate_difference_other(before, now)
+    first, second = before.loc[common].to_numpy(dtype=np.bool_), now.loc[common].to_numpy(dtype=np.bool_)
+    rates = OverlappingRates(
+        apart=TwoRates(int(before.sum()), len(before), int(now.sum()), len(now)),
+        both=int((first & second).sum()),
+        lost=int((first & ~second).sum()),
+        won=int((~first & second).sum()),
+        common=len(common),
+    )
+    return _Values(float(before.mean()), float(now.mean()), len(now)).by(rates, "rates of samples partly the same")
 
 
 class _Values(NamedTuple):
@@ -177,5 +206,8 @@ class _Values(NamedTuple):
     now: float | None
     n: int
 
-    def difference(self, error: float | None, method: str, bound: Callable[[float], float] | None = None) -> Difference:
-        return Difference(before=self.before, now=self.now, error=error, method=method, n=self.n, bound=bound)
+    def difference(self, error: float | None, method: str) -> Difference:
+        return Difference(before=self.before, now=self.now, error=error, method=method, n=self.n)
+
+    def by(self, rates: Rates, method: str) -> Difference:
+        return Difference(before=self.before, now=self.now, error=None, method=method, n=self.n, rates=rates)

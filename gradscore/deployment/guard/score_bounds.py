@@ -66,6 +66,45 @@ def unpaired_bound(before: int, n_before: int, now: int, n_now: int, quantile: f
     return _bound(score, now / n_now - before / n_before, quantile)
 
 
+def overlapping_bound(
+    before: int, n_before: int, now: int, n_now: int, common: tuple[int, int, int, int], quantile: float
+) -> float:
+    """Bound of the change of a rate, where some of the samples before and now are the same.
+
+    Wilson's limits of both rates, squared and added, less what the samples that are the same have in common.
+
+    Source: Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired
+    data", Statistics in Medicine 17, 1998; Zou and Donner, "Construction of confidence limits about effect measures: a
+    general approach", Statistics in Medicine 27, 2008.
+
+    Args:
+        before: samples of which it held before.
+        n_before: all samples then.
+        now: samples of which it holds now.
+        n_now: all samples now.
+        common: of the samples that are the same, those of which it held and holds, held only, holds only, neither.
+        quantile: of the normal distribution; below zero for a lower bound, above for an upper one.
+
+    Returns:
+        A change in [-1, 1], now minus before.
+    """
+    both, lost, won, neither = common
+    margins = (both + lost) * (won + neither) * (both + won) * (lost + neither)
+    phi = (both * neither - lost * won) / np.sqrt(margins) if margins else 0.0
+    correlation = phi * sum(common) / np.sqrt(n_before * n_now)
+    far_now = _wilson(now, n_now, quantile) - now / n_now
+    far_before = _wilson(before, n_before, -quantile) - before / n_before
+    far = np.sqrt(max(0.0, far_now**2 + far_before**2 + 2 * correlation * far_now * far_before))
+    return float(np.clip(now / n_now - before / n_before + np.copysign(far, quantile), -1.0, 1.0))
+
+
+def _wilson(held: int, n: int, quantile: float) -> float:
+    """Wilson's limit of a rate, below it for a negative quantile."""
+    square = quantile**2
+    middle = (held + square / 2) / (n + square)
+    return float(middle + quantile * np.sqrt(held * (n - held) / n + square / 4) / (n + square))
+
+
 def _likeliest(before: int, n_before: int, now: int, n_now: int, change: float) -> float:
     """The likeliest rate before, where that now is greater by `change`: a root of a cubic equation."""
     n, held = n_before + n_now, before + now

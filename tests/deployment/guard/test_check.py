@@ -12,8 +12,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gradscore.deployment.guard.baseline import Baseline, Policy, make_baseline, read_baseline, write_baseline
+from gradscore.deployment.guard.baseline import (
+    Baseline,
+    Policy,
+    Samples,
+    make_baseline,
+    read_baseline,
+    write_baseline,
+)
 from gradscore.deployment.guard.check import CheckReport, check_run
+from gradscore.deployment.guard.gates import Gate
 from gradscore.deployment.guard.outputs import to_annotations, to_json, to_junit, to_markdown
 from gradscore.errors import BaselineError, StoreError
 from gradscore.evaluation.score_table import read_scores
@@ -133,23 +141,81 @@ def test_another_batch_size_passes(make_run, baseline) -> None:
     assert report.status == "pass"
 
 
+def of_another_model(baseline: Baseline) -> Baseline:
+    """The baseline as of other weights, whose scores say the same."""
+    return baseline.model_copy(update={"model": {**baseline.model, "weights_sha256": "0"}})
+
+
+STRICT = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
+
+
 def test_a_margin_of_nothing_is_inconclusive(small_run, baseline) -> None:
-    strict = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
-    report = check_run(RunFolder(small_run), baseline, policy=strict)
+    report = check_run(RunFolder(small_run), of_another_model(baseline), policy=STRICT)
     assert (report.status, report.exit_code) == ("inconclusive", 3)
     messages = " ".join(gate.message for gate in report.gates)
     assert "cannot tell whether" in messages
-    assert "they would have shown a rise of" in messages
+    assert "in four of five cases they would have shown a rise of" in messages
+
+
+def test_what_did_not_change_passes_without_a_margin(small_run, baseline) -> None:
+    report = check_run(RunFolder(small_run), baseline, policy=STRICT)
+    assert report.exit_code == 0
+    decided = [gate for gate in report.gates if gate.metric not in ("feature", "speed")]
+    assert {(gate.method, gate.low, gate.high) for gate in decided} == {("same model", 0.0, 0.0)}
+
+
+def test_one_other_score_is_no_longer_the_same(small_run, baseline) -> None:
+    test = baseline.splits["in_dist.test"]
+    scores = {**test.scores, "wrong": [test.scores["wrong"][0] + 1e-3, *test.scores["wrong"][1:]]}
+    splits = {**baseline.splits, "in_dist.test": test.model_copy(update={"scores": scores})}
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": splits}))
+    methods = {gate.name: gate.method for gate in report.gates}
+    assert methods["detection of wrong predictions"] == "paired rates"
+    assert methods["detection of ood.noise"] == methods["accuracy of the classifier"] == "same model"
+
+
+def gate_of(report: CheckReport, name: str) -> Gate:
+    return next(gate for gate in report.gates if gate.name == name)
+
+
+def test_detection_is_that_of_the_errors_of_each_model(small_run, baseline) -> None:
+    """The errors that are new are not detected: the errors that both models make say nothing of that."""
+    test = baseline.splits["in_dist.test"]
+    now = test.frame()
+    limit = float(now.loc[now["correct"] == 0, "wrong"].median())
+    detected = now["wrong"] > limit
+    was_wrong = (now["correct"] == 0) & detected
+    before = test.model_copy(update={"correct": "".join("0" if wrong else "1" for wrong in was_wrong)})
+    planted = of_another_model(baseline).model_copy(
+        update={"splits": {**baseline.splits, "in_dist.test": before}, "thresholds": {"wrong": limit}}
+    )
+    report = check_run(RunFolder(small_run), planted, policy=Policy())
+    gate = gate_of(report, "detection of wrong predictions")
+    errors = now["correct"] == 0
+    assert (gate.before, gate.now) == (1.0, pytest.approx(detected[errors].mean()))
+    assert (gate.n, gate.method) == (errors.sum(), "rates of samples partly the same")
+    assert (gate.status, report.exit_code) == ("fail", 1)
+
+
+def renamed(samples: Samples, *, keep: int = 0) -> Samples:
+    """The samples under other names, but for the first."""
+    names = [name if place < keep else f"new {name}" for place, name in enumerate(samples.content_hash)]
+    return samples.model_copy(update={"content_hash": names})
+
+
+@pytest.mark.parametrize("keep", [0, 1, 5])
+def test_an_ood_set_of_other_samples_is_compared_as_such(small_run, baseline, keep: int) -> None:
+    splits = {**baseline.splits, "ood.noise": renamed(baseline.splits["ood.noise"], keep=keep)}
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": splits}))
+    methods = {gate.name: gate.method for gate in report.gates}
+    assert methods["AUROC for ood.noise"] == "unpaired DeLong"
+    assert methods["detection of ood.noise"] == "two rates"
+    assert methods["false alarms for OOD samples"] == "paired rates"
 
 
 def test_other_samples_are_compared_as_such(small_run, baseline) -> None:
-    renamed = {
-        name: samples.model_copy(
-            update={"content_hash": [f"{name}{place}" for place in range(len(samples.content_hash))]}
-        )
-        for name, samples in baseline.splits.items()
-    }
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": renamed}))
+    others = {name: renamed(samples) for name, samples in baseline.splits.items()}
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": others}))
     assert {gate.method for gate in report.gates} == {
         "two rates",
         "unpaired DeLong",

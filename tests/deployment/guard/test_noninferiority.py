@@ -13,6 +13,8 @@ from gradscore.deployment.guard.noninferiority import (
     rate_difference_other,
     rate_difference_same,
 )
+from gradscore.deployment.guard.power import PairedRates, TwoRates
+from gradscore.deployment.guard.score_bounds import paired_bound, unpaired_bound
 from gradscore.evaluation.delong import paired_delong
 
 
@@ -128,6 +130,13 @@ def test_the_same_order_is_evidence_from_every_sample(now) -> None:
     assert (found.method, found.error) == ("same order", pytest.approx(np.sqrt(2) / 302))
 
 
+@pytest.mark.parametrize("positive", [1, 299])
+def test_the_same_order_is_no_evidence_from_one_sample_of_a_class(positive: int) -> None:
+    truth = np.arange(300) >= 300 - positive
+    found = auroc_difference_same(np.arange(300.0), np.arange(300.0), truth, truth)
+    assert judge(found, margin=0.05, level=0.95, gates=1).status == "inconclusive"
+
+
 ONE_CLASS = {"same": auroc_difference_same, "other": auroc_difference_other}
 
 
@@ -141,15 +150,16 @@ def test_one_class_cannot_be_compared(compare) -> None:
 def test_paired_rates_by_hand() -> None:
     before, now = [True] * 8 + [False] * 2, [True] * 5 + [False] * 4 + [True]
     difference = rate_difference_same(before, now)
-    # 3 lost, 1 won: 3.5 and 1.5 with half a sample each, of 12.
     assert difference.value == pytest.approx(-0.2)
-    assert difference.error == pytest.approx(np.sqrt(5 - 4 / 12) / 12)
+    assert difference.rates == PairedRates(lost=3, won=1, held=8, n=10)
+    assert difference.at(-1.96) == paired_bound(3, 1, 10, -1.96)
 
 
 def test_two_rates_by_hand() -> None:
     difference = rate_difference_other([True] * 3 + [False], [False] * 8)
     assert difference.value == -0.75
-    assert difference.error == pytest.approx(np.sqrt(4 / 6 * 2 / 6 / 6 + 1 / 10 * 9 / 10 / 10))
+    assert difference.rates == TwoRates(held=3, n_before=4, holds=0, n_now=8)
+    assert difference.at(1.96) == unpaired_bound(3, 4, 0, 8, 1.96)
 
 
 NONE = {"same": (rate_difference_same, [], []), "other": (rate_difference_other, [], [True])}
