@@ -32,8 +32,9 @@ docs: install
 docs-tables: install
 	$(BIN)/python docs/tables.py
 
+# In as many processes as the machine has cores, up to four; each has all of PyTorch's threads, which wait without spinning.
 test: install
-	$(BIN)/python -m pytest -q
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Needs Chromium.
 browser-test: install
