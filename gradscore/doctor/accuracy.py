@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from ..store import EVERYWHERE, renaming_advice
+from ..store import EVERYWHERE, is_at_chance, renaming_advice
 from .findings import Finding, note, problem, warning
 
 DEVIATIONS = 4.0
@@ -19,18 +19,12 @@ Pixels shifted by a tenth or scaled by 20 % move the accuracy of the digits mode
 0.02 to 0.03.
 """
 
-SURELY = 2.0
-"""Standard errors above chance up to which an accuracy is no better than chance: 39 of 40 guesses come out lower."""
-
 ENOUGH = 50
-"""Labels from which on an accuracy at chance level counts.
-
-With 50 labels of ten classes whatever is below 0.31 may be chance, with 20 whatever is below 0.44.
-"""
+"""Labels from which on an accuracy at chance level counts: with 20 of two classes 0.7 may be chance."""
 
 
 OVERCONFIDENT = 0.3
-"""Mean confidence less accuracy from which on the labels or the preprocessing are doubted."""
+"""Mean confidence less accuracy from which on the labels, the preprocessing or the network are doubted."""
 
 
 def check_accuracy(
@@ -68,8 +62,8 @@ def check_accuracy(
     accuracy = float((predictions == labels).double().mean())
     confidence = float(scores.double().softmax(1).amax(1).mean())
     measured = f"{accuracy:.3f} on {count} inputs"
-    chance = 1 / classes
-    advice = renaming_advice(labels.cpu().numpy(), predictions.cpu().numpy(), classes=classes, label_map=label_map)
+    pair = labels.cpu().numpy(), predictions.cpu().numpy()
+    advice = renaming_advice(*pair, classes=classes, label_map=label_map)
     suspicions = (
         f"{advice}{EVERYWHERE}" if advice else f"check weights, label_map, resize, crop, mean and std{_levels(batch)}"
     )
@@ -79,24 +73,19 @@ def check_accuracy(
         yield warning("accuracy", f"{measured}, declared is {declared:.3f}; are these inputs the training data?")
     elif declared is not None:
         yield note("accuracy", f"{measured}, declared is {declared:.3f}")
-    elif count >= ENOUGH and accuracy <= chance + _allowed(chance, count):
-        make = problem if advice or accuracy <= chance + SURELY * _error(chance, count) else warning
-        yield make("accuracy", f"{measured}, which is chance; {suspicions}")
+    elif count >= ENOUGH and is_at_chance(*pair, classes=classes):
+        yield problem("accuracy", f"{measured}, which is chance; {suspicions}")
     elif count >= ENOUGH and confidence - accuracy > OVERCONFIDENT:
         make = problem if advice else warning
-        yield make("accuracy", f"{measured}, and the mean confidence is {confidence:.3f}; {suspicions}")
+        cause = "" if advice else "; or it is overfitted"
+        yield make("accuracy", f"{measured}, and the mean confidence is {confidence:.3f}; {suspicions}{cause}")
     else:
         yield note("accuracy", f"{measured}; set model.declared_accuracy to have it checked")
 
 
 def _allowed(share: float, count: int) -> float:
     """How far a share counted on `count` inputs may be off."""
-    return DEVIATIONS * _error(share, count) + 1 / count + MARGIN
-
-
-def _error(share: float, count: int) -> float:
-    """The standard error of a share counted on `count` inputs."""
-    return float((share * (1 - share) / count) ** 0.5)
+    return float(DEVIATIONS * (share * (1 - share) / count) ** 0.5 + 1 / count + MARGIN)
 
 
 def _levels(batch: object) -> str:

@@ -129,9 +129,10 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
 
 def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
     """What is to be said where the network agrees with the labels no more than by chance."""
-    share = float((logits.argmax(axis=1) == labels).mean())
-    if not is_at_chance(share, classes=logits.shape[1], count=len(labels)):
+    predictions = logits.argmax(axis=1)
+    if not is_at_chance(labels, predictions, classes=logits.shape[1]):
         return []
+    share = float((predictions == labels).mean())
     return [
         f"the network predicts the given label of {100 * share:.1f} % of the samples, which is chance: labels are "
         "probably in another order than its classes, and what it says itself (prediction, loss, margin, el2n, grand) "

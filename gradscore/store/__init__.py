@@ -9,9 +9,10 @@ doubts of labels, `object_runs` local copies of runs in object storage; all that
 
 from __future__ import annotations
 
+from .agreement import is_at_chance
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
-from .label_order import is_at_chance, label_warnings
+from .label_order import label_warnings
 from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
 from .object_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
+from .agreement import are_in_order, is_at_chance
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder
 
@@ -20,16 +21,13 @@ SIGNIFICANT = 1e-6
 """Chance that two equal accuracies come out as far apart as a warning wants."""
 
 OVERCONFIDENT = 0.3
-"""Mean confidence less accuracy from which on the labels are doubted rather than the network."""
+"""Mean confidence less accuracy from which on the labels are doubted, or else the preprocessing and the network."""
 
 ENOUGH = 50
 """Labelled samples from which on the accuracy of a split is judged by itself."""
 
 RANDOM = "random weights"
 """What a run notes of a network whose weights come from no file."""
-
-DEVIATIONS = 4.0
-"""Standard errors by which an accuracy at chance may lie above chance."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,8 @@ class _Labelled:
     accuracy: float
     confidence: float
     advice: str = ""
+    is_at_chance: bool = False
+    are_in_order: bool = True
 
 
 def label_warnings(run: RunFolder) -> list[str]:
@@ -61,7 +61,7 @@ def label_warnings(run: RunFolder) -> list[str]:
     classes = run.config.model.num_classes
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
-    alone = [doubt for each in found for doubt in _alone(each, classes)]
+    alone = [doubt for each in found for doubt in _alone(each)]
     doubts = [*(_gap(*found) if len(found) == 2 else []), *alone]
     if not doubts:
         return []
@@ -83,6 +83,11 @@ def _reason(run: RunFolder, found: Sequence[_Labelled], *, gap_alone: bool) -> s
         why = (
             f"either the labels of {low} are partly in another order than the network's classes, or the network was "
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
+        )
+    elif all(each.are_in_order and not each.is_at_chance for each in found):
+        why = (
+            "labels are in the order of the network's classes, but it is far surer than it is right: it is overfitted, "
+            "or the data or their preprocessing are not those of its training, and then figures mean little"
         )
     else:
         why = (
@@ -106,7 +111,15 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     advice = renaming_advice(
         labels, predictions, classes=classes, label_map=raw_labels(spec.label_map, run.class_names)
     )
-    return _Labelled(split, len(values), float((labels == predictions).mean()), float(largest.mean()), advice)
+    return _Labelled(
+        split,
+        count=len(values),
+        accuracy=float((labels == predictions).mean()),
+        confidence=float(largest.mean()),
+        advice=advice,
+        is_at_chance=is_at_chance(labels, predictions, classes=classes),
+        are_in_order=are_in_order(labels, predictions, classes=classes),
+    )
 
 
 def _gap(first: _Labelled, second: _Labelled) -> list[str]:
@@ -120,16 +133,10 @@ def _gap(first: _Labelled, second: _Labelled) -> list[str]:
     return [f"accuracy is {first.accuracy:.2f} on {first.split} and {second.accuracy:.2f} on {second.split}"]
 
 
-def is_at_chance(accuracy: float, *, classes: int, count: int) -> bool:
-    """Whether an accuracy on so many samples is no better than that of guesses."""
-    chance = 1 / classes
-    return accuracy <= chance + DEVIATIONS * sqrt(chance * (1 - chance) / count)
-
-
-def _alone(found: _Labelled, classes: int) -> list[str]:
+def _alone(found: _Labelled) -> list[str]:
     if found.count < ENOUGH:
         return []
-    if is_at_chance(found.accuracy, classes=classes, count=found.count):
+    if found.is_at_chance:
         return [f"accuracy on {found.split} is {found.accuracy:.2f}, which is chance"]
     if found.confidence - found.accuracy > OVERCONFIDENT:
         return [

@@ -242,10 +242,15 @@ ACCURACIES = {
         0.9,
         "^problem: accuracy: .*check weights, label_map, resize, crop, mean and std$",
     ),
+    "better than chance on few": (
+        torch.cat([LABELS[:30], (LABELS[30:40] + 1) % CLASSES, (LABELS[40:50] + 2) % CLASSES]),
+        None,
+        "^(note|warning): accuracy: 0.600 on 50 inputs(?!, which is chance)",
+    ),
     "chance": (
         torch.randint(0, CLASSES, (120,), generator=torch.Generator().manual_seed(0)),
         None,
-        "^(warning|problem): accuracy: .*which is chance; check weights",
+        "^problem: accuracy: .*which is chance; check weights",
     ),
     "far too high": (LABELS, 0.4, "^warning: accuracy: .*are these inputs the training data"),
     "within the error of few samples": (LABELS[:8], 0.6, "^note: accuracy: 1.000 on 8 inputs, declared is 0.600$"),

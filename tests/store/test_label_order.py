@@ -102,6 +102,13 @@ def test_the_map_that_repairs_it_is_named(tmp_path: Path, right: dict, expected:
     assert re.search(expected, line), line
 
 
+def test_a_network_that_is_too_sure_of_classes_in_order_is_called_so(tmp_path: Path) -> None:
+    (line,) = label_warnings(write_run(tmp_path / "run", {"in_dist.fit": 0.55, "in_dist.test": 0.55}))
+    assert "accuracy on in_dist.fit is 0.55, and the network's mean confidence there is 0.90" in line
+    assert "it is overfitted, or the data or their preprocessing are not those of its training" in line
+    assert "another order" not in line
+
+
 def test_an_empty_map_is_advised_in_full() -> None:
     labels = np.arange(60) % 3
     advice = renaming_advice(labels, (labels + 1) % 3, classes=3, label_map={})
