@@ -2,9 +2,9 @@
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
 `run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `changes` what of it is kept
-when its inputs change, `head` its last layer, `checksums` those of every file, `overview` what there is, `label_order`
-doubts of labels, `object_runs` local copies of runs in object storage; all that changes a run folder does so within
-`changing`.
+when its inputs change, `head` its last layer, `checksums` those of every file, `overview` what there is, `agreement`
+and `label_order` doubts of labels, `object_runs` local copies of runs in object storage; all that changes a run folder
+does so within `changing`.
 """
 
 from __future__ import annotations
