@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import StoreError
 from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run
+from ..printable import printable
 from ..store import (
     MEAN_GRADIENTS,
     RunFolder,
@@ -19,7 +20,7 @@ from ..store import (
 )
 from ..system import file_sha256, replacing, some
 from .ledger import Ledger, identity_of, read_ledgers, recorded
-from .work import Shard, add_up, sum_shards, table_shards
+from .work import SUMS, Shard, add_up, sum_shards, table_shards
 
 
 def merge(
@@ -116,6 +117,7 @@ def _take_in(run: Path, source: Path) -> None:
     manifest = read_manifest(source)
     ledgers = read_ledgers(source, identity=identity_of(manifest["inputs"], manifest["versions"]))
     for ledger in ledgers:
+        _check_names(source, ledger, splits=manifest["splits"])
         _check_whole(source, ledger)
     begun = RunFolder(run) if (run / "manifest.json").exists() else None
     if begun is not None and (begun.manifest["inputs"], begun.manifest["versions"]) != (
@@ -134,6 +136,17 @@ def _take_in(run: Path, source: Path) -> None:
         for name in ledger.files:
             _copy(source / name, run / name)
         ledger.write(run)
+
+
+def _check_names(source: Path, ledger: Ledger, *, splits: Collection[str]) -> None:
+    """Refuses a share that names what is no shard of its run: a name chosen by others may lead anywhere."""
+    for name in ledger.files:
+        shard = Shard.of_file(name)
+        if shard is None or shard.split not in {*splits, SUMS}:
+            raise StoreError(
+                f"{ledger.path(source)}: names {printable(name)!r}, wanted shards of this run alone; delete it and run "
+                "that share again"
+            )
 
 
 def _check_whole(source: Path, ledger: Ledger) -> None:

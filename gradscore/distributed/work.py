@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from ..columns import COSINE
 from ..data import FIT
@@ -14,6 +16,10 @@ from ..system import file_sha256, write_bytes
 
 SUMS = "sums"
 """Stands for a split where the gradients of a shard of `in_dist.fit` are added up, which comes before all tables."""
+
+_FILE = re.compile(
+    rf"features/(?P<split>\w[^/]*)/part-(?P<part>\d+)\.parquet|{PARTIAL}/{SUMS}-(?P<sum>\d+)\.safetensors"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -29,6 +35,15 @@ class Shard:
         if self.split == SUMS:
             return f"{PARTIAL}/{SUMS}-{self.number:05d}.safetensors"
         return shard_path(split_folder(Path(), self.split), self.number).as_posix()
+
+    @classmethod
+    def of_file(cls, name: str) -> Self | None:
+        """The shard whose file has this name; None of any other name."""
+        found = _FILE.fullmatch(name)
+        if found is None:
+            return None
+        shard = cls(found["split"] or SUMS, int(found["part"] or found["sum"]))
+        return shard if shard.file == name else None
 
 
 def needs_means(plan: RunPlan) -> bool:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,25 @@ def test_nothing_of_a_bad_share_is_copied(config: Config, local: Path, tmp_path:
     shard.write_bytes(whole)
     merge(tmp_path / "run", folders, trust_code=True)
     assert content(tmp_path / "run") == content(local)
+
+
+FOREIGN_NAMES = ["../evil.py", "/{source}/evil.py", "config.yaml", "features/../part-00000.parquet",
+                 "features/in_dist.fit/../../../evil.py", "features/ood.other/part-00000.parquet",
+                 "partial/sums-1.safetensors"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN_NAMES)
+def test_only_shards_are_taken_from_other_folders(config: Config, tmp_path: Path, name: str) -> None:
+    source, name = tmp_path / "from/shares", name.format(source=tmp_path)
+    in_shares(config, source, ["0/9"])
+    (source / name).parent.mkdir(parents=True, exist_ok=True)
+    (source / name).write_text("evil")
+    path = source / "partial/share-0-of-9.json"
+    ledger = json.loads(path.read_text())
+    path.write_text(json.dumps(ledger | {"files": ledger["files"] | {name: sha256(b"evil").hexdigest()}}))
+    with pytest.raises(StoreError, match=re.escape(f"names {name!r}, wanted shards of this run alone")):
+        merge(tmp_path / "to/run", [source], trust_code=True)
+    assert not (tmp_path / "to").exists()
 
 
 def test_shares_of_other_inputs_are_refused(config: Config, tmp_path: Path) -> None:
