@@ -20,7 +20,7 @@ from .betting import Stream
 from .drift import after_window
 from .known import MIXED_OOD
 from .novelty import NOVELTY, Novelty
-from .state import State, read_state, write_state
+from .state import State, mark_of, read_state, write_state
 from .windows import FEWEST, Alarm, By, Suspicious, Window, check_order, checked_by, periods
 
 ALPHA = 0.01
@@ -87,7 +87,8 @@ class Monitor:
             streams={name: Stream.of(values) for name, values in self._values(reference.calibration.columns).items()},
             sums=self._accuracy.terms.none,
         )
-        if self._path is not None and self._path.exists():
+        self._mark = None if self._path is None else mark_of(self._path)
+        if self._path is not None and self._mark is not None:
             self._state = read_state(self._path, self._state)
         self._opened: tuple[State | None, list[Window]] = (None, [])
         self._learnt = bool(reference.shifted)
@@ -151,6 +152,8 @@ class Monitor:
 
         Raises:
             DataError: columns are missing, or times are missing, no times, or out of order. Nothing is taken then.
+            MonitorError: the state was replaced since it was read, by another monitor say. Nothing is taken then.
+            OutputError: the state cannot be written. Nothing is taken then.
         """
         rows = self._rows(table)
         names = self._names(len(rows), times)
@@ -158,7 +161,7 @@ class Monitor:
         for name, part in _parts(rows, names):
             state = self._taken(state, part, name)
         if self._path is not None:
-            write_state(self._path, state)
+            self._mark = write_state(self._path, state, replaces=self._mark)
         self._state = state
         return list(state.windows[before:])
 

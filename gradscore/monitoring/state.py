@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import MonitorError
-from ..system import FloatArray, parse_json, sha256, write_text
+from ..system import FloatArray, file_sha256, held, parse_json, sha256, write_text, writing
 from .betting import BETS, Stream
 from .sums import Sums
 from .windows import By, Window, checked_by
 
 FORMAT = "gradscore monitor"
 VERSION = 3
+
+_PATIENCE = 10.0
+"""Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
 
@@ -49,11 +52,31 @@ class State:
     pending_name: str | None = None
 
 
-def write_state(path: Path, state: State) -> None:
+def mark_of(path: Path) -> str | None:
+    """What tells the content of a state from any other; None where there is no file."""
+    try:
+        return file_sha256(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise MonitorError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
+
+
+def write_state(path: Path, state: State, *, replaces: str | None) -> str | None:
     """Writes a state in one step.
 
+    Args:
+        path: the file.
+        state: what it will hold.
+        replaces: the mark of what was there when this monitor last looked.
+
+    Returns:
+        The mark of what is there now.
+
     Raises:
+        MonitorError: something else is there by now, which would be lost.
         OutputError: it cannot be written; what was there before still is.
+        StoreError: another process holds the folder.
     """
     content = {
         "format": FORMAT,
@@ -68,7 +91,16 @@ def write_state(path: Path, state: State) -> None:
         "pending": dict(state.pending),
         "pending_name": state.pending_name,
     }
-    write_text(path, _text({**content, "sha256": sha256(_text(content).encode())}) + "\n")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with held(path.parent, patience=_PATIENCE):
+        if mark_of(path) != replaces:
+            raise MonitorError(
+                f"{path}: was replaced while these samples were looked at, by another monitor at work for one, so none "
+                "of them is counted; let that end, then give them again to a monitor that begins with what is there"
+            )
+        write_text(path, _text({**content, "sha256": sha256(_text(content).encode())}) + "\n")
+        return mark_of(path)
 
 
 def read_state(path: Path, fresh: State) -> State:

@@ -9,7 +9,17 @@ from .addresses import address_problem, as_address, is_address
 from .arrays import BoolArray, FloatArray, IntArray, is_whole
 from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, as_written, without_repeats
-from .files import check_target, is_leftover, is_temporary, only_writer, replacing, write_bytes, write_text, writing
+from .files import (
+    check_target,
+    held,
+    is_leftover,
+    is_temporary,
+    only_writer,
+    replacing,
+    write_bytes,
+    write_text,
+    writing,
+)
 from .hashes import file_sha256, sha256
 from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
 from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
@@ -53,6 +63,7 @@ __all__ = [
     "first_line",
     "forget",
     "full_precision",
+    "held",
     "import_torchvision",
     "influence_of",
     "is_address",

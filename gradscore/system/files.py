@@ -127,10 +127,27 @@ def is_leftover(path: Path) -> bool:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Holds `folder` for this process and removes what killed writers left there and below.
+    """Holds `folder` for this process, as `held` does, and removes what killed writers left there and below.
 
-    The system lets go of it when the process ends, however it ends; processes that it forks do not hold it. What a
-    process that still runs is writing there without holding the folder stays.
+    What a process that still runs is writing there without holding the folder stays.
+
+    Raises:
+        StoreError: another process holds it, or it cannot be opened.
+    """
+    with held(folder):
+        _remove_temporaries(folder)
+        yield
+
+
+@contextmanager
+def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Holds `folder` for this process; nothing in it is changed.
+
+    The system lets go of it when the process ends, however it ends; processes that it forks do not hold it.
+
+    Args:
+        folder: what to hold.
+        patience: seconds to wait for who holds it.
 
     Raises:
         StoreError: another process holds it, or it cannot be opened.
@@ -141,15 +158,23 @@ def only_writer(folder: Path) -> Iterator[None]:
         raise StoreError(f"{folder}: cannot be opened: {error.strerror}; check the path and its permissions") from None
     _HELD.add(handle)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"{folder}: another process is writing to this folder; wait for it or stop it") from None
-        _remove_temporaries(folder)
+        until = time.monotonic() + patience
+        while not _is_locked(handle):
+            if time.monotonic() >= until:
+                raise StoreError(f"{folder}: another process is writing to this folder; wait for it or stop it")
+            time.sleep(0.01)
         yield
     finally:
         _HELD.discard(handle)
         os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _remove_temporaries(folder: Path) -> None:

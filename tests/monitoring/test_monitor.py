@@ -333,5 +333,20 @@ def test_a_state_that_cannot_be_written_takes_nothing(bundle, table, tmp_path: P
     assert monitor.windows == []
 
 
+@pytest.mark.parametrize("before", [0, 60], ids=["none at first", "one to go on with"])
+def test_samples_of_a_monitor_at_the_same_time_are_not_lost(bundle, table, tmp_path: Path, before: int) -> None:
+    path = tmp_path / "watch/state.json"
+    Monitor(bundle, by=50, state=path).update(table(before)) if before else None
+    one, two = (Monitor(bundle, by=50, state=path) for _ in range(2))
+    one.update(table(100))
+    with pytest.raises(MonitorError, match="was replaced while these samples were looked at"):
+        two.update(table(150))
+    assert sum(window.samples for window in two.windows) == before
+    one.update(table(10))
+    again = Monitor(bundle, by=50, state=path)
+    again.update(table(150))
+    assert sum(window.samples for window in again.windows) == before + 260
+
+
 def test_it_is_among_the_public_names() -> None:
     assert gradscore.Monitor is Monitor

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradscore.errors import StoreError
-from gradscore.system import only_writer, replacing
+from gradscore.system import held, only_writer, replacing
 
 HOLD = """
 import sys, time
@@ -45,6 +45,14 @@ def holder(tmp_path: Path):
 def hold(folder: Path) -> None:
     with only_writer(folder):
         pass
+
+
+def test_holding_a_folder_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.tmp").write_text("")
+    with held(tmp_path):
+        assert (tmp_path / "mine.tmp").exists()
+        with pytest.raises(StoreError, match="another process is writing to this folder"):
+            hold(tmp_path)
 
 
 @pytest.mark.usefixtures("holder")
