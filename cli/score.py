@@ -108,13 +108,15 @@ def score(
     Example: gradscore score scorer.gradscore photos/ --out scores.parquet --explain --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.data import check_options, name_user_files
+    from gradscore.data import check_options, name_user_files, refuse_inputs
     from gradscore.deployment import Scorer
     from gradscore.store import refuse_run_files
 
     if out is not None:
         refuse_run_files(out, option="--out")
     files = name_user_files(samples)
+    if out is not None and not out.is_dir():
+        refuse_inputs(out, files)
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}

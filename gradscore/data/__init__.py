@@ -50,7 +50,7 @@ from .sources import (
 from .sources.synthetic import KINDS as SYNTHETIC_KINDS
 from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
-from .user_files import FILE_KINDS, UserFile, check_options, name_user_files
+from .user_files import FILE_KINDS, UserFile, check_options, name_user_files, refuse_inputs
 from .user_images import RawImage, UserImages, open_user_file, open_user_images
 from .views import VIEWS, View, ViewKind, check_views, is_given_view, open_views, view_name
 
@@ -136,6 +136,7 @@ __all__ = [
     "planned_splits",
     "read_text_table",
     "reason_of",
+    "refuse_inputs",
     "stacked",
     "table_column",
     "view_name",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePath
 
-from ..errors import DataError
+from ..errors import DataError, OutputError
 from ..objects import called, fetched
 from ..system import is_address
 from .sources import IMAGE_SUFFIXES, SOURCES, kind_of
@@ -76,6 +76,30 @@ def check_options(files: Iterable[UserFile], given: Mapping[str, object]) -> Non
                 f"--{option} {given[option]} says nothing of {', '.join(file.name for file in files)}: it is for "
                 f"sources of the kinds {', '.join(takers)}; leave it out"
             )
+
+
+def refuse_inputs(target: Path, files: Iterable[UserFile]) -> None:
+    """Refuses to write results over samples.
+
+    Args:
+        target: the file to be written.
+        files: the samples.
+
+    Raises:
+        OutputError: it is one of them, or a file in a folder that is.
+    """
+    if not target.exists():
+        return
+    for path in (path for file in files for path in _places(file)):
+        is_below = path.is_dir() and target.resolve().is_relative_to(path.resolve())
+        if is_below or (path.exists() and path.samefile(target)) or called(str(path)) == called(str(target)):
+            raise OutputError(
+                f"--out {target}: this is one of the inputs, which the results would replace; give another path"
+            )
+
+
+def _places(file: UserFile) -> Sequence[Path]:
+    return file.paths or [Path(file.name.partition(":")[2])]
 
 
 def _named(name: str) -> list[UserFile]:

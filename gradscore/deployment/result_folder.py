@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..data import UserFile
+from ..data import UserFile, refuse_inputs
 from ..errors import DataError, OutputError
 from ..system import file_sha256
 from .streaming import NOTE, Writer, table_writer
@@ -45,8 +45,8 @@ class ResultFolder:
 
         Raises:
             DataError: images, or sources of several files, which have no file of their own to be called by.
-            OutputError: two files would have one table, a table would replace a file of somebody else's, or the tables
-                would be taken for samples the next time.
+            OutputError: two files would have one table, a table would replace a file of samples or of somebody
+                else's, or the tables would be taken for samples the next time.
         """
         self._columns = list(columns)
         self._settings = dict(settings)
@@ -73,6 +73,7 @@ class ResultFolder:
                 raise OutputError(
                     f"{target} is there already and was not written by gradscore score; give another folder to --out"
                 )
+            refuse_inputs(target, files)
             self._places[file.name] = file.file, target
 
     def kept(self, file: UserFile) -> Counter[str] | None:

@@ -349,6 +349,32 @@ def test_folders_of_results_that_are_refused(small_bundle, many, monkeypatch, pl
     assert sorted(many.rglob("*")) == before
 
 
+OVER_SAMPLES = {
+    "a table": (["table.csv", "--column", "image"], "table.csv"),
+    "one of two": (["more.npz", "table.csv", "--column", "image"], "table.csv"),
+    "by another name": (["table.csv", "--column", "image"], "deep/../table.csv"),
+    "by its kind": (["csv:table.csv", "--column", "image"], "table.csv"),
+    "through a link": (["link.csv", "--column", "image"], "table.csv"),
+    "results of earlier": (["results/a.parquet", "--column", "image"], "results"),
+}
+
+
+@pytest.mark.parametrize(("names", "out"), OVER_SAMPLES.values(), ids=OVER_SAMPLES)
+def test_no_results_are_written_over_samples(small_bundle, tmp_path, monkeypatch, names: list[str], out: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(DIGITS[0]).save("0.png")
+    np.savez("more.npz", images=DIGITS[:2])
+    Path("table.csv").write_text("image,mine\n0.png,1\n")
+    Path("link.csv").symlink_to("table.csv")
+    (tmp_path / "deep").mkdir()
+    with table_writer(Path("results/a.parquet"), ["image"], note="{}") as write:
+        write(pd.DataFrame({"image": ["../0.png"]}))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    result = score(small_bundle, *names, "--root", ".", "--out", out)
+    assert (result.exit_code, "this is one of the inputs" in " ".join(result.stderr.split())) == (2, True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def write_and_stop(path: Path) -> None:
     with table_writer(path, ["score_a"]) as write:
         write(pd.DataFrame({"score_a": [1.0]}))
