@@ -112,6 +112,11 @@ def _named(name: str) -> list[UserFile]:
         tables = [found for found in inside if found.suffix.lower() in FILE_KINDS]
         return [_one(found, below=path) for found in _some(name, images or tables)]
     if path.exists():
+        if not path.is_file():
+            raise DataError(
+                f"{name}: a pipe or a device, wanted a file or a folder, since samples are read more than once; write "
+                "them to a file first"
+            )
         return [_one(path, below=path.parent, name=called(name))]
     kind, _, rest = name.partition(":")
     if rest and (source := kind_of(name)) is not None and source.is_path:

@@ -107,6 +107,12 @@ def parquet_of(column: str) -> bytes:
 
 
 BAD = {
+    "a pipe of a table": (lambda: os.mkfifo("x.csv"), ["x.csv"], "x.csv: a pipe or a device, wanted a file"),
+    "a pipe of arrays": (lambda: os.mkfifo("x.npz"), ["x.npz"], "x.npz: a pipe or a device, wanted a file"),
+    "a pipe of Parquet": (lambda: os.mkfifo("x.parquet"), ["x.parquet"], "x.parquet: a pipe or a device, wanted"),
+    "a pipe of an image": (lambda: os.mkfifo("x.png"), ["x.png"], "x.png: a pipe or a device, wanted a file"),
+    "a pipe by its kind": (lambda: os.mkfifo("x"), ["csv:x"], "x is a pipe or a device, wanted a file"),
+    "a pipe by another kind": (lambda: os.mkfifo("x"), ["npz:x"], "x is a pipe or a device, wanted a file"),
     "nothing there": (lambda: None, ["nope.png"], "nope.png: no such file or folder"),
     "a pattern that matches nothing": (lambda: None, ["*.gif"], r"\*.gif: no image in it"),
     "an empty folder": (lambda: Path("empty").mkdir(), ["empty"], "empty: no image in it"),

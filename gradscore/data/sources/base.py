@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -103,6 +104,13 @@ class ArraySource:
     def content(self) -> str:
         """See `ImageSource`: a hash of all values."""
         return hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
+
+
+def no_file(path: Path) -> str:
+    """Why a path that is no file is none, for messages."""
+    if path.is_dir():
+        return "is a folder, wanted a file"
+    return "is a pipe or a device, wanted a file" if path.exists() else "does not exist"
 
 
 def is_image(raw: Raw) -> TypeGuard[Pixels]:

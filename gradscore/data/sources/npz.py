@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray, closest
-from .base import ArraySource, ImageSource, Raw, Request, Values
+from .base import ArraySource, ImageSource, Raw, Request, Values, no_file
 from .labels import Labels, as_labels
 from .npz_archive import READING_ERRORS, array_form
 
@@ -78,7 +78,7 @@ def npz_source(request: Request) -> ImageSource:
 
 def _read(path: Path) -> dict[str, Values]:
     if not path.is_file():
-        raise DataError(f"data file {path} {'is a folder, wanted a file' if path.is_dir() else 'does not exist'}")
+        raise DataError(f"data file {path} {no_file(path)}")
     try:
         with ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import DataError
-from .base import Request
+from .base import Request, no_file
 from .columns import ColumnSource, Table, column_source
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
@@ -100,7 +100,7 @@ def existing(request: Request) -> Path:
     """
     path = Path(request.name)
     if not path.is_file():
-        raise DataError(f"data file {path} {'is a folder, wanted a file' if path.exists() else 'does not exist'}")
+        raise DataError(f"data file {path} {no_file(path)}")
     return path
 
 

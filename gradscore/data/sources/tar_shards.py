@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray
-from .base import IMAGE_SUFFIXES, Raw, Request, UnreadableImageError, Values
+from .base import IMAGE_SUFFIXES, Raw, Request, UnreadableImageError, Values, no_file
 from .encoded import decoded
 from .labels import as_labels
 from .npz_archive import READING_ERRORS
@@ -148,7 +148,8 @@ def _shards(name: str) -> list[Path]:
     found = [Path(each) for each in expanded(name)]
     missing = [path for path in found if not path.is_file()]
     if missing or not found:
-        raise DataError(f"data file {missing[0] if missing else name} does not exist (wds:{name})")
+        lost = missing[0] if missing else Path(name)
+        raise DataError(f"data file {lost} {no_file(lost)} (wds:{name})")
     return found
 
 
