@@ -103,6 +103,11 @@ def _places(file: UserFile) -> Sequence[Path]:
 
 
 def _named(name: str) -> list[UserFile]:
+    if not name:
+        raise DataError(
+            "'': an empty name among the samples, as a variable of the shell gives that is not set; name a file or a "
+            "folder, . for the working directory"
+        )
     if is_address(name):
         return _named(str(fetched(name)))
     path = Path(name)

@@ -107,6 +107,7 @@ def parquet_of(column: str) -> bytes:
 
 
 BAD = {
+    "an empty name": (lambda: write_npz("x.npz", images=np.zeros((2, 8, 8), np.uint8)), [""], "'': an empty name"),
     "a pipe of a table": (lambda: os.mkfifo("x.csv"), ["x.csv"], "x.csv: a pipe or a device, wanted a file"),
     "a pipe of arrays": (lambda: os.mkfifo("x.npz"), ["x.npz"], "x.npz: a pipe or a device, wanted a file"),
     "a pipe of Parquet": (lambda: os.mkfifo("x.parquet"), ["x.parquet"], "x.parquet: a pipe or a device, wanted"),
