@@ -17,7 +17,7 @@ from . import exact
 from .collect import Collection, Sink, Tap
 from .factored import Dense, PerSample
 from .graph import Graph, read_graph, refuse_opaque
-from .mixing import mixes
+from .mixing import mixes, refuse_scaled_rows
 from .passes import backward_through, backward_to
 from .plan import Blueprint, Plan, is_outdated, make_plan
 from .trial import try_plan
@@ -207,6 +207,7 @@ class Engine:
             raise EngineError("the outputs have no graph; compute them with gradients enabled")
         graph = read_graph(outputs, self._distinct)
         refuse_opaque(graph)
+        refuse_scaled_rows(graph, len(outputs))
         with _readable(outputs):
             known = (blueprint.build(graph, len(outputs)) for blueprint in self._blueprints.get(graph.signature, ()))
             plan = next((each for each in known if each is not None), None)

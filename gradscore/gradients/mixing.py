@@ -11,7 +11,8 @@ from collections.abc import Collection
 
 from torch.autograd.graph import Node
 
-from .graph import Edge, Graph, is_parameter_side, output_shape
+from ..errors import CoupledSamplesError
+from .graph import Edge, Graph, below, is_parameter_side, output_shape
 
 PRODUCTS = {"AddmmBackward0": (1, 2), "MmBackward0": (0, 1), "MvBackward0": (0, 1), "SparseAddmmBackward0": (1, 2)}
 """Products of matrices, and the inputs that are multiplied."""
@@ -27,6 +28,28 @@ TABLES = ("EmbeddingBackward0", "EmbeddingBagBackward0")
 
 HIDDEN = ("CopySlices", "SegmentReduceBackward0")
 """Nodes that may move rows to where nobody can see."""
+
+
+def refuse_scaled_rows(graph: Graph, samples: int) -> None:
+    """Raises an error for tables whose gradients are divided by how often the whole batch picks a row.
+
+    Args:
+        graph: the graph of the outputs.
+        samples: N; one alone is divided by its own counts, as it should be.
+
+    Raises:
+        CoupledSamplesError: a wanted parameter is such a table.
+    """
+    if samples == 1 or graph.kinds.isdisjoint(TABLES):
+        return
+    scaled = {node for node in graph.order if getattr(node, "_saved_scale_grad_by_freq", False)}
+    for name, leaf in graph.leaves.items() if scaled else ():
+        if not scaled.isdisjoint(below(graph, [leaf])):
+            raise CoupledSamplesError(
+                f"{name}: scale_grad_by_freq divides the gradient of a row by how often the batch picks it, so that of "
+                "a sample depends on the other samples of its batch; set scale_grad_by_freq of the layer to False, "
+                "which leaves its outputs as they are"
+            )
 
 
 def kept_apart(graph: Graph, uses: Collection[Edge]) -> list[int]:

@@ -72,7 +72,6 @@ LAYERS = {
     "embedding": lambda: (nn.Embedding(20, 6, padding_idx=2), tokens()),
     "embedding, small table": lambda: (nn.Embedding(4, 6), tokens(size=4)),
     "embedding, one index a sample": lambda: (nn.Embedding(20, 6), torch.randint(0, 20, (N,))),
-    "embedding, by frequency": lambda: (nn.Embedding(8, 6, scale_grad_by_freq=True), tokens(size=8)),
     "embedding, sparse": lambda: (nn.Embedding(20, 6, sparse=True), tokens()),
     "add": lambda: (Function((3, 1), lambda w, x: x + w), images(3, 4)),
     "add with factor": lambda: (Function((4,), lambda w, x: torch.add(x, w, alpha=3)), images(3, 4)),

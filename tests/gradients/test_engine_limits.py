@@ -3,7 +3,7 @@
 import pytest
 import torch
 from both_ways import exactly, streamed
-from layers import MODELS, Function, images, lenet, outputs_of
+from layers import MODELS, Function, images, lenet, outputs_of, tokens
 from torch import nn
 
 from gradscore.errors import CoupledSamplesError, EngineError
@@ -99,6 +99,36 @@ def test_refuses_coupled_samples(case):
     outputs = model(images(4))
     with pytest.raises(CoupledSamplesError, match=r"depends? on"):
         streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
+
+
+BY_FREQUENCY = {
+    "table": lambda: nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True), nn.Flatten(), nn.Linear(21, 2)),
+    "bags": lambda: nn.Sequential(nn.EmbeddingBag(4, 3, mode="sum", scale_grad_by_freq=True), nn.Linear(3, 2)),
+}
+
+
+@pytest.mark.parametrize("case", BY_FREQUENCY.values(), ids=BY_FREQUENCY)
+def test_refuses_rows_scaled_by_their_frequency_in_a_batch(case):
+    model, batch = case().double(), tokens(size=4)
+    outputs = model(batch)
+    with pytest.raises(CoupledSamplesError, match=r"0\.weight.*scale_grad_by_freq.*False"):
+        streamed(Engine(dict(model.named_parameters())), outputs, torch.randn_like(outputs))
+
+
+@pytest.mark.parametrize("case", BY_FREQUENCY.values(), ids=BY_FREQUENCY)
+def test_rows_of_one_sample_are_scaled_by_their_frequency_in_it(case):
+    model, batch = case().double(), tokens(size=4)[:1]
+    dense = streamed(Engine(dict(model.named_parameters())), model(batch), torch.ones(1, 2).double())
+    model(batch).sum().backward()
+    torch.testing.assert_close(dense["0.weight"][0], model[0].weight.grad)
+
+
+def test_a_table_scaled_by_frequency_may_be_left_out():
+    model = BY_FREQUENCY["table"]().double()
+    parameters = {"2.weight": model[2].weight}
+    outputs = model(tokens(size=4))
+    dense = streamed(Engine(parameters), outputs, torch.ones_like(outputs))
+    torch.testing.assert_close(dense, exactly(parameters, outputs, torch.ones_like(outputs)))
 
 
 def test_frozen_and_unused_parameters_have_gradient_zero_and_are_announced():

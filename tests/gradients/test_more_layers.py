@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from gradscore.errors import CoupledSamplesError, EngineError
-from gradscore.gradients import Engine, GradientWarning
+from gradscore.gradients import Engine
 from gradscore.gradients.layout import Layout
 from gradscore.gradients.rules import RULES, NotCoveredError, Use
 
@@ -198,15 +198,6 @@ def test_equals_the_exact_twin(case):
         torch.testing.assert_close(dense[key], gradient, rtol=1e-10, atol=1e-10 * scale)
         for found, row in zip(blocks[key], gradient, strict=True):
             torch.testing.assert_close(found, row.flatten().sort()[0], rtol=1e-10, atol=1e-10 * scale)
-
-
-def test_rows_of_a_bag_scaled_by_their_frequency_are_left_to_the_exact_twin():
-    bag = nn.EmbeddingBag(6, 4, scale_grad_by_freq=True).double()
-    outputs = bag(indices(4, size=6))
-    engine = Engine(dict(bag.named_parameters()))
-    with pytest.warns(GradientWarning, match=r"weight: exact twin.*frequency"):
-        dense = streamed(engine, outputs, torch.ones_like(outputs))
-    torch.testing.assert_close(dense, exactly(engine.parameters, outputs, torch.ones_like(outputs)))
 
 
 LSTMS = {

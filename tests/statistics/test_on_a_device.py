@@ -55,7 +55,6 @@ NETS = {
         nn.Sequential(nn.Embedding(30, 6, padding_idx=1), nn.Linear(6, 4)),
         tokens(size=30),
     ),
-    "table, by frequency": lambda: (nn.Embedding(8, 6, scale_grad_by_freq=True), tokens(size=8)),
     "broadcast": lambda: (Function((4,), lambda w, x: (x * w).exp() + w), images(3, 4, dtype=torch.float32)),
     "changed before it is used": lambda: (
         Function((4, 6), lambda w, x: x @ (w / w.norm()).t()),

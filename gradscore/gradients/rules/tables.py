@@ -22,13 +22,13 @@ class BagMode(Enum):
 
 def embedding(use: Use, gradients: Gradients) -> PerSample:
     """Rows of a table, picked by index."""
+    if use.setting("scale_grad_by_freq"):
+        raise NotCoveredError("rows are scaled by their frequency in the batch")
     index = use.saved("indices")
     values = output_gradient(gradients)
     ignored = int(use.number("padding_idx", -1))
     if ignored >= 0:
         values = values.masked_fill((index == ignored).unsqueeze(-1), 0)
-    if use.setting("scale_grad_by_freq"):
-        values = values / counted_up(index.flatten(), use.shape[0])[index].unsqueeze(-1)
     return picked_rows(use, values, index)
 
 
