@@ -134,13 +134,26 @@ def _outputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Fin
     del parameters
     broken = [site for site, layer in vitals.layers.items() if layer.broke]
     if not broken:
-        return []
+        return _made_between(vitals)
     places = list(vitals.layers)
     before = [vitals.layers[site].largest for site in places[: places.index(broken[0])]]
     sentence = f"the outputs of {said(vitals, broken[0])} are NaN or infinite, though what it is given is finite"
     if before:
         sentence += f"; the largest output before it is {max(before):.2g}"
     return [Finding("bad output", broken[0], sentence, tuple(broken[1:]))]
+
+
+def _made_between(vitals: Vitals) -> list[Finding]:
+    """Outputs of the model that are not finite although no layer makes them so: its own forward does."""
+    if not vitals.bad_outputs:
+        return []
+    spoilt = next((site for site, layer in vitals.layers.items() if layer.spoilt), None)
+    where = "behind the last of its layers" if spoilt is None else f"in front of {said(vitals, spoilt)}"
+    sentence = (
+        f"the outputs of the model are NaN or infinite for {vitals.bad_outputs} of {vitals.samples} samples, though no "
+        f"layer makes them so: look at what a forward computes {where}"
+    )
+    return [Finding("bad output", MODEL, sentence)]
 
 
 def _scale(vitals: Vitals) -> list[Finding]:

@@ -63,6 +63,7 @@ class LayerVitals:
         is_convolution: whether units lie on the second axis before the last.
         is_table: whether it looks up what it returns, as tables of positions do that never learn.
         broke: batches whose outputs are not finite though the inputs are.
+        spoilt: batches whose outputs are not finite, as the inputs were not.
         largest: magnitude of the outputs.
         differs: whether two samples had different outputs.
         slopes: log10 of the root mean square over samples of the norm of the gradient at the output, by batch.
@@ -81,6 +82,7 @@ class LayerVitals:
     is_convolution: bool
     is_table: bool
     broke: int = 0
+    spoilt: int = 0
     largest: float = 0.0
     differs: bool = False
     slopes: list[float] = field(default_factory=list)

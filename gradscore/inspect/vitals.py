@@ -39,6 +39,7 @@ class Vitals:
             the outputs of the model.
         inputs: root mean square of the inputs, least over batches; NaN for whole numbers.
         bad_inputs: samples whose inputs are not finite.
+        bad_outputs: samples for which the outputs of the model are not finite.
         bad_weights: values that are not finite by name of parameter, before the first pass.
         samples: how many were seen.
         samples_ever: the same, and those seen before `forget`.
@@ -53,7 +54,7 @@ class Vitals:
         self.model, self._modules = model, dict(layers)
         self.layers: dict[str, LayerVitals] = {}
         self.behind: dict[str, set[str]] = {}
-        self.inputs, self.bad_inputs, self.samples, self.samples_ever = nan, 0, 0, 0
+        self.inputs, self.bad_inputs, self.bad_outputs, self.samples, self.samples_ever = nan, 0, 0, 0, 0
         self.bad_weights: dict[str, int] | None = None
         self.margins: list[float] = []
         self.is_fresh = False
@@ -78,10 +79,10 @@ class Vitals:
     def forget(self) -> None:
         """Forgets figures of batches; which layers there are, and which units were ever reached, stays known."""
         for layer in self.layers.values():
-            layer.slopes, layer.bad_slopes, layer.broke, layer.largest = [], 0, 0, 0.0
+            layer.slopes, layer.bad_slopes, layer.broke, layer.spoilt, layer.largest = [], 0, 0, 0, 0.0
             layer.shift = layer.spread = nan
             layer.differs, layer.first = False, None
-        self.inputs, self.bad_inputs, self.samples, self.margins = nan, 0, 0, []
+        self.inputs, self.bad_inputs, self.bad_outputs, self.samples, self.margins = nan, 0, 0, 0, []
         self.bad_weights = None
 
     def let_go(self) -> None:
@@ -151,7 +152,9 @@ class Vitals:
         values = tensor.detach()
         largest = float(values.abs().max())
         if not largest < inf:
-            layer.broke += given is None or not given.is_floating_point() or bool(given.isfinite().all())
+            fine = given is None or not given.is_floating_point() or bool(given.isfinite().all())
+            layer.broke += fine
+            layer.spoilt += not fine
         else:
             layer.largest = max(layer.largest, largest)
             self._compare(layer, values, largest)
@@ -172,6 +175,9 @@ class Vitals:
 
     def _after(self, module: nn.Module, inputs: object, output: object) -> None:
         del module, inputs
+        tensor = first_tensor(output)
+        if self._looks() and tensor is not None and tensor.dim() and len(tensor) == self._batch and tensor.numel():
+            self.bad_outputs += int((~tensor.detach().reshape(len(tensor), -1).isfinite().all(1)).sum())
         self.end_pass(output)
         if not self._by_hand:
             self._nodes = {}

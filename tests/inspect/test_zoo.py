@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from zoo import HEALTHY, SICK
+from zoo import HEALTHY, SICK, Between, on_digits
 
 from gradscore.errors import CoupledSamplesError
-from gradscore.inspect import GradHist1d, Inspector, MeanGSNR, every, examine
+from gradscore.inspect import GradHist1d, HealthWarning, Inspector, MeanGSNR, every, examine
 from gradscore.inspect.run import inspect_groups
 from gradscore.inspect.sample_groups import Group
 from gradscore.losses import LOSSES
@@ -32,6 +32,26 @@ def test_sick(sick):
     found = findings(sick.make())
     assert [(each.kind, each.layer) for each in found] == [(sick.kind, sick.layer)]
     assert set(sick.because) <= set(found[0].because)
+
+
+@pytest.mark.parametrize(
+    ("behind", "where"),
+    [(True, "behind the last of its layers"), (False, r"in front of head \(Linear, layer 2 of 2\)")],
+)
+def test_outputs_that_no_layer_breaks(behind, where):
+    patient = on_digits(Between(behind=behind))
+    bright = int((patient.images.mean((1, 2, 3)) > -0.4).sum())
+    (found,) = findings(patient)
+    assert re.search(f"for {bright} of {len(patient.images)} samples.*{where}", found.sentence)
+
+
+def test_outputs_that_no_layer_breaks_in_training():
+    patient = on_digits(Between(behind=True))
+    with Inspector(patient.model, [], health=every(1)) as inspector:
+        patient.model(patient.images).sum().backward()
+        with pytest.warns(HealthWarning, match="behind the"):
+            (found,) = inspector.findings()
+    assert (found.kind, found.layer) == ("bad output", "(model)")
 
 
 @pytest.mark.parametrize("make", HEALTHY.values(), ids=HEALTHY)

@@ -114,6 +114,19 @@ class Root(nn.Module):
         return self.head((found * (found > 0)).sqrt())
 
 
+class Between(nn.Module):
+    """Divides dark samples by one and others by zero in its own forward, behind its layers or between them."""
+
+    def __init__(self, *, behind: bool) -> None:
+        super().__init__()
+        self.features, self.head, self.behind = nn.Linear(64, 32), nn.Linear(32, 10), behind
+
+    def forward(self, x: Tensor) -> Tensor:
+        share = (x.mean((1, 2, 3)) <= -0.4).float().unsqueeze(1)
+        found = self.features(x.flatten(1)).tanh()
+        return self.head(found) / share * share if self.behind else self.head(found / share * share)
+
+
 def changed(patient: Patient, change: Callable[[nn.Module], object]) -> Patient:
     with torch.no_grad():
         change(patient.model)
@@ -211,6 +224,7 @@ SICK = {
     "a last layer that is zero": Sick(zeroed_head, "constant output", "5"),
     "gradient of a root at zero": Sick(lambda: on_digits(Root()), "bad gradient", "features"),
     "outputs beyond float32": Sick(overflow, "bad output", "2"),
+    "a division by zero behind the last layer": Sick(lambda: on_digits(Between(behind=True)), "bad output", "(model)"),
     "two labels of five wrong": Sick(noisy_labels, "label noise", "(labels)"),
 }
 
