@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import content_hash
-from ..errors import CoupledSamplesError, DataError, EngineError
-from ..gradients import Engine
+from ..errors import CoupledSamplesError, DataError, EngineError, GradscoreError
+from ..gradients import Engine, read_graph, refuse_opaque
 from .held_tensors import tensors_in, with_tensors
 
 LossOfBatch = Callable[[nn.Module, Any], Tensor]
@@ -48,6 +48,7 @@ class BatchLosses:
         self.engine = Engine(parameters)
         self.device = next(iter(parameters.values())).device
         self._model, self._loss, self._each_token = model, loss, each_token
+        self._depends = False
         self._seen: set[tuple[int, tuple[torch.Size, ...]]] = set()
 
     def of(self, batch: Any) -> Tensor:
@@ -59,7 +60,7 @@ class BatchLosses:
 
         Raises:
             DataError: a batch without tensors or samples.
-            EngineError: the losses have another shape, or are not finite.
+            EngineError: the loss raises something, does not depend on the model, has another shape, or is not finite.
             CoupledSamplesError: the loss of a sample depends on the other samples of its batch.
         """
         samples = count_samples(batch)
@@ -83,7 +84,16 @@ class BatchLosses:
         return losses.detach()
 
     def _losses(self, batch: Any, samples: int) -> Tensor:
-        losses = self._loss(self._model, batch)
+        try:
+            losses = self._loss(self._model, batch)
+        except (GradscoreError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # the function is anyone's and may raise anything
+            name = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
+            raise EngineError(
+                f"loss '{name}': cannot take the model and a batch of {samples} samples: {type(error).__name__}: "
+                f"{(str(error).splitlines() or [''])[0]}"
+            ) from error
         wanted = f"({samples}, tokens)" if self._each_token else f"({samples},), or ({samples}, tokens)"
         if not isinstance(losses, Tensor):
             raise EngineError(f"the loss must return a tensor of shape {wanted}, got {type(losses).__name__}")
@@ -98,6 +108,7 @@ class BatchLosses:
             raise EngineError(
                 "the loss does not depend on the parameters of the model; compute it with gradients enabled"
             )
+        self._check_model(losses)
         bad = np.flatnonzero(~losses.detach().isfinite().reshape(samples, -1).all(1).cpu().numpy())
         if len(bad):
             raise EngineError(
@@ -105,6 +116,19 @@ class BatchLosses:
                 "tokens is not: divide by the number of tokens or 1"
             )
         return losses
+
+    def _check_model(self, losses: Tensor) -> None:
+        """Makes sure, once, that losses come from the model: gradients by it were all zero otherwise."""
+        if self._depends:
+            return
+        graph = read_graph(losses, {**dict(self._model.named_parameters()), **self.engine.parameters})
+        if not graph.leaves:
+            refuse_opaque(graph)
+            raise EngineError(
+                "the loss does not depend on the parameters of the model; compute it with the model that the function "
+                "is called with, not with another one or a copy"
+            )
+        self._depends = True
 
 
 def count_samples(batch: Any) -> int:

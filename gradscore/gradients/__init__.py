@@ -14,7 +14,7 @@ from .collect import Sink, Tap
 from .convolved import Convolved, shifted_blocks, suits_groups, suits_windows
 from .engine import Engine, GradientWarning, NewGraphError
 from .factored import Block, Dense, Factored, PerSample, TableRows, Total, sample_slices
-from .graph import Gradients, read_graph
+from .graph import Gradients, read_graph, refuse_opaque
 from .layout import Layout, probe
 from .rules import RULES, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
 from .tied import Tied
@@ -44,6 +44,7 @@ __all__ = [
     "prepare",
     "probe",
     "read_graph",
+    "refuse_opaque",
     "sample_slices",
     "shifted_blocks",
     "suits_groups",

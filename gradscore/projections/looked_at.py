@@ -233,7 +233,10 @@ def looking_at_batches(model: nn.Module, batches: Iterable[Any], losses: LossOfB
 
 def _parameters(model: nn.Module, patterns: str | Sequence[str]) -> dict[str, Tensor]:
     """Parameters whose names match one of some shell patterns, by name."""
-    chosen = [patterns] if isinstance(patterns, str) else patterns
+    given: object = [patterns] if isinstance(patterns, str) else patterns
+    chosen = list(given) if isinstance(given, Iterable) else []
+    if not chosen or not all(isinstance(each, str) for each in chosen):
+        raise ConfigError(f"parameters: wanted one or more shell patterns on names of parameters, got {patterns!r}")
     (names,) = group_parameters(model, chosen, granularity="model").values()
     by_name = dict(model.named_parameters())
     return {name: by_name[name] for name in names}

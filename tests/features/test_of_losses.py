@@ -1,5 +1,6 @@
 """Features of losses that a program gives: one for each sample, or for each token of it."""
 
+import copy
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
@@ -230,6 +231,13 @@ REFUSED = {
     "all logits": (lambda model, batch: model(**batch).logits, {}, EngineError, "one value for each sample"),
     "no tensor": (lambda model, batch: model(**batch), {}, EngineError, "must return a tensor"),
     "no graph": (lambda *given: mean_of_text(*given).detach(), {}, EngineError, "does not depend on the parameters"),
+    "of a copy": (
+        lambda model, batch: mean_of_text(copy.deepcopy(model), batch),
+        {},
+        EngineError,
+        "does not depend on the parameters of the model.* a copy",
+    ),
+    "that raises": (lambda model, batch: batch["words"], {}, EngineError, "KeyError: 'words'"),
     "not finite": (with_a_bad_number, {}, EngineError, "loss of sample 3 of the batch is not finite"),
     "divided by the batch's tokens": (
         divided_by_the_batch,

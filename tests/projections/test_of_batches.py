@@ -163,7 +163,21 @@ def averaged_over_the_batch(model, batch):
     return of_tokens(model, batch).sum(1) / batch["mask"].sum()
 
 
+def raising(model, batch):
+    return of_texts(model, batch["texts"])
+
+
 REFUSED = {
+    "a loss of another model": (
+        {"losses": lambda m, b: of_texts(Tied().double().eval(), b)},
+        EngineError,
+        "does not depend on the parameters of the model.* a copy",
+    ),
+    "a loss that raises": ({"losses": raising}, EngineError, "loss 'raising': .*batch of 2 samples: KeyError: 'texts'"),
+    "no parameters": ({"parameters": []}, ConfigError, r"parameters: wanted .* got \[\]"),
+    "a number for parameters": ({"parameters": 3}, ConfigError, "parameters: wanted .* got 3"),
+    "nothing for parameters": ({"parameters": None}, ConfigError, "parameters: wanted .* got None"),
+    "a number among parameters": ({"parameters": ["table.*", 3]}, ConfigError, "parameters: wanted .* got .*3"),
     "a batch size": ({"batch_size": 8}, ConfigError, "batch_size: does not go with losses"),
     "a loss as well": ({"loss": "label"}, ConfigError, "loss: does not go with losses"),
     "an output": ({"output": 0}, ConfigError, "output: does not go with losses"),

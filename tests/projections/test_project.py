@@ -496,6 +496,7 @@ OTHERWISE = {
     "batch size": ((net(), samples(), {"batch_size": 0}), ConfigError, "batch_size: wanted 1 sample or more, got 0"),
     "batch size in words": ((net(), samples(), {"batch_size": "a"}), ConfigError, "wanted 1 sample or more, got 'a'"),
     "function": ((lambda x: x, samples(), {}), ModelError, r"wanted a classifier as a torch\.nn\.Module, got function"),
+    "no parameters": ((net(), samples(), {"parameters": []}), ConfigError, r"parameters: wanted .* got \[\]"),
     "parameters": ((net(), samples(), {"parameters": ["conv*"]}), ConfigError, "matches no parameter"),
 }
 
