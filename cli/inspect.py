@@ -171,14 +171,18 @@ def _refuse_others(context: typer.Context, chosen: str) -> None:
 
 
 def _inspect_checkpoints(output: Output, source: list[Path], first: Path, out: Path | None) -> None:
-    from gradscore.inspect import moves, write_moves
+    from gradscore.inspect import compare_checkpoints, write_moves
 
     files = [first, *source]
-    found = moves(files)
-    _print_moves(output, found)
-    written = write_moves(found, out or first.parent / "inspect", name=f"{files[0].name} to {files[-1].name}")
+    found = compare_checkpoints(files)
+    steps, notices = found.steps, [str(each) for each in found.findings]
+    _print_moves(output, steps)
+    output.say(*notices)
+    name = f"{steps['from'].iloc[0]} to {steps['to'].iloc[-1]}"
+    written = write_moves(steps, out or first.parent / "inspect", name=name, notices=notices)
     _say_files(output, written)
-    output.document({"steps": found.to_dict("records"), "figures": written.tables, "report": written.html})
+    said = {"steps": steps.to_dict("records"), "findings": found.findings}
+    output.document({**said, "figures": written.tables, "report": written.html})
 
 
 def _inspect_training(output: Output, files: list[Path], out: Path | None) -> None:

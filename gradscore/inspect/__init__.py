@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .catalogue import QUANTITIES
-from .checkpoints import moves
+from .checkpoints import CheckpointMoves, compare_checkpoints, moves
 from .checks import InspectionWarning
 from .examination import examine
 from .finding import Finding
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QUANTITIES",
     "BinAdaptation",
+    "CheckpointMoves",
     "ExplicitCall",
     "Finding",
     "GradAbsMax",
@@ -92,6 +93,7 @@ __all__ = [
     "Series",
     "TensorQuantity",
     "TrainingRecord",
+    "compare_checkpoints",
     "every",
     "examine",
     "inspect_config",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,26 @@ from torch import Tensor
 
 from ..errors import ConfigError, ModelError
 from ..models import read_weights
+from ..system import some
+from .finding import Finding
 from .quantities.geometry import CORRELATION, NORM
 from .quantities.parameter_difference_geometry import ParameterDifferenceGeometry
 from .quantities.quantity import MODEL
 
 COLUMNS = ["from", "to", "layer", "norm", "relative", "correlation"]
+
+
+@dataclass(frozen=True)
+class CheckpointMoves:
+    """How a model moved.
+
+    Attributes:
+        steps: see `moves`.
+        findings: checkpoints that hold values which are not finite.
+    """
+
+    steps: pd.DataFrame
+    findings: list[Finding]
 
 
 def moves(checkpoints: Sequence[Path]) -> pd.DataFrame:
@@ -25,30 +41,84 @@ def moves(checkpoints: Sequence[Path]) -> pd.DataFrame:
         checkpoints: two or more files of weights, `.safetensors`, `.pt` or `.pth`, in the order of training.
 
     Returns:
-        A row for every step and tensor, and one for the whole model: columns from, to, layer, norm (Euclidean norm of
-        the difference), relative (norm divided by that of the earlier values, NaN where those are zero), correlation
-        (cosine with the step before, NaN for the first). Tensors that are not of floating point are left out.
+        A row for every step and tensor, and one for the whole model: columns from, to (files, with as many of their
+        folders as tell them apart), layer, norm (Euclidean norm of the difference), relative (norm divided by that of
+        the earlier values, NaN where those are zero), correlation (cosine with the step before, NaN for the first). A
+        complex number counts as two; tensors of whole numbers are left out.
 
     Raises:
         ConfigError: fewer than two checkpoints.
-        ModelError: a file that cannot be read, or that holds other tensors than the first one.
+        ModelError: a file that cannot be read, or that holds no numbers that move, or other tensors than the first one.
     """
+    return compare_checkpoints(checkpoints).steps
+
+
+def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
+    """As `moves`, and says which checkpoints hold values that are not finite."""
     if len(checkpoints) < 2:
         raise ConfigError(f"--checkpoints: wanted two or more files, got {len(checkpoints)}")
     rows: list[tuple[str, str, str, float, float, float]] = []
+    findings: list[Finding] = []
     before: dict[str, Tensor] = {}
     geometry = ParameterDifferenceGeometry()
+    names = _names(checkpoints)
     for number, path in enumerate(checkpoints):
-        weights = {name: each.double() for name, each in read_weights(path).items() if each.is_floating_point()}
+        weights = _weights(path)
         if before:
             _check_fit(before, weights, checkpoints[0], path)
+        findings += _not_finite(names[number], weights)
         for name, tensor in {**weights, MODEL: _joined(weights)}.items():
             geometry.observe(name, tensor)
         if before:
             found = _step(geometry, before, [*weights, MODEL])
-            rows += [(checkpoints[number - 1].name, path.name, *figures) for figures in found]
+            rows += [(names[number - 1], names[number], *figures) for figures in found]
         before = {**weights, MODEL: _joined(weights)}
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return CheckpointMoves(pd.DataFrame(rows, columns=COLUMNS), findings)
+
+
+def _names(checkpoints: Sequence[Path]) -> list[str]:
+    """The shortest end of each path that no other one has; a file that comes again gets a number."""
+    paths = [path.absolute().parts for path in checkpoints]
+    found = []
+    for place, own in enumerate(paths):
+        others = [each for each in paths if each != own]
+        ends = (own[-size:] for size in range(1, len(own) + 1))
+        end = next(each for each in ends if all(other[-len(each) :] != each for other in others))
+        name, again = Path(*end).as_posix(), paths[:place].count(own)
+        found.append(f"{name} ({again + 1})" if again else name)
+    return found
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint that training moves, with all digits and all entries."""
+    held = read_weights(path)
+    found = {
+        name: (each if each.layout == torch.strided else each.to_dense()).to(
+            torch.complex128 if each.is_complex() else torch.float64
+        )
+        for name, each in held.items()
+        if each.is_floating_point() or each.is_complex()
+    }
+    if not found:
+        raise ModelError(
+            f"{path}: wanted weights that move, and there is no tensor of real or complex numbers; it holds "
+            f"{some([*held])}"
+        )
+    return found
+
+
+def _not_finite(checkpoint: str, weights: Mapping[str, Tensor]) -> list[Finding]:
+    """One finding for a checkpoint with values that are not finite."""
+    bad = [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]
+    if not bad:
+        return []
+    first, *others = bad
+    tensor = weights[first]
+    sentence = (
+        f"{checkpoint}: {first} holds {int((~tensor.isfinite()).sum())} of {tensor.numel()} values that are NaN or "
+        "infinite"
+    )
+    return [Finding("bad weight", first, f"{sentence}, as does {some(others)}" if others else sentence)]
 
 
 def _step(
@@ -65,8 +135,8 @@ def _step(
 
 
 def _check_fit(before: dict[str, Tensor], weights: dict[str, Tensor], first: Path, path: Path) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in before.items() if name != MODEL}
-    others = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    shapes = {name: _shape(tensor) for name, tensor in before.items() if name != MODEL}
+    others = {name: _shape(tensor) for name, tensor in weights.items()}
     wrong = [name for name in {**shapes, **others} if shapes.get(name) != others.get(name)]
     if wrong:
         raise ModelError(
@@ -75,5 +145,11 @@ def _check_fit(before: dict[str, Tensor], weights: dict[str, Tensor], first: Pat
         )
 
 
+def _shape(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)}{' of complex numbers' if tensor.is_complex() else ''}"
+
+
 def _joined(weights: dict[str, Tensor]) -> Tensor:
-    return torch.cat([tensor.flatten() for tensor in weights.values()])
+    """All numbers in one vector, two for a complex one."""
+    real = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in weights.values()]
+    return torch.cat([tensor.flatten() for tensor in real])

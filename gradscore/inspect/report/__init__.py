@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
     return InspectionFiles(tables=tables, html=html, plots=plots)
 
 
-def write_moves(moves: pd.DataFrame, folder: Path, *, name: str) -> InspectionFiles:
+def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> InspectionFiles:
     """Writes the table of how a model moved between checkpoints, its plots and its page; see `write_inspection`."""
     table = folder / "checkpoints.parquet"
     with replacing(table) as temporary:
@@ -72,5 +73,5 @@ def write_moves(moves: pd.DataFrame, folder: Path, *, name: str) -> InspectionFi
     from .contents import moves_sections
     from .page import write_report
 
-    html, plots = write_report(moves_sections(moves), folder, name=name, inspection=None)
+    html, plots = write_report(moves_sections(moves), folder, name=name, inspection=None, notices=notices)
     return InspectionFiles(tables=[table], html=html, plots=plots)

@@ -15,7 +15,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(
-    sections: Sequence[Section], folder: Path, *, name: str, inspection: Inspection | None
+    sections: Sequence[Section],
+    folder: Path,
+    *,
+    name: str,
+    inspection: Inspection | None,
+    notices: Sequence[str] = (),
 ) -> tuple[Path, list[Path]]:
     """Writes `report.html` and `plots/` to a folder.
 
@@ -24,6 +29,7 @@ def write_report(
         folder: where the files go.
         name: the heading.
         inspection: what was found; None for a page about checkpoints alone.
+        notices: what a reader of the plots should know, beside those of the inspection.
 
     Returns:
         The page, and the PNG and SVG files.
@@ -37,7 +43,7 @@ def write_report(
         "findings": inspection.findings if inspection else [],
         "verdict": inspection.verdict if inspection else "",
         "scope": inspection.scope if inspection else "",
-        "notices": inspection.notices if inspection else [],
+        "notices": [*(inspection.notices if inspection else []), *notices],
         "sections": sections,
         "version": version("gradscore"),
     }
