@@ -161,6 +161,7 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
     return {
         "verdicts": found,
         "no_verdict": evaluation.no_verdict,
+        "not_compared": evaluation.not_compared,
         "records": [record.entry() for record in evaluation.records],
         "warnings": evaluation.warnings,
         "notices": evaluation.notices,
@@ -188,6 +189,8 @@ def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> N
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
     )
     output.say(*(_in_words(each, bundling) for each in found if each.best is not None))
+    if report.not_compared is not None:  # as much a part of the verdict as its interval, so -q does not leave it out
+        output.say(f"note: {report.not_compared}")
 
 
 def _in_words(verdict: Verdict, bundling: str) -> str:

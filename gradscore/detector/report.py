@@ -65,7 +65,8 @@ class Report:
     @property
     def notices(self) -> list[str]:
         """What a reader should know; what to know first is in front."""
-        return [*self.evaluation.warnings, *self.evaluation.notices]
+        missing = self.evaluation.not_compared
+        return [*self.evaluation.warnings, *([] if missing is None else [missing]), *self.evaluation.notices]
 
     def save(self, path: str | Path) -> Path:
         """Writes the page: one HTML file that needs nothing but a browser.

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..data import FIT, TEST
+from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..losses import refuse_with_labels
 from ..meta import DESCRIPTION, Inputs, MetaModel
+from ..scores import FittedScores
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
 from ..system import write_text
 from . import duplicates, near_duplicates, thinning
@@ -73,6 +74,7 @@ class EvaluationReport:
         models: the meta models that scored, as `<task>/<protocol>/<name>`.
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
         warnings: what a reader should know first, since all figures may mean nothing.
+        not_compared: which single scores the verdicts say nothing of, or too little, and why; None where all are there.
     """
 
     records: list[Record]
@@ -81,6 +83,7 @@ class EvaluationReport:
     models: list[str]
     near_duplicates: NearDuplicates
     warnings: list[str] = field(default_factory=list)
+    not_compared: str | None = None
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -212,6 +215,7 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
         records += group_records(blocks, ood_groups(run), list(records))
         notices += [*_model_notices(scorer), *remarks(blocks, records)]
         records += near.records()
+        not_compared = _not_compared(run, scorer.inputs.scores)
         scorer.write(run.evaluation_path)
     path = run.evaluation_path / "metrics.json"
     near_duplicates.write_pairs(run, near)
@@ -219,7 +223,22 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     labels = [spec.label for spec in fitted]
-    return EvaluationReport(records, notices, path, labels, near, label_warnings(run))
+    return EvaluationReport(records, notices, path, labels, near, label_warnings(run), not_compared)
+
+
+def _not_compared(run: RunFolder, scores: FittedScores) -> str | None:
+    """Says of which single scores, often the strongest, a verdict is silent, and which were fitted without a bank."""
+    if scores.missing_rivals:
+        return (
+            f"not compared with {', '.join(scores.missing_rivals)}, often the strongest single scores, which need "
+            "features.penultimate: true and, at best, data.in_dist.bank when features are extracted"
+        )
+    if BANK not in {info.name for info in run.splits()}:
+        return (
+            f"without data.in_dist.bank, scores of penultimate features (knn, vim and others) were fitted on {FIT}; "
+            "with a bank of samples that trained the classifier they may be stronger"
+        )
+    return None
 
 
 def _intact_models(run: RunFolder) -> set[Path]:

@@ -14,7 +14,7 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..system import FloatArray, are_texts
 from .neighbours import Bank
 from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
-from .table import OF_VIEWS, OVER_VIEWS, SCORES
+from .table import OF_PENULTIMATE, OF_VIEWS, OVER_VIEWS, SCORES
 
 _BANK = "bank/"
 
@@ -75,6 +75,13 @@ class FittedScores:
     def rivals(self) -> list[str]:
         """Those of `names` that meta models are compared with."""
         return [name for name in self.names if SCORES[plain_name(name)].is_rival]
+
+    @property
+    def missing_rivals(self) -> list[str]:
+        """Those that meta models would be compared with, if penultimate features were stored; none where they are."""
+        if self.bank is not None:
+            return []
+        return [name for name in SCORES if SCORES[name].is_rival and SCORES[name].needs in OF_PENULTIMATE]
 
     @property
     def inputs(self) -> list[str]:

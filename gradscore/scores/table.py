@@ -15,6 +15,9 @@ from .score import Arrays, Needs, Samples, Score, learns_nothing, of_logits
 OF_VIEWS = ("views", "features of views")
 """What scores need that compare a sample with its views."""
 
+OF_PENULTIMATE = ("penultimate", "neighbours")
+"""What scores need that compare a sample with ordinary ones by what enters the last layer, or change that."""
+
 OVER_VIEWS = "@views"
 """End of the name of a score that is averaged over a sample and its views."""
 

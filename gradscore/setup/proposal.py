@@ -72,6 +72,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     shapes, architecture = _propose_model(made, found, progress)
     _propose_preprocessing(made, found, shapes, architecture)
     _propose_data(made, parts_of(sets))
+    _propose_features(made, shapes)
     made.put("run", _near(base / "run", base))
     return made
 
@@ -180,6 +181,17 @@ def _propose_data(made: Proposal, parts: Parts) -> None:
         there = "class folders" if known.of.kind == "folder" else "classes"
         made.remarks.append(
             f"{known.of.path} has {len(known.of.classes)} {there} and the network {classes} classes: {NAME_CLASSES}"
+        )
+
+
+def _propose_features(made: Proposal, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Asks for what strong single scores need, where the last weight is that of a linear layer, as far as one sees."""
+    counted = class_count(shapes)
+    if counted is not None and len(shapes[counted[0]]) == 2:
+        made.put(
+            "features.penultimate",
+            True,
+            f"also compare with knn, ViM and others; false if {counted[0]} is not what makes the logits",
         )
 
 

@@ -179,6 +179,22 @@ def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
     assert (found["no_verdict"], len(found["verdicts"])) == (None, 3)
 
 
+STRONG = "knn, class_knn, mahalanobis, relative_mahalanobis, vim, react, ash, scale, gradnorm, feature_norm"
+
+
+def test_single_scores_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
+    result = CliRunner().invoke(app, ["evaluate", str(fitted), "-q"])
+    wanted = f"not compared with {STRONG}, often the strongest single scores, which need features.penultimate: true"
+    after = result.stdout.partition("best single score, ")[2]
+    assert f"note: {wanted} and, at best, data.in_dist.bank" in after
+    found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
+    assert found["not_compared"].startswith(wanted)
+    for name in ("report.md", "report.html"):
+        text = (fitted / "evaluation" / name).read_text().replace("\\", "")
+        beside = text.partition("Against the best single score")[2].partition("Keep in mind")[0]
+        assert f"Note: {wanted}" in beside
+
+
 @pytest.mark.parametrize(("trust_code", "option"), [(False, ""), (True, " --trust-code")], ids=["plain", "trusted"])
 def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys, trust_code, option) -> None:
     monkeypatch.setattr(Verdict, "outcome", "worse")

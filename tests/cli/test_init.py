@@ -63,6 +63,7 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     assert (found.model.source, found.model.num_classes) == ("torchvision:resnet18", 7)
     assert found.preprocessing.mean == [0.485, 0.456, 0.406]
     assert [entry.name for entry in found.data.ood if not entry.auxiliary] == ["textures"]
+    assert found.features.penultimate is True
     ran = CliRunner().invoke(app, ["run", str(config), *QUICK])
     assert ran.exit_code == 0, ran.output
     assert "OOD by protocol known" in ran.stdout

@@ -92,6 +92,20 @@ def build(num_classes, width=3):
     assert settings["preprocessing.channels"] == 1
 
 
+LAST = {
+    "linear": (nn.Linear(72, 2), {"features.penultimate": True}),
+    "a convolution": (nn.Conv2d(3, 2, 1), {}),
+}
+
+
+@pytest.mark.parametrize(("last", "wanted"), LAST.values(), ids=LAST)
+def test_features_of_a_linear_last_layer_are_asked_for(tmp_path: Path, last: nn.Module, wanted: dict) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), last).state_dict(), tmp_path / "weights.pt")
+    images(tmp_path / "val", "cat", "dog")
+    settings = propose([tmp_path], base=tmp_path).settings
+    assert {key: value for key, value in settings.items() if key.startswith("features.")} == wanted
+
+
 def test_what_is_missing_is_marked_and_refused(tmp_path: Path) -> None:
     images(tmp_path / "val", "cat", "dog")
     made = propose([tmp_path], base=tmp_path)

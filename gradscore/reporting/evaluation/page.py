@@ -54,6 +54,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: Thumbna
         "headlines": headlines(figures) if evaluation.verdicts else [],
         "gains": gains(evaluation.verdicts),
         "no_verdict": evaluation.no_verdict,
+        "not_compared": evaluation.not_compared if evaluation.verdicts else None,
         "warnings": evaluation.warnings,
         "notices": evaluation.notices,
         "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],

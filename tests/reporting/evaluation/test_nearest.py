@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from gradscore.columns import penultimate_columns
 from gradscore.config import Config
-from gradscore.evaluation import EvaluationReport, fit_run, read_scores
+from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, read_scores
 from gradscore.features import extract
 from gradscore.meta import Inputs
 from gradscore.reporting.evaluation.nearest import PER_SAMPLE, NearestOfBank
@@ -85,6 +85,11 @@ def test_the_page_shows_them(run: RunFolder) -> None:
     page = (run.evaluation_path / "report.html").read_text()
     assert "the nearest samples of the bank" in page
     assert page.count('<div class="near">') == page.count('<div class="thumb">')
+
+
+def test_a_verdict_on_scores_without_a_bank_says_so(run: RunFolder) -> None:
+    said = (evaluate_run(run).not_compared or "").partition(",")[0]
+    assert said == ("" if "in_dist.bank" in run.sizes else "without data.in_dist.bank")
 
 
 def test_without_features_there_are_none(report_run: RunFolder, report_evaluation: EvaluationReport) -> None:
