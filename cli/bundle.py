@@ -72,7 +72,7 @@ def bundle(
         make_bundle,
         write_bundle,
     )
-    from gradscore.store import RunFolder, refuse_run_files
+    from gradscore.store import RunFolder, label_warnings, refuse_run_files
 
     refuse_run_files(out, option="--out")
     check_bundle_target(out)
@@ -84,10 +84,13 @@ def bundle(
         "shifted_copies": COPIES if monitor else 0,
         "tell": output.code,
     }
+    folder = RunFolder(run)
     with counting(quiet=quiet or not monitor) as tell:
-        made = make_bundle(RunFolder(run), alpha=alpha, with_weights=with_weights, progress=tell, **options)
+        made = make_bundle(folder, alpha=alpha, with_weights=with_weights, progress=tell, **options)
+    doubts = label_warnings(folder)
+    output.doubt(doubts)
     written = write_bundle(out, made)
-    output.document(_document(made, out=out, sha256=written))
+    output.document({**_document(made, out=out, sha256=written), "warnings": doubts})
     _print(output, made, out=out, sha256=written)
 
 

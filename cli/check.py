@@ -78,7 +78,7 @@ def check(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.deployment import check_run, make_baseline, read_baseline, write_baseline
-    from gradscore.store import RunFolder, refuse_run_files
+    from gradscore.store import RunFolder, label_warnings, refuse_run_files
     from gradscore.system import check_target
 
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
@@ -89,12 +89,15 @@ def check(
             check_target(target)
     output, folder = Output(as_json=json_file == STDOUT, quiet=quiet), RunFolder(run)
     if update and not baseline.exists():
-        write_baseline(baseline, make_baseline(folder, _policy(None, margins or ())))
+        made = make_baseline(folder, _policy(None, margins or ()))
+        output.doubt(label_warnings(folder))
+        write_baseline(baseline, made)
         output.say(f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
         output.document({"baseline": baseline})
         return
     known = read_baseline(baseline)
     report = check_run(folder, known, policy=_policy(known, margins or ()))
+    output.doubt(label_warnings(folder))
     _print(output, report)
     _write(output, report, files)
     if update:

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from gradscore.errors import GradscoreError
 from gradscore.printable import printable
 
 from .addresses import run_at_hand
@@ -19,6 +20,7 @@ from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import Comparison
+    from gradscore.store import RunFolder
 
 RunsArgument = Annotated[
     list[Path],
@@ -45,9 +47,23 @@ def compare(
     from gradscore.store import RunFolder
 
     output = Output(as_json=as_json, quiet=quiet)
-    comparison = compare_runs([RunFolder(run) for run in runs], score=score)
-    output.document({"first": runs[0], "score": score, "compared": comparison.compared, "notices": comparison.notices})
+    folders = [RunFolder(run) for run in runs]
+    comparison = compare_runs(folders, score=score)
+    doubts = [f"{folder.path}: {line}" for folder in folders for line in _doubts(folder)]
+    output.doubt(doubts)
+    found = {"first": runs[0], "score": score, "compared": comparison.compared}
+    output.document({**found, "warnings": doubts, "notices": comparison.notices})
     _print(output, comparison, first=runs[0], score=score)
+
+
+def _doubts(run: RunFolder) -> list[str]:
+    """What `evaluate` warns of; comparing itself needs no feature table, which may have been removed since."""
+    from gradscore.store import label_warnings
+
+    try:
+        return label_warnings(run)
+    except GradscoreError as error:
+        return [f"whether its labels are those of the network cannot be told: {error}"]
 
 
 def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -> None:

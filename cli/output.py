@@ -41,6 +41,7 @@ class Output:
         self._results = Terminal(quiet=as_json)
         self._remarks = Terminal(stderr=as_json, quiet=quiet)
         self._warnings = Terminal(stderr=as_json)
+        self._doubts = Terminal(stderr=True)
         self._warned: set[str] = set()
 
     def say(self, *lines: str, style: str | None = None) -> None:
@@ -78,6 +79,10 @@ class Output:
         """What a reader should know before any figure; commands of several steps say it once."""
         say(self._warnings, *warnings([line for line in lines if line not in self._warned]), style="yellow")
         self._warned.update(lines)
+
+    def doubt(self, lines: Sequence[str]) -> None:
+        """What makes results doubtful that were found before, on standard error: no result of this command."""
+        say(self._doubts, *warnings(lines), style="yellow")
 
     def document(self, content: Any) -> None:
         """The results as JSON, where that is wanted."""

@@ -44,6 +44,13 @@ def test_prints_the_change_its_interval_and_p(runs: list[str]) -> None:
     assert "not corrected for the number of rows" in result.stdout
 
 
+def test_runs_without_tables_are_compared_and_the_doubt_is_said(runs: list[str]) -> None:
+    result = CliRunner().invoke(app, ["compare", *runs])
+    assert [line.partition(" cannot be told")[0] for line in result.stderr.splitlines()] == [
+        f"warning: {run}: whether its labels are those of the network" for run in runs
+    ]
+
+
 def test_names_are_not_read_as_markup(runs: list[str]) -> None:
     assert "[red]noise[/red]" in CliRunner().invoke(app, ["compare", *runs]).stdout
 

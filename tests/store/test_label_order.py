@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_inputs import INPUTS
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from gradscore.config import Config
+from gradscore.deployment import Policy, make_baseline, write_baseline
 from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings, renaming_advice
 from gradscore_cli.main import app
 
@@ -172,3 +174,53 @@ def test_without_a_verdict_a_program_gets_none_either(tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"]).stdout)
     assert found["verdicts"] == []
     assert found["no_verdict"].startswith("accuracy on in_dist.fit is 0.21, which is chance")
+
+
+def other_order(folder: Path) -> None:
+    """Makes the network call all classes but the last one by the name of the next of them."""
+    weights = load_file(folder / "net.safetensors")
+    order = [8, *range(8), 9]
+    moved = {name: weights[name][order] for name in ("3.weight", "3.bias")}
+    save_file(weights | moved, folder / "net.safetensors")
+
+
+@pytest.fixture(scope="module")
+def doubted(make_run) -> Path:
+    """An evaluated run whose labels are in another order than the classes of its network."""
+    return make_run(damage=other_order)
+
+
+COMMANDS = {
+    "a new baseline": ["check", "RUN", "--baseline", "new.json", "--update"],
+    "check": ["check", "RUN", "--baseline", "known.json"],
+    "another baseline": ["check", "RUN", "--baseline", "known.json", "--update"],
+    "bundle": ["bundle", "RUN", "--alpha", "0.5", "--trust-code"],
+    "compare": ["compare", "RUN", "OTHER"],
+    "compare with": ["compare", "OTHER", "RUN"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_commands_that_build_on_a_run_say_it_too(
+    doubted: Path, small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_baseline(Path("known.json"), make_baseline(RunFolder(doubted), Policy()))
+    places = {"RUN": str(doubted), "OTHER": str(small_run)}
+    result = CliRunner().invoke(app, [*(places.get(word, word) for word in command), "-q"])
+    assert result.exit_code in (0, 3), result.output
+    (warned,) = label_warnings(RunFolder(doubted))
+    assert "figures that depend on labels mean nothing" in warned
+    assert [line for line in result.stderr.splitlines() if "running" not in line] == [
+        f"warning: {f'{doubted}: ' if 'compare' in command else ''}{warned}"
+    ]
+
+
+def test_nothing_is_said_of_a_run_that_nobody_doubts(small_run: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["check", str(small_run), "--baseline", str(tmp_path / "new.json"), "--update"])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_program_that_compares_gets_it_as_well(doubted: Path, small_run: Path) -> None:
+    result = CliRunner().invoke(app, ["compare", str(small_run), str(doubted), "--json"])
+    assert json.loads(result.stdout)["warnings"] == [f"{doubted}: {label_warnings(RunFolder(doubted))[0]}"]
