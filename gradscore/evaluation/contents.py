@@ -24,6 +24,11 @@ def count_common(values: pd.Series[str], others: pd.Series[str]) -> int:
     return len(pc.unique(there))
 
 
+def count_distinct(values: pd.Series[str]) -> int:
+    """How many distinct contents there are."""
+    return len(pc.unique(_column(values)))
+
+
 class Numbered:
     """Some contents, each with a number, so that sets of them are masks.
 

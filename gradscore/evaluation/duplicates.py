@@ -1,4 +1,4 @@
-"""Images that are in more than one split, byte for byte."""
+"""Images that are in more than one split, or several times in one that is reported, byte for byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
-from .contents import count_common
+from .contents import count_common, count_distinct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,46 @@ class Overlap:
     first: SplitInfo
     second: SplitInfo
     images: int
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A reported split that holds images several times.
+
+    Attributes:
+        split: the split.
+        copies: samples without which each content would be there once.
+        samples: all of them.
+    """
+
+    split: SplitInfo
+    copies: int
+    samples: int
+
+
+def find_copies(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Copies]:
+    """The reported splits with copies, in the order of the splits.
+
+    Args:
+        content: split -> content hashes of its samples.
+    """
+    reported = {split: values for split, values in content.items() if split.is_reported}
+    found = [Copies(split, len(values) - count_distinct(values), len(values)) for split, values in reported.items()]
+    return [each for each in found if each.copies]
+
+
+def copies_in_words(found: Sequence[Copies]) -> list[str]:
+    """One sentence for each split: how many copies, and what follows."""
+    return [f"duplicates: {each.split.name}: {_counted(each)}" for each in found]
+
+
+def _counted(found: Copies) -> str:
+    are = "is a copy of another" if found.copies == 1 else "are copies of others"
+    count = "it counts as if it were" if found.copies == 1 else "they count as if they were"
+    return (
+        f"{found.copies} of {found.samples} samples {are} in it; {count} independent, so intervals are too narrow: "
+        "remove copies, unless samples come again as often in use (rows of a few categories)"
+    )
 
 
 def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:

@@ -32,7 +32,7 @@ from ..config import Protocol
 from ..data import CALIBRATION, FIT, TEST, SplitInfo
 from ..system import BoolArray
 from .contents import Numbered
-from .duplicates import Overlap, find_overlaps
+from .duplicates import Copies, Overlap, find_copies, find_overlaps
 from .thinning import rows_that_fit
 
 Task = Literal["misclassification", "ood", "shifted"]
@@ -93,6 +93,7 @@ class MetaModelSpecs:
         specs: all of them.
         skipped: a sentence for each that cannot be had.
         overlaps: the splits with images in common.
+        copies: the reported splits that hold images several times.
         common: which samples of `in_dist.fit` and auxiliary sets all OOD models share, whichever protocols are wanted;
             None without such.
     """
@@ -100,6 +101,7 @@ class MetaModelSpecs:
     specs: list[MetaModelSpec] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
+    copies: list[Copies] = field(default_factory=list)
     common: MetaModelSpec | None = None
 
 
@@ -162,8 +164,10 @@ class _SpecMaker:
 
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
         common = self._of_auxiliary()
+        content = {split.info: split.content_hash for split in self._splits.values()}
         result = MetaModelSpecs(
-            overlaps=find_overlaps({split.info: split.content_hash for split in self._splits.values()}),
+            overlaps=find_overlaps(content),
+            copies=find_copies(content),
             common=None if isinstance(common, str) else common,
         )
         for spec in [*self._misclassification(), *self._ood(protocols)]:

@@ -12,6 +12,7 @@ from ..scores import SCORES, plain_name
 from ..system import BoolArray, FloatArray, sha256
 from .areas import area_bounds
 from .calibration import brier, brier_interval, expected_calibration_error
+from .contents import count_distinct
 from .delong import (
     DifferenceTest,
     Interval,
@@ -193,7 +194,7 @@ def remarks(blocks: Iterable[Block], records: Sequence[Record]) -> list[str]:
         if reason is not None:
             lines.append(f"{where}: {reason}; the values are null")
             continue
-        lines += [f"{where}: {few}" for few in _few(positive, KINDS[task])]
+        lines += [f"{where}: {few}" for few in _few(block)]
         inverted = [
             f"{record.score} ({record.value:.3f})"
             for record in records
@@ -242,10 +243,14 @@ def _accuracy(wrong: BoolArray) -> Figure:
     return Figure("accuracy", float((~wrong).mean()), (float(interval.low), float(interval.high)))
 
 
-def _few(positive: BoolArray, kinds: tuple[str, str]) -> list[str]:
-    found = {kinds[0]: int(positive.sum()), kinds[1]: int((~positive).sum())}
-    return [
-        f"only {count} {kind}{'' if count == 1 else 's'} among {len(positive)}: take its figures as a hint"
-        for kind, count in found.items()
-        if count < FEW
-    ]
+def _few(block: Block) -> list[str]:
+    """Says of which kind there are few samples; copies count once, since they tell nothing new."""
+    content, kinds, whole = block.content(), KINDS[block.task], len(block.positive)
+    lines = []
+    for kind, mask in zip(kinds, (block.positive, ~block.positive), strict=True):
+        count, distinct = int(mask.sum()), count_distinct(content[mask])
+        if distinct < FEW:
+            different, copies = ("different ", f" ({count} with copies)") if distinct < count else ("", "")
+            found = f"only {distinct} {different}{kind}{'' if distinct == 1 else 's'} among {whole}{copies}"
+            lines.append(f"{found}: take its figures as a hint")
+    return lines

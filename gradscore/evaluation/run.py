@@ -201,7 +201,8 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
         for spec in fitted:
             identities.check(spec.label, scorer.model(spec))
         wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-        notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
+        notices = [*_class_notices(run), *duplicates.copies_in_words(found.copies)]
+        notices += [*duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
         notices += [
             f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "
             "since"

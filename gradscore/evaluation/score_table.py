@@ -50,6 +50,7 @@ class Block:
         positive: (N,) which samples are wrong or OOD.
         names: the scores that every sample has; one that does not apply is missing throughout.
         score: from the name of a score, or `probability`, to its values (N,).
+        content: (N,) the content hashes, read when they are asked for.
     """
 
     task: str
@@ -58,6 +59,7 @@ class Block:
     positive: BoolArray
     names: list[str]
     score: Callable[[str], FloatArray]
+    content: Callable[[], pd.Series[str]]
 
 
 def blocks_of(table: pd.DataFrame) -> Iterator[Block]:
@@ -70,6 +72,7 @@ def blocks_of(table: pd.DataFrame) -> Iterator[Block]:
             positive=positive_of(rows),
             names=scores_of(rows),
             score=lambda name, rows=rows: rows[name].to_numpy(dtype=np.float64),  # type: ignore[misc]
+            content=lambda rows=rows: rows["content_hash"],  # type: ignore[misc]
         )
 
 

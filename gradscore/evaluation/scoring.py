@@ -161,6 +161,11 @@ class ScoreTables:
             place = plan.places[name]
             return np.concatenate([spools[split].read(place)[mask] for split, mask in plan.rows.items()])
 
+        def content() -> pd.Series[str]:
+            parts = [self._samples(split)["content_hash"][mask] for split, mask in plan.rows.items()]
+            found: pd.Series[str] = pd.concat(parts)
+            return found
+
         def is_whole(place: Place) -> bool:
             return all(spool.is_whole(place) for spool in spools.values())
 
@@ -171,6 +176,7 @@ class ScoreTables:
             positive=np.concatenate([plan.spec.positive[split][mask] for split, mask in plan.rows.items()]),
             names=[name for name in self._names if name in plan.places and is_whole(plan.places[name])],
             score=score,
+            content=content,
         )
 
     def _part(self, plan: _Plan, split: str, rows: IntArray) -> pd.DataFrame:

@@ -25,7 +25,7 @@ SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
 
 
-def make_rows(split: str, *, wrong: int, copied: bool) -> ShardRows:
+def make_rows(split: str, *, wrong: int, copied: bool, distinct: int = SIZE) -> ShardRows:
     generator = np.random.default_rng(list(split.encode()))
     ood = split.startswith("ood")
     labels = generator.integers(0, 2, SIZE)
@@ -34,14 +34,23 @@ def make_rows(split: str, *, wrong: int, copied: bool) -> ShardRows:
         sample_ids=[str(place) for place in range(SIZE)],
         labels=np.full(SIZE, -1) if ood else labels,
         predictions=np.where(np.arange(SIZE) < wrong, 1 - labels, labels),
-        content_hashes=[f"{'in_dist.fit' if copied and place < 3 else split}-{place}" for place in range(SIZE)],
+        content_hashes=[
+            f"{'in_dist.fit' if copied and place < 3 else split}-{place % distinct}" for place in range(SIZE)
+        ],
         names=NAMES,
         values=np.exp(generator.normal(3.0 * ood, 1.0, (SIZE, len(NAMES)))),
         skipped=[],
     )
 
 
-def write_run(path: Path, *, wrong_of_test: int, ood: tuple[str, ...] = ("far", "near"), copied: str = "") -> Path:
+def write_run(
+    path: Path,
+    *,
+    wrong_of_test: int,
+    ood: tuple[str, ...] = ("far", "near"),
+    copied: str = "",
+    distinct: dict[str, int] | None = None,
+) -> Path:
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
         "data": {
@@ -54,8 +63,11 @@ def write_run(path: Path, *, wrong_of_test: int, ood: tuple[str, ...] = ("far", 
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
     with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
         for info in RunFolder(path).splits():
+            contents = (distinct or {}).get(info.name, SIZE)
             note = writer.write(
-                info.name, 0, make_rows(info.name, wrong=wrong.get(info.name, 0), copied=info.name == copied)
+                info.name,
+                0,
+                make_rows(info.name, wrong=wrong.get(info.name, 0), copied=info.name == copied, distinct=contents),
             )
             writer.finish_split(info.name, [note], samples=1, seconds=1.0)
         writer.finish(feature_count=2, notices=[])
@@ -144,6 +156,20 @@ def test_a_set_the_misclassification_model_was_fitted_on_has_no_score_of_it(tmp_
     assert "no score meta_wrong for near: " in "\n".join(found.notices)
     of_near = found.scores[(found.scores["dataset"] == "near") & (found.scores["protocol"] == "in_dist_only")]
     assert of_near["meta_wrong"].isna().all()
+
+
+def test_copies_among_reported_samples_are_said(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=24, distinct={"in_dist.test": 12, "ood.far": 29})
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    page = (run / "evaluation" / "report.html").read_text()
+    for line in (
+        "duplicates: in_dist.test: 18 of 30 samples are copies of others in it; they count as if they were",
+        "duplicates: ood.far: 1 of 30 samples is a copy of another in it; it counts as if it were",
+        "in_dist.test: only 12 different misclassified samples among 30 (24 with copies): take its figures as a hint",
+    ):
+        assert line in result.stdout
+        assert line in page
 
 
 def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> None:

@@ -4,7 +4,15 @@ import pytest
 from gradscore.data import BANK, CALIBRATION, FIT, TEST
 from gradscore.data.splits import SplitInfo
 from gradscore.errors import EvaluationError
-from gradscore.evaluation.duplicates import Overlap, find_overlaps, in_words, refuse
+from gradscore.evaluation.duplicates import (
+    Copies,
+    Overlap,
+    copies_in_words,
+    find_copies,
+    find_overlaps,
+    in_words,
+    refuse,
+)
 
 FITTED, TESTED = SplitInfo(FIT, FIT), SplitInfo(TEST, TEST)
 BANKED, CALIBRATING = SplitInfo(BANK, BANK), SplitInfo(CALIBRATION, CALIBRATION)
@@ -76,3 +84,19 @@ def test_refusal_names_all():
 
 def test_nothing_to_refuse():
     refuse([], where="run")
+
+
+def test_copies_within_what_is_reported_are_counted():
+    content = {
+        FITTED: pd.Series(["a", "a"]),
+        TESTED: pd.Series(["d", "a", "d", "d"]),
+        X: pd.Series(["b", "c"]),
+        SplitInfo("ood.x", "ood", auxiliary=True): pd.Series(["b", "b"]),
+        SplitInfo("shifted.x", "shifted"): pd.Series(["b", "b"]),
+    }
+    assert find_copies(content) == [Copies(TESTED, 2, 4), Copies(SplitInfo("shifted.x", "shifted"), 1, 2)]
+
+
+def test_copies_in_words():
+    (line,) = copies_in_words([Copies(TESTED, 2, 4)])
+    assert line.startswith("duplicates: in_dist.test: 2 of 4 samples are copies of others in it; they count as if")

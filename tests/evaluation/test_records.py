@@ -15,12 +15,13 @@ from gradscore.evaluation.scoring import LOGIT_LR, META_WRONG
 SCORES = ["meta", "logit_lr", "msp"]
 
 
-def block(*, task="ood", protocol="leave_one_out", dataset="a", positives=40, shift=1.0, seed=0):
+def block(*, task="ood", protocol="leave_one_out", dataset="a", positives=40, shift=1.0, seed=0, distinct=None):
     generator = np.random.default_rng(seed)
     ordinary = np.random.default_rng(99).normal(size=(60, len(SCORES)))  # the same in-distribution samples in every set
     truth = np.arange(60 + positives) >= 60
     values = np.concatenate([ordinary, generator.normal(shift, 1.0, (positives, len(SCORES)))])
-    leading = {"task": task, "protocol": protocol, "dataset": dataset, "positive": truth}
+    content = [f"{dataset} {place if distinct is None else place % distinct}" for place in range(60 + positives)]
+    leading = {"task": task, "protocol": protocol, "dataset": dataset, "content_hash": content, "positive": truth}
     probability = 1 / (1 + np.exp(-values[:, 0])) if task == "misclassification" else np.nan
     return pd.DataFrame({**leading, "probability": probability, **dict(zip(SCORES, values.T, strict=True))})
 
@@ -152,6 +153,10 @@ REMARKS = {
     "one class": (wrong(positives=0), "no misclassified sample among 60 samples"),
     "few": (wrong(positives=7), "only 7 misclassified samples among 67"),
     "one": (wrong(positives=1), "only 1 misclassified sample among 61"),
+    "copies": (
+        wrong(distinct=10),
+        "only 10 different misclassified samples among 100 (40 with copies): take its figures",
+    ),
     "inverted": (block(shift=-2.0), "ood, leave_one_out, a: direction inverted for meta (0."),
 }
 
