@@ -99,8 +99,9 @@ def monitor(
 
     refuse_run_files(out / STATE, option="--out")
     times = read_times(samples, by=by, column=time)
-    sources = open_user_images(samples, column=column, root=root, leave_out=time)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
+    known = watching.bundle.input_columns
+    sources = open_user_images(samples, column=column, root=root, leave_out=time, columns=known)
     watching.check_times(sum(map(len, sources)), times)
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}

@@ -125,7 +125,7 @@ def score(
         output=output,
         scorer=scorer,
         files=files,
-        opening={"column": column, "root": root},
+        opening={"column": column, "root": root, "columns": scorer.bundle.input_columns},
         settings={"batch_size": batch_size, "explain": EXPLAINED if explain else 0},
     )
     counts = scoring.run(out, bundle=bundle, searched=[Path(name) for name in samples if Path(name).is_dir()])
@@ -181,7 +181,7 @@ class _Scoring:
         from gradscore.system import file_sha256
 
         made_by = {"bundle_sha256": file_sha256(bundle), "alpha": self.scorer.bundle.alpha}
-        opening = {name: None if value is None else str(value) for name, value in self.opening.items()}
+        opening = {name: None if self.opening[name] is None else str(self.opening[name]) for name in ("column", "root")}
         return ResultFolder(
             out, self.files, columns=self._columns(), settings={**made_by, **opening}, searched=searched
         )

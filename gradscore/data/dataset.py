@@ -18,8 +18,17 @@ from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .selection import HashShares, select
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig
-from .sources import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, kind_of, open_source
-from .splits import SplitInfo, base_split, planned_splits
+from .sources import (
+    UNLABELLED,
+    ImageSource,
+    Raw,
+    UnreadableImageError,
+    class_names_of,
+    input_columns_of,
+    kind_of,
+    open_source,
+)
+from .splits import FIT, SplitInfo, base_split, planned_splits
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,11 @@ class Selected:
         """See `ImageSource`."""
         ids = self.base.ids  # once: a source may make the list anew every time
         return [ids[place] for place in self.places]
+
+    @property
+    def input_columns(self) -> Sequence[str] | None:
+        """See `input_columns_of`."""
+        return input_columns_of(self.base)
 
     def image(self, index: int) -> Raw:
         """See `ImageSource`."""
@@ -87,6 +101,11 @@ class SampleDataset(Dataset[Sample | BadSample]):
     def class_names(self) -> Sequence[str] | None:
         """Of the model, in the order of its outputs; None where they are not known."""
         return class_names_of(self.images)
+
+    @property
+    def input_columns(self) -> Sequence[str] | None:
+        """Names of the numbers of a sample, in their order; None where they have none."""
+        return input_columns_of(self.images)
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
@@ -158,7 +177,8 @@ def open_splits(
     """Opens the data of all splits, by name and in order.
 
     Sets made of in-distribution images get the raw ones of the split that `base_split` names. Labels with names mean
-    the same class in every split.
+    the same class in every split, and columns of numbers with names the same input of the model, that of the samples
+    to fit on, unless the arguments of a split name its columns.
 
     Args:
         data: the section of the configuration.
@@ -186,10 +206,15 @@ def open_splits(
         if base is None and not _is_code(spec.source):
             key = (spec.source, repr(sorted(spec.arguments.items())))
             if key not in alike:
-                alike[key] = open_source(spec.source, spec.arguments, base=None, seed=seed)
+                columns = None if name == FIT else known_columns(spec)
+                alike[key] = open_source(spec.source, spec.arguments, base=None, seed=seed, columns=columns)
             return alike[key]
         code = None if named is None else named.get(name)
         return open_source(spec.source, spec.arguments, base=base, seed=seed, trust_code=trust_code, code=code)
+
+    def known_columns(spec: DatasetConfig) -> Sequence[str] | None:
+        is_told = spec.arguments.get("inputs") is not None or not _is_table(spec.source)
+        return None if is_told or not _is_table(data.in_dist.fit.source) else input_columns_of(opened(FIT))
 
     needed = wanted if data.class_names is not None else {*wanted, *_labelled(planned)}
     own = {name: opened(name) for name in planned if name in needed and base_split(*planned[name]) is None}
@@ -211,6 +236,11 @@ def _is_code(source: str) -> bool:
     """Whether a source is code of the user's, which may give other samples every time."""
     kind = kind_of(source)
     return kind is not None and kind.is_code
+
+
+def _is_table(source: str) -> bool:
+    kind = kind_of(source)
+    return kind is not None and kind.is_table
 
 
 def _labelled(planned: Mapping[str, tuple[SplitInfo, DatasetConfig]]) -> list[str]:

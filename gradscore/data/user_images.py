@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,7 +53,12 @@ class UserImages(Protocol):
 
 
 def open_user_images(
-    samples: Sequence[str], *, column: str | None = None, root: Path | None = None, leave_out: str | None = None
+    samples: Sequence[str],
+    *,
+    column: str | None = None,
+    root: Path | None = None,
+    leave_out: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> list[UserImages]:
     """Opens what a user named.
 
@@ -66,6 +71,8 @@ def open_user_images(
         column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
         root: paths in tables may lead anywhere below this folder; the folder of each file if None.
         leave_out: a column of tables that is no part of the samples, their times for one.
+        columns: names of the numbers that the model takes, in its order, which are read of tables unless `column` is
+            given; None where they are not known.
 
     Returns:
         The images, in the order given, those of folders and patterns by name; image files that follow each other come
@@ -77,11 +84,16 @@ def open_user_images(
     """
     files = name_user_files(samples)
     check_options(files, {"column": column, "root": root})
-    return [open_user_file(file, column=column, root=root, leave_out=leave_out) for file in files]
+    return [open_user_file(file, column=column, root=root, leave_out=leave_out, columns=columns) for file in files]
 
 
 def open_user_file(
-    file: UserFile, *, column: str | None = None, root: Path | None = None, leave_out: str | None = None
+    file: UserFile,
+    *,
+    column: str | None = None,
+    root: Path | None = None,
+    leave_out: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> UserImages:
     """Opens one of several; see `open_user_images`.
 
@@ -91,11 +103,13 @@ def open_user_file(
     if file.kind is None:
         return Files(file.paths)
     path = file.file
+    arguments = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
     if path is None:
-        return _samples(file.name, file.name, file.kind, column, root, leave_out)
-    if file.kind == "parquet" and _holds_images(path, column, leave_out):
+        return _samples(file.name, file, arguments, columns)
+    is_known = columns is not None and column is None
+    if file.kind == "parquet" and not is_known and _holds_images(path, column, leave_out):
         return _parquet(path, column, (root or path.parent).resolve(), leave_out)
-    return _samples(f"{file.kind}:{path}", file.name, file.kind, column, root, leave_out)
+    return _samples(f"{file.kind}:{path}", file, arguments, columns)
 
 
 @dataclass(frozen=True)
@@ -178,11 +192,11 @@ class Samples:
 
 
 def _samples(
-    source: str, name: str, kind: str, column: str | None, root: Path | None, leave_out: str | None
+    source: str, file: UserFile, arguments: Mapping[str, str | None], columns: Sequence[str] | None
 ) -> Samples:
-    chosen = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
-    taken = SOURCES[kind].arguments or ()
-    return Samples(open_source(source, {key: each for key, each in chosen.items() if each and key in taken}), name)
+    taken = SOURCES[file.kind or ""].arguments or ()
+    given = {key: each for key, each in arguments.items() if each and key in taken}
+    return Samples(open_source(source, given, columns=columns), file.name)
 
 
 def _parquet(path: Path, column: str | None, root: Path, leave_out: str | None) -> ParquetImages:

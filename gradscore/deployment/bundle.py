@@ -144,6 +144,8 @@ class Bundle:
         notices: what its user should know.
         class_names: of the model, in the order of its outputs; None where they are not known.
         reference: what `gradscore monitor` compares with; None in bundles of older versions.
+        input_columns: names of the numbers of a sample that is a row of a table, in the order in which the model takes
+            them; None where they have none, and in bundles of older versions.
     """
 
     model: ModelConfig
@@ -163,6 +165,7 @@ class Bundle:
     notices: list[str] = field(default_factory=list)
     class_names: Sequence[str] | None = None
     reference: Reference | None = None
+    input_columns: Sequence[str] | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -202,6 +205,7 @@ class _Index(BaseModel):
     provenance: dict[str, Any]
     notices: list[str]
     class_names: list[str] | None = None
+    input_columns: list[str] | None = None
 
 
 def check_bundle_target(path: Path) -> None:
@@ -240,6 +244,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "provenance": dict(bundle.provenance),
         "notices": bundle.notices,
         "class_names": None if bundle.class_names is None else list(bundle.class_names),
+        "input_columns": None if bundle.input_columns is None else list(bundle.input_columns),
     }
     members: dict[str, bytes] = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),

@@ -141,6 +141,7 @@ def make_bundle(
         notices=notices,
         class_names=run.class_names,
         reference=reference,
+        input_columns=run.input_columns,
     )
 
 

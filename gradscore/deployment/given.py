@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ..data import Raw, RawImage, as_pixels, is_pixels, open_user_images
+from ..data import Raw, RawImage, as_pixels, check_names, is_pixels, open_user_images
 from ..errors import DataError
 
 Values = NDArray[Any]
@@ -22,11 +22,12 @@ Given = str | Path | Image.Image | NDArray[np.uint8]
 """One image: a path, a PIL image, or pixels (H, W) or (H, W, C) uint8. A path may name several, as `score` takes it."""
 
 
-def raw_images(given: object) -> list[RawImage]:
+def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[RawImage]:
     """The pixels of images, each with its path or its position as a name.
 
     Args:
         given: one or several.
+        columns: names of the numbers that the model takes of a row of a table; None where they are not known.
 
     Raises:
         DataError: something else, or a single path that is not there; one of several has its error instead of pixels.
@@ -37,7 +38,7 @@ def raw_images(given: object) -> list[RawImage]:
     for place, each in enumerate(several):
         if isinstance(each, str | Path):
             try:
-                found += [image for source in open_user_images([str(each)]) for image in source]
+                found += [image for source in open_user_images([str(each)], columns=columns) for image in source]
             except DataError as error:
                 if is_one:
                     raise DataError(f"{error}; a text or other sample itself comes with raw=True") from None
@@ -47,21 +48,24 @@ def raw_images(given: object) -> list[RawImage]:
     return found
 
 
-def raw_samples(given: object, *, floats: bool) -> list[RawImage]:
+def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = None) -> list[RawImage]:
     """Samples as the data of a bundle were before their preprocessing, each with its position as a name.
 
     Args:
         given: a table of numbers, rows of it as vectors; an array or tensor (N, ...) of numbers; a mapping of these by
             the keyword inputs they are; a text; or a sequence of samples, each a text, numbers, or a mapping of these.
         floats: the model takes floats, so that whole numbers (but for bytes, which images are of) become floats.
+        columns: names of the numbers that the model takes, in its order, by which those of a table are found unless
+            its columns are called by numbers; None where they are not known.
 
     Raises:
-        DataError: something else.
+        DataError: something else, or a table without one of these columns.
     """
     if isinstance(given, str):
         return [RawImage("0", given)]
     if isinstance(given, pd.DataFrame):
-        return _named(list(_numbers(given.to_numpy(), "the table").astype(np.float32)))
+        rows = given if columns is None else _known(given, columns)
+        return _named(list(_numbers(rows.to_numpy(), "the table").astype(np.float32)))
     if isinstance(given, Mapping):
         arrays = {str(name): _numbers(values, f"input '{name}'") for name, values in given.items()}
         if not arrays or len({len(values) if values.ndim else -1 for values in arrays.values()}) != 1:
@@ -81,6 +85,14 @@ def raw_samples(given: object, *, floats: bool) -> list[RawImage]:
         )
     found = [_one(each, f"sample {place}") for place, each in enumerate(given)]
     return _named([_as_floats(each) if floats and isinstance(each, np.ndarray) else each for each in found])
+
+
+def _known(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The columns that the model knows, in its order; those of a table that has no names are taken as they come."""
+    if pd.api.types.is_integer_dtype(table.columns):
+        return table
+    check_names([str(name) for name in table], columns, where="raw: the table")
+    return table[list(columns)]
 
 
 def _named(samples: Sequence[Raw]) -> list[RawImage]:

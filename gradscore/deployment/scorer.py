@@ -182,8 +182,8 @@ class Scorer:
             sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
-                table (a data frame of its columns in their order), texts, numbers (N, ...), or mappings of these by
-                keyword input; one that cannot be used has a row with the error.
+                table (a data frame, whose columns are found by their names), texts, numbers (N, ...), or mappings of
+                these by keyword input; one that cannot be used has a row with the error.
             watch: add what `gradscore.Monitor` watches, in columns `watched_*`.
 
         Returns:
@@ -198,13 +198,15 @@ class Scorer:
         """
         if raw:
             floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
-            return self._of_raw(raw_samples(images, floats=floats), sample_ids, explain=explain, watch=watch)
+            samples = raw_samples(images, floats=floats, columns=self.bundle.input_columns)
+            return self._of_raw(samples, sample_ids, explain=explain, watch=watch)
         if isinstance(images, pd.DataFrame):
             raise DataError("samples: got a data frame, whose rows are scored as the table's with raw=True")
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain, watch=watch)
-        return self._of_raw(raw_images(images), sample_ids, explain=explain, watch=watch)
+        samples = raw_images(images, columns=self.bundle.input_columns)
+        return self._of_raw(samples, sample_ids, explain=explain, watch=watch)
 
     def judge(
         self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False

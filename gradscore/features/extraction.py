@@ -141,7 +141,7 @@ def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = Non
         if not was_complete:
             plan.warm_up()
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
-            writer.note(class_names=plan.class_names)
+            writer.note(class_names=plan.class_names, input_columns=plan.input_columns)
             counter = Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(plan, maker, writer, counter)
             if not was_complete:

@@ -94,6 +94,12 @@ class RunPlan:
         return None if names is None else list(names)
 
     @property
+    def input_columns(self) -> list[str] | None:
+        """Names of the numbers that the model takes of a row of a table, in their order; None where they have none."""
+        names = self.datasets[FIT].input_columns
+        return None if names is None else list(names)
+
+    @property
     def notices(self) -> list[str]:
         """What the reader of the values should know, as far as they are computed."""
         autocast = self.config.features.autocast

@@ -106,6 +106,7 @@ class _Manifest(_Open):
     feature_count: _Count | None = None
     notices: list[str] | None = None
     class_names: list[str] | None = None
+    input_columns: list[str] | None = None
 
     @field_validator("splits")
     @classmethod

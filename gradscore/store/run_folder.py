@@ -131,6 +131,12 @@ class RunFolder:
         found: list[str] | None = self.manifest.get("class_names")
         return found
 
+    @property
+    def input_columns(self) -> list[str] | None:
+        """Names of the numbers that the model takes of a row of a table, in their order; None where they have none."""
+        found: list[str] | None = self.manifest.get("input_columns")
+        return found
+
     def splits(self) -> list[SplitInfo]:
         """The splits of the run in order."""
         fields = SplitInfo.__dataclass_fields__

@@ -1,8 +1,10 @@
 """Samples that are no photographs of one size: vectors, arrays, tokens with masks; from extract to a score."""
 
 import importlib
+import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from gradscore.config import Config
 from gradscore.data import open_user_images
@@ -21,6 +24,7 @@ from gradscore.features import extract, open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
+from gradscore_cli.main import app
 
 NET = """
 import torch
@@ -182,6 +186,112 @@ def test_raw_rows_score_as_their_file(standardised, given) -> None:
     scorer, table, wanted = standardised
     found = scorer(given(table), raw=True)
     pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+WRITTEN: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "csv": lambda table, path: table.to_csv(path, index=False),
+    "parquet": lambda table, path: table.to_parquet(path, index=False),
+}
+
+OTHER_TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "columns in another order": lambda table: table[list("dbca")],
+    "names of classes beside them": lambda table: table.assign(species="ant", note="seen at night"),
+    "numbers beside them": lambda table: table.assign(weight=2.5)[["weight", *"abcd"]],
+    "paths beside them": lambda table: table.assign(file="a.png"),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+@pytest.mark.parametrize("change", OTHER_TABLES.values(), ids=OTHER_TABLES)
+def test_columns_of_a_table_are_known_by_name(standardised, tmp_path: Path, change, suffix: str) -> None:
+    scorer, table, wanted = standardised
+    WRITTEN[suffix](change(table), tmp_path / f"t.{suffix}")
+    of_file, of_frame = scorer(str(tmp_path / f"t.{suffix}")), scorer(change(table), raw=True)
+    pd.testing.assert_frame_equal(of_file.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+    pd.testing.assert_frame_equal(of_frame.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_a_data_frame_without_names_is_taken_by_position(standardised) -> None:
+    scorer, table, wanted = standardised
+    found = scorer(pd.DataFrame(table.to_numpy()), raw=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+OTHER_NAMES = {
+    "another name": (list("abcx"), "wanted columns a, b, c, d, got a, b, c, x: no column 'd'"),
+    "one less": (list("abc"), "wanted columns a, b, c, d, got a, b, c: no column 'd'"),
+    "no names at all": (["1.5", "2", "0.25", "-1e3"], "got 1.5, 2, 0.25, -1e3: .* its first line holds numbers"),
+}
+
+
+@pytest.mark.parametrize(("names", "message"), OTHER_NAMES.values(), ids=OTHER_NAMES)
+def test_columns_of_other_names_are_refused(standardised, tmp_path: Path, names: list[str], message: str) -> None:
+    scorer, table, _ = standardised
+    other = table.iloc[:, : len(names)].set_axis(names, axis=1)
+    other.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=message):
+        scorer(str(tmp_path / "t.csv"))
+    with pytest.raises(DataError, match=message.partition(":")[0]):
+        scorer(other, raw=True)
+
+
+def test_a_known_column_without_numbers_is_refused(standardised, tmp_path: Path) -> None:
+    scorer, table, _ = standardised
+    table.assign(b="low").to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"column 'b' holds (large_)?string, wanted numbers"):
+        scorer(str(tmp_path / "t.csv"))
+
+
+def test_a_bundle_without_names_of_columns_goes_by_position(standardised, tmp_path: Path) -> None:
+    """Those of older versions have none."""
+    scorer, table, wanted = standardised
+    write_bundle(tmp_path / "b", replace(scorer.bundle, input_columns=None))
+    old = Scorer.load(tmp_path / "b", trust_code=True, model_source=scorer.bundle.model.source)
+    found = old(table.set_axis(list("wxyz"), axis=1), raw=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_the_command_knows_columns_by_name(standardised, tmp_path: Path) -> None:
+    scorer, table, wanted = standardised
+    write_bundle(tmp_path / "b", scorer.bundle)
+    WRITTEN["csv"](table[list("dcba")].assign(species="ant"), tmp_path / "t.csv")
+    samples = [tmp_path / "b", tmp_path / "t.csv", "--model", scorer.bundle.model.source, "--trust-code"]
+    options = {"score": ["--out", tmp_path / "s.csv"], "monitor": ["--out", tmp_path / "watch", "--by", 50]}
+    found = {name: CliRunner().invoke(app, [name, *map(str, [*samples, *given])]) for name, given in options.items()}
+    assert {name: each.exit_code for name, each in found.items()} == {"score": 0, "monitor": 0}
+    assert pd.read_csv(tmp_path / "s.csv")["decision"].tolist() == wanted["decision"].tolist()
+    rejected = json.loads((tmp_path / "watch" / "windows.jsonl").read_text().splitlines()[0])["rejected"]
+    assert rejected == pytest.approx((wanted["decision"][:50] == "reject").mean())
+
+
+def test_splits_know_columns_by_name(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    wanted = {name: each[5].image for name, each in open_datasets(config).items()}
+    for name, order in {"fit": "abcd", "test": "dacb", "other": "cdba"}.items():
+        table = pd.read_csv(tmp_path / f"{name}.csv")
+        table[["label", *order]].to_csv(tmp_path / f"{name}.csv", index=False)
+    found = {name: each[5].image for name, each in open_datasets(config).items()}
+    alone = open_datasets(with_class_names(config), only=["in_dist.test"])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    torch.testing.assert_close(alone["in_dist.test"][5].image, wanted["in_dist.test"], rtol=0, atol=0)
+
+
+def with_class_names(config: Config) -> Config:
+    data = {**config.data.model_dump(exclude_unset=True), "class_names": ["ant", "bee", "cow"]}
+    return Config.model_validate({**config.model_dump(exclude_unset=True), "data": data})
+
+
+def test_columns_that_the_arguments_name_are_taken_in_their_order(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    table = pd.read_csv(tmp_path / "other.csv").rename(columns={"a": "A"})
+    table.to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(DataError, match=r"other.csv: wanted columns a, b, c, d, got A, b, c, d, label: no column 'a'"):
+        open_datasets(config)
+    data = config.data.model_dump(exclude_unset=True)
+    data["ood"][0]["arguments"] = {"inputs": ["d", "c", "b", "A"]}
+    found = open_datasets(Config.model_validate({**config.model_dump(exclude_unset=True), "data": data}))
+    wanted = torch.tensor(table[list("dcbA")].to_numpy()[3], dtype=torch.float32)
+    torch.testing.assert_close(found["ood.other"][3].image, wanted, rtol=0, atol=0)
 
 
 NOT_RAW = {

@@ -6,7 +6,7 @@ with ids and, where there are any, labels and names of classes. `SOURCES` lists 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import DataError
@@ -26,11 +26,12 @@ from .base import (
     as_pixels,
     class_names_of,
     describe_raw,
+    input_columns_of,
     is_image,
     is_pixels,
     wanted_image,
 )
-from .columns import ARGUMENTS, IMAGE_NAMES, LABEL_NAMES, is_encoded, is_text
+from .columns import ARGUMENTS, IMAGE_NAMES, LABEL_NAMES, check_names, is_encoded, is_text
 from .corrupted import CORRUPTIONS, corrupted_source
 from .encoded import decoded, path_below
 from .folder import folder_source
@@ -64,10 +65,12 @@ __all__ = [
     "UnreadableImageError",
     "Values",
     "as_pixels",
+    "check_names",
     "class_names_of",
     "csv_form",
     "decoded",
     "describe_raw",
+    "input_columns_of",
     "is_encoded",
     "is_image",
     "is_pixels",
@@ -103,6 +106,7 @@ SOURCES: Registry[SourceKind] = Registry(
             summary="a table of paths of images, of text, or of numbers, and of labels",
             arguments=ARGUMENTS,
             is_path=True,
+            is_table=True,
         ),
         "parquet": SourceKind(
             open=parquet_source,
@@ -110,6 +114,7 @@ SOURCES: Registry[SourceKind] = Registry(
             summary="the same in Parquet; images may be in it, too, and arrays",
             arguments=ARGUMENTS,
             is_path=True,
+            is_table=True,
         ),
         "hf": SourceKind(
             open=hf_source,
@@ -117,6 +122,7 @@ SOURCES: Registry[SourceKind] = Registry(
             summary="a folder that `save_to_disk` of `datasets` wrote, or Parquet files",
             arguments=(*ARGUMENTS, "split"),
             is_path=True,
+            is_table=True,
         ),
         "wds": SourceKind(
             open=wds_source,
@@ -182,6 +188,7 @@ def open_source(
     seed: int = 0,
     trust_code: bool = False,
     code: NamedCode | None = None,
+    columns: Sequence[str] | None = None,
 ) -> ImageSource:
     """Opens a source of raw samples.
 
@@ -192,6 +199,8 @@ def open_source(
         seed: of random choices.
         trust_code: allow a source that is code, which is run.
         code: what the run folder that names the code says of it; None for the user's own configuration.
+        columns: names of the numbers that the model takes, in its order, by which those of a table are found, unless
+            the arguments name them; None where they are not known.
 
     Returns:
         The samples.
@@ -214,7 +223,16 @@ def open_source(
         )
     place, local = at_hand(name, given) if found.is_path else (name, given)
     opened = found.open(
-        Request(source=source, name=place, arguments=local, base=base, seed=seed, trust_code=trust_code, code=code)
+        Request(
+            source=source,
+            name=place,
+            arguments=local,
+            base=base,
+            seed=seed,
+            trust_code=trust_code,
+            code=code,
+            columns=columns,
+        )
     )
     refuse_paths_alone(opened, written=source, name=name, arguments=given)
     return opened

@@ -80,6 +80,12 @@ def class_names_of(source: ImageSource) -> Sequence[str] | None:
     return names
 
 
+def input_columns_of(source: ImageSource) -> Sequence[str] | None:
+    """The names of the numbers of a sample, in the order in which it has them; None where they have none."""
+    names: Sequence[str] | None = getattr(source, "input_columns", None)
+    return names
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """Samples in memory.
@@ -179,6 +185,8 @@ class Request:
         seed: of random choices.
         trust_code: allow a source that is code, which is run.
         code: what the run folder that names the code says of it; None for the user's own configuration.
+        columns: names of the numbers that the model takes, in its order, which a table is to give; None where they are
+            not known.
     """
 
     source: str
@@ -188,6 +196,7 @@ class Request:
     seed: int = 0
     trust_code: bool = False
     code: NamedCode | None = None
+    columns: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +213,7 @@ class SourceKind:
             test split among the shifted ones.
         same_classes: its images belong to classes of the model, so they are no OOD set.
         is_code: what follows the colon is code of the user's, `<file.py or module>:<function>`.
+        is_table: its samples may be rows of numbers whose columns have names, and it heeds `Request.columns`.
     """
 
     open: Callable[[Request], ImageSource]
@@ -214,3 +224,4 @@ class SourceKind:
     made_of_others: bool = False
     same_classes: bool = False
     is_code: bool = False
+    is_table: bool = False

@@ -24,6 +24,9 @@ IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename",
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
 
+_SHOWN = 12
+"""Names of columns in a message."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -68,6 +71,11 @@ class ColumnSource:
     root: Path
     folder: Path
     suffix: str = ""
+
+    @property
+    def input_columns(self) -> Sequence[str] | None:
+        """See `input_columns_of`."""
+        return self.columns if self.kind == "vector" else None
 
     def image(self, index: int) -> Raw:
         """See `ImageSource`."""
@@ -145,7 +153,10 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     name = _named(table, arguments, "ids", ID_NAMES)
     others = {label, name, _named(table, {"leave_out": None, **arguments}, "leave_out", ())}
     folder, suffix = (_text(table, arguments, argument) for argument in ("folder", "suffix"))
-    kind, columns = _inputs(table, arguments.get("inputs"), others, ids=name, names_files=bool(folder or suffix))
+    if request.columns is not None and arguments.get("inputs") is None:
+        kind, columns = "vector", _known(table, request.columns)
+    else:
+        kind, columns = _inputs(table, arguments.get("inputs"), others, ids=name, names_files=bool(folder or suffix))
     labels = None
     if label is not None:
         where = f"{table.where}: column {label!r}"
@@ -224,6 +235,55 @@ def _inputs(
         f"{table.where}: which columns hold the samples? Name them in arguments: {{inputs: ...}}; there are "
         f"{', '.join(f'{field.name} ({field.type})' for field in schema)}"
     )
+
+
+def _known(table: Table, wanted: Sequence[str]) -> list[str]:
+    """The columns that the model knows, in its order; others are no part of the samples."""
+    schema = table.rows.schema
+    check_names(schema.names, wanted, where=table.where)
+    other = next((name for name in wanted if not _is_number(schema.field(name).type)), None)
+    if other is not None:
+        raise DataError(
+            f"{table.where}: column {other!r} holds {schema.field(other).type}, wanted numbers, as in the samples to "
+            "fit on; mend or leave out what is none"
+        )
+    return list(wanted)
+
+
+def check_names(there: Sequence[str], wanted: Sequence[str], *, where: str) -> None:
+    """Makes sure that a table has the columns that a model knows, in any order and beside others.
+
+    Args:
+        there: names of its columns.
+        wanted: those of the samples to fit on.
+        where: names the table.
+
+    Raises:
+        DataError: one is lacking.
+    """
+    lacking = next((name for name in wanted if name not in there), None)
+    if lacking is None:
+        return
+    advice = (
+        "its first line holds numbers; put the names of the columns there"
+        if all(map(_reads_as_number, there))
+        else "rename the columns as they are where samples were fitted on, or, in a configuration, name those of this "
+        "table in that order in arguments: {inputs: [...]}"
+    )
+    raise DataError(f"{where}: wanted columns {_listed(wanted)}, got {_listed(there)}: no column {lacking!r}; {advice}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_SHOWN])} and {more} more"
+
+
+def _reads_as_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _kind(table: Table, columns: Sequence[str], *, names_files: bool) -> str:
