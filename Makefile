@@ -33,8 +33,9 @@ docs-tables: install
 	$(BIN)/python docs/tables.py
 
 # In as many processes as the machine has cores, up to four; each has all of PyTorch's threads, which wait without spinning.
+# Files go in order, not those of many tests first: the longest have few.
 test: install
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Needs Chromium.
 browser-test: install
