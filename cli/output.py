@@ -14,6 +14,8 @@ from typing import Any
 import typer
 from rich.table import Table
 
+from gradscore.printable import storable
+
 from .addresses import named
 from .rendering import Terminal, notes, say, warnings
 
@@ -106,12 +108,12 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {storable(str(key)): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, str | Path):
-        return named(str(value))
+        return storable(named(str(value)))
     number = value.item() if hasattr(value, "item") else value
     return None if isinstance(number, float) and not math.isfinite(number) else number

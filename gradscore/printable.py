@@ -13,3 +13,13 @@ def printable(text: str) -> str:
         'a\\x1b[2J'
     """
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def storable(text: str) -> str:
+    r"""Text that files of UTF-8 can hold: bytes of a name that is none stand as escapes, everything else stays.
+
+    Example:
+        >>> storable(b"\xff0.png".decode(errors="surrogateescape"))
+        '\\udcff0.png'
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

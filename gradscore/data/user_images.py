@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from ..errors import DataError
 from ..objects import called
+from ..printable import storable
 from ..system import closest
 from .sources import (
     SOURCES,
@@ -35,11 +36,19 @@ _COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename
 
 @dataclass(frozen=True)
 class RawImage:
-    """An image by name: its pixels (H, W, C) uint8, or what else the samples are; or why there are none."""
+    """An image by name: its pixels (H, W, C) uint8, or what else the samples are; or why there are none.
+
+    Names of files that are no UTF-8 are `storable`: they go into tables and pages.
+    """
 
     sample_id: str
     pixels: Raw | None
     error: str = ""
+
+    def __post_init__(self) -> None:
+        """Escapes what is no UTF-8."""
+        object.__setattr__(self, "sample_id", storable(self.sample_id))
+        object.__setattr__(self, "error", storable(self.error))
 
 
 class UserImages(Protocol):

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..data import RawImage, UserImages, form, stacked
 from ..errors import DataError, ModelError
 from ..objects import called
+from ..printable import storable
 from ..system import replacing, without_formulas
 from .scorer import Scorer, with_errors
 
@@ -72,7 +73,7 @@ def score_file(
         explain: how many drivers of each score to name.
     """
     for table in score_stream(scorer, images, batch_size=batch_size, explain=explain):
-        yield table.assign(file=table["sample_id"] if file is None else called(str(file)))
+        yield table.assign(file=table["sample_id"] if file is None else storable(called(str(file))))
 
 
 def result_columns(scorer: Scorer, *, explain: int = 0) -> list[str]:

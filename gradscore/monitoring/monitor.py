@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_stream, read_bundle
 from ..errors import DataError, MonitorError
-from ..printable import printable
+from ..printable import printable, storable
 from ..system import FloatArray, closest, sha256
 from .accuracy import UNKNOWN, ExpectedAccuracy
 from .betting import Stream
@@ -309,7 +309,7 @@ class Monitor:
             chance = float(row["probability_wrong"]) if "probability_wrong" in scored else np.nan
             found.append(
                 Suspicious(
-                    sample_id=str(row["sample_id"]),
+                    sample_id=storable(str(row["sample_id"])),
                     probability_wrong=chance if np.isfinite(chance) else None,
                     reason=str(row["reason"]),
                 )

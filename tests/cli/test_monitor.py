@@ -1,7 +1,9 @@
 """`gradscore monitor`: files, exit codes, going on, and what it refuses."""
 
 import json
+import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +152,18 @@ def test_times_are_looked_at_before_anything_is_scored(
     assert result.exit_code == 2
     assert says in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_names_that_are_not_utf_8_are_escaped(small_bundle, samples, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for place in range(2):
+        odd = os.fsdecode(os.fsencode(tmp_path) + b"/images/\xff%d.png" % place)
+        shutil.copy(samples / f"images/0{place}.png", odd)
+    result = monitor(small_bundle, tmp_path / "images", "--out", tmp_path / "m", "--json")
+    assert result.exit_code == 0, result.stderr
+    names = {f"{tmp_path}/images/\\udcff{place}.png" for place in range(2)}
+    assert {each["sample_id"] for each in lines(tmp_path / "m")[0]["suspicious"]} == names
+    assert "\\udcff0.png" in (tmp_path / "m/monitor.html").read_text(encoding="utf-8")
 
 
 def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -81,6 +82,40 @@ def test_samples_that_cannot_be_scored_keep_their_place(small_bundle, samples, t
     assert "2 not scored" in result.stdout
     assert "not scored: 2; the first:" in result.stderr
     assert result.exit_code == 0
+
+
+@pytest.fixture
+def odd_name(tmp_path: Path) -> Path:
+    """A folder with an image whose name is not UTF-8, and another image."""
+    (tmp_path / "images").mkdir()
+    Image.fromarray(DIGITS[0]).save(tmp_path / "images/1.png")
+    (tmp_path / "images/1.png").rename(os.fsdecode(os.fsencode(tmp_path) + b"/images/\xff0.png"))
+    Image.fromarray(DIGITS[1]).save(tmp_path / "images/1.png")
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_names_that_are_not_utf_8_are_written_escaped(small_bundle, odd_name, tmp_path: Path, suffix: str) -> None:
+    result = score(small_bundle, odd_name, "--out", tmp_path / f"x.{suffix}")
+    assert result.exit_code == 0, result.stderr
+    found = READERS[suffix](tmp_path / f"x.{suffix}")
+    assert [Path(name).name for name in found["sample_id"]] == ["1.png", "\\udcff0.png"]
+    assert found["file"].tolist() == found["sample_id"].tolist()
+    assert (found["decision"] == "error").tolist() == [False, False]
+
+
+def test_names_that_are_not_utf_8_are_shown_escaped(small_bundle, odd_name) -> None:
+    assert f"{odd_name}/\\udcff0.png" in score(small_bundle, odd_name).stdout
+    document = json.loads(score(small_bundle, odd_name, "--json").stdout)
+    assert [sample["sample_id"] for sample in document["samples"]] == [f"{odd_name}/1.png", f"{odd_name}/\\udcff0.png"]
+
+
+def test_a_table_whose_name_is_not_utf_8(small_bundle, tmp_path: Path) -> None:
+    table = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.npz"))
+    np.savez(table, images=DIGITS[:2])
+    for out in (["--out", tmp_path / "x.csv"], ["--json"], []):
+        assert score(small_bundle, table, *out).exit_code == 0
+    assert set(pd.read_csv(tmp_path / "x.csv")["file"]) == {f"{tmp_path}/\\udcff.npz"}
 
 
 def test_one_image_prints_a_card(small_bundle, samples) -> None:
