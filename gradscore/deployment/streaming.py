@@ -18,7 +18,7 @@ from ..data import RawImage, UserImages, form, stacked
 from ..errors import DataError, ModelError
 from ..objects import called
 from ..printable import storable
-from ..system import replacing, without_formulas
+from ..system import csv_quoting, replacing, without_formulas
 from .scorer import Scorer, with_errors
 
 FORMATS = (".parquet", ".csv", ".jsonl")
@@ -160,7 +160,10 @@ def _csv_writer(path: Path) -> Iterator[Writer]:
     with path.open("w", encoding="utf-8", newline="") as file:
 
         def write(table: pd.DataFrame) -> None:
-            without_formulas(table).to_csv(file, index=False, header=file.tell() == 0, float_format="%.17g")
+            quoting = csv_quoting(table)
+            without_formulas(table).to_csv(
+                file, index=False, header=file.tell() == 0, float_format="%.17g", quoting=quoting
+            )
 
         yield write
 

@@ -25,7 +25,7 @@ from ..data import (
 )
 from ..errors import DataError, EvaluationError, GradscoreError
 from ..store import RunFolder
-from ..system import without_formulas, write_text
+from ..system import csv_quoting, without_formulas, write_text
 from .nearness import FALSE_ALARMS, FEWEST, Signatures, near_pairs, signature
 from .records import Record
 
@@ -235,7 +235,7 @@ def write_pairs(run: RunFolder, found: NearDuplicates) -> None:
     ):
         columns = ["split", "sample_id", other, "expected"]
         table = pd.DataFrame([[getattr(pair, column) for column in columns] for pair in pairs], columns=columns)
-        write_text(run.evaluation_path / name, without_formulas(table).to_csv(index=False))
+        write_text(run.evaluation_path / name, without_formulas(table).to_csv(index=False, quoting=csv_quoting(table)))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..data import Pixels
 from ..errors import DataError, MissingExtraError
 from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import check_target, only_writer, replacing, without_formulas, writing
+from ..system import check_target, csv_quoting, only_writer, replacing, without_formulas, writing
 from .ranking import Audit
 
 SHOWN = 100
@@ -105,7 +105,7 @@ def write_audit(
             html, notice = None, str(error)
         named = _named(audit)
         with replacing(tables[0]) as temporary:
-            without_formulas(named).to_csv(temporary, index=False, float_format="%.9g")
+            without_formulas(named).to_csv(temporary, index=False, float_format="%.9g", quoting=csv_quoting(named))
         with replacing(tables[1]) as temporary:
             named.to_parquet(temporary, index=False)
     return AuditFiles(tables=tables, html=html, notice=notice)

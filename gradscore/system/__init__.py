@@ -28,7 +28,7 @@ from .loaded_modules import forget, loaded
 from .names import closest, some
 from .numerics import SQUARABLE, full_precision, repeatable_kernels, squared_norms
 from .registry import Registry, first_line
-from .spreadsheets import without_formulas
+from .spreadsheets import csv_quoting, without_formulas
 from .torchvision_compat import import_torchvision
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "as_written",
     "check_target",
     "closest",
+    "csv_quoting",
     "described",
     "each_input",
     "file_sha256",

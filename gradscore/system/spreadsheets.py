@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import csv
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,16 @@ def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """
     texts = [name for name in table if table[name].dtype.kind == "O"]
     return table.assign(**{str(name): table[name].map(_harmless) for name in texts})
+
+
+def csv_quoting(table: pd.DataFrame) -> Literal[0, 2]:
+    """Which texts `to_csv` has to quote: all of them where one holds a carriage return, which ends a row to readers.
+
+    The writer of Python itself quotes those only that hold its own end of a line.
+    """
+    texts = (table[name] for name in table if table[name].dtype.kind == "O")
+    has_return = any(isinstance(value, str) and "\r" in value for column in texts for value in column)
+    return csv.QUOTE_NONNUMERIC if has_return else csv.QUOTE_MINIMAL
 
 
 def _harmless(value: Any) -> Any:

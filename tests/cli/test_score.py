@@ -1,5 +1,6 @@
 """`gradscore bundle` and `gradscore score` against the library twin."""
 
+import csv
 import io
 import json
 import os
@@ -408,6 +409,24 @@ def test_no_results_are_written_over_samples(small_bundle, tmp_path, monkeypatch
     result = score(small_bundle, *names, "--root", ".", "--out", out)
     assert (result.exit_code, "this is one of the inputs" in " ".join(result.stderr.split())) == (2, True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+ENDS = {"return": "a\rb", "line feed": "a\nb", "both": "a\r\nb", "quote": 'a"\rb', "formula": "\r=1"}
+
+
+@pytest.mark.parametrize("name", ENDS.values(), ids=ENDS)
+def test_names_with_ends_of_lines_stay_in_their_row_of_csv(tmp_path: Path, name: str) -> None:
+    with table_writer(tmp_path / "x.csv", ["sample_id", "score_a", "prediction"]) as write:
+        for names in (["plain", name], ["last"]):
+            write(pd.DataFrame({"sample_id": names, "score_a": 0.1 + 0.2, "prediction": 3}))
+    with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    kept = {"\r=1": "'\r=1"}.get(name, name)
+    assert rows == [
+        ["sample_id", "score_a", "prediction"],
+        *[[each, f"{0.1 + 0.2:.17g}", "3"] for each in ("plain", kept, "last")],
+    ]
+    assert pd.read_csv(tmp_path / "x.csv")["sample_id"].tolist() == ["plain", kept, "last"]
 
 
 def write_and_stop(path: Path) -> None:
