@@ -24,6 +24,7 @@ from .score import (
     ScoreTrustOption,
     WeightsOption,
 )
+from .scored import not_scored
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ def monitor(
     watching.update(table, times=times)
     files = write_monitor(watching, out, name=bundle.stem)
     _print(output, watching, watching.windows, rest=str(files.lines))
+    not_scored(
+        int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
+    )
     output.note(watching.notices, rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     output.say(f"windows: {files.lines}", f"figures: {files.figures}")
@@ -149,12 +153,16 @@ def _scored(
 
 
 def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: str) -> None:
-    table = figures_table(["window"], ["samples", "expected\naccuracy", "95 %", "rejected", "OOD"])
-    for window in windows[-PRINTED:]:
+    shown = windows[-PRINTED:]
+    some_lost = any(window.not_scored for window in shown)
+    lost_column = ["not\nscored"] if some_lost else []
+    table = figures_table(["window"], ["samples", *lost_column, "expected\naccuracy", "95 %", "rejected", "OOD"])
+    for window in shown:
         known = "-" if window.low is None else f"{window.low:.3f} to {window.high:.3f}"
         name = window.name if window.complete else f"{window.name} (incomplete)"
         shares = (_share(each) for each in (window.rejected, window.ood))
-        table.add_row(name, str(window.samples), _share(window.accuracy), known, *shares)
+        lost = [str(window.not_scored)] if some_lost else []
+        table.add_row(name, str(window.samples), *lost, _share(window.accuracy), known, *shares)
     output.show(table)
     strongest = sorted(watching.alarms, key=lambda alarm: alarm.e_value, reverse=True)
     alarms = [

@@ -72,8 +72,13 @@ def print_summary(output: Output, counts: Counter[str], *, first_error: str, out
     """How many of which decision there were, and where they are."""
     if sum(counts.values()) > 1 or out is not None:
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
-    if counts["error"]:
-        first = f"; the first: {first_error}" if first_error else ""
-        say(Terminal(stderr=True), f"not scored: {counts['error']}{first}")
+    not_scored(counts["error"], first_error=first_error)
     if out is not None:
         output.say(f"results: {out}")
+
+
+def not_scored(count: int, *, first_error: str) -> None:
+    """How many samples could not be scored, if any, and why the first one could not."""
+    if count:
+        first = f"; the first: {first_error}" if first_error else ""
+        say(Terminal(stderr=True), f"not scored: {count}{first}")

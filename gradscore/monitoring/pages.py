@@ -66,7 +66,8 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
         check_packages("page", "monitor again")
     except MissingExtraError as error:
         return MonitorFiles(lines=lines, figures=figures, html=None, notice=str(error))
-    plots = [_expected(windows), _drift(windows, monitor)] if windows else []
+    # Where no sample could be scored, there is nothing to expect.
+    plots = [plot for plot in (_expected(windows), _drift(windows, monitor)) if plot.rows] if windows else []
     write_plots(plots, folder / "plots")
     content = {
         "name": name,

@@ -166,6 +166,27 @@ def test_names_that_are_not_utf_8_are_escaped(small_bundle, samples, tmp_path: P
     assert "\\udcff0.png" in (tmp_path / "m/monitor.html").read_text(encoding="utf-8")
 
 
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """60 images of which none can be decoded."""
+    (tmp_path / "damaged").mkdir()
+    for place in range(60):
+        (tmp_path / f"damaged/{place:02}.png").write_bytes(b"broken")
+    return tmp_path / "damaged"
+
+
+def test_a_window_in_which_nothing_can_be_scored(small_bundle, damaged, samples, tmp_path: Path) -> None:
+    result = monitor(small_bundle, damaged, "--by", 60, "--out", tmp_path / "m")
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"^ *1 +60 +60 +- +- +- +-", result.stdout, re.MULTILINE)
+    assert "not scored: 60; the first: " in result.stderr
+    assert "60</td></tr>" in (tmp_path / "m/monitor.html").read_text()
+    assert [path.stem for path in sorted((tmp_path / "m/plots").glob("*.svg"))] == ["drift"]
+    again = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path / "m")
+    assert [(each["samples"], each["not_scored"]) for each in lines(tmp_path / "m")] == [(60, 60), (60, 0), (60, 0)]
+    assert "not scored:" not in again.stderr
+
+
 def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
     np.savez(tmp_path / "empty.npz", images=DIGITS[:0])
     result = monitor(small_bundle, tmp_path / "empty.npz", "--out", tmp_path / "m")
