@@ -95,10 +95,12 @@ def monitor(
     """
     from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
-    from gradscore.monitoring import STATE, Monitor, read_times, write_monitor
+    from gradscore.errors import OutputError
+    from gradscore.monitoring import STATE, Monitor, check_files, read_times, write_monitor
     from gradscore.store import refuse_run_files
 
     refuse_run_files(out / STATE, option="--out")
+    check_files(out)
     times = read_times(samples, by=by, column=time)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
@@ -109,7 +111,16 @@ def monitor(
     scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table, times=times)
-    files = write_monitor(watching, out, name=bundle.stem)
+    try:
+        files = write_monitor(watching, out, name=bundle.stem)
+    except OutputError as error:
+        # Its advice is to run the same command again, which would count the samples twice.
+        reason = getattr(error.__cause__, "strerror", None)
+        what = f"{out}: the page and the figures cannot be written: {reason}" if reason else str(error)
+        raise OutputError(
+            f"{what}. These samples are counted in {out / STATE}: do not give them again; mend that, and the next call "
+            "writes all files, with the samples that follow"
+        ) from error
     _print(output, watching, watching.windows, rest=str(files.lines))
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")

@@ -13,7 +13,7 @@ from .accuracy import Expected, ExpectedAccuracy
 from .betting import Stream
 from .monitor import ALPHA, Monitor
 from .outputs import json_lines, prometheus
-from .pages import STATE, MonitorFiles, write_monitor
+from .pages import STATE, MonitorFiles, check_files, write_monitor
 from .windows import Alarm, Suspicious, Window, read_times
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Stream",
     "Suspicious",
     "Window",
+    "check_files",
     "json_lines",
     "prometheus",
     "read_times",

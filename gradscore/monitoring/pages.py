@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import MissingExtraError
 from ..reporting import GREY, TimeLine, TimeRow, TimeRows, check_packages, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import FloatArray, write_text
+from ..system import FloatArray, check_target, write_text
 from .monitor import Monitor
 from .outputs import json_lines, prometheus
 from .windows import Window
@@ -42,6 +42,16 @@ class MonitorFiles:
     figures: Path
     html: Path | None
     notice: str = ""
+
+
+def check_files(folder: Path) -> None:
+    """Makes sure that all files can be written, as far as that can be told before samples are counted.
+
+    Raises:
+        OutputError: one cannot.
+    """
+    for name in (STATE, LINES, FIGURES, PAGE):
+        check_target(folder / name)
 
 
 def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor") -> MonitorFiles:

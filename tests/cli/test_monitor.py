@@ -1,5 +1,6 @@
 """`gradscore monitor`: files, exit codes, going on, and what it refuses."""
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from gradscore.deployment import Scorer, read_bundle, write_bundle
 from gradscore.monitoring import Monitor
+from gradscore.system import writing
 from gradscore_cli.main import app
 
 DIGITS = np.round(load_digits().images[420:] * (255 / 16)).astype(np.uint8)
@@ -185,6 +187,29 @@ def test_a_window_in_which_nothing_can_be_scored(small_bundle, damaged, samples,
     again = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path / "m")
     assert [(each["samples"], each["not_scored"]) for each in lines(tmp_path / "m")] == [(60, 60), (60, 0), (60, 0)]
     assert "not scored:" not in again.stderr
+
+
+def test_files_that_cannot_be_written_are_found_before_anything_is_counted(small_bundle, samples, tmp_path) -> None:
+    (tmp_path / "monitor.html").mkdir()
+    result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path)
+    assert (result.exit_code, "wanted a file to write to, got a folder" in result.stderr) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["monitor.html"]
+
+
+def test_a_full_disk_after_the_samples_were_counted(small_bundle, samples, tmp_path, monkeypatch) -> None:
+    def full(path: Path, _text: str) -> None:
+        with writing(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gradscore.monitoring.pages.write_text", full)
+        result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert "cannot be written: No space left on device. These samples are counted in" in said
+    assert ("do not give them again" in said, "same command" in said) == (True, False)
+    monitor(small_bundle, samples / "more.npz", "--by", 60, "--out", tmp_path)
+    assert "gradscore_monitor_samples_total 240.0" in (tmp_path / "metrics.prom").read_text()
 
 
 def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
