@@ -50,7 +50,9 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
     with replaced(parameters, held):
         last = _run(model, batches)[0] if held else vitals
         images = batches[0].images
-        found = confirmed(last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images))))
+        found = confirmed(
+            last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images.clone())))
+        )
     found = found or _cut_off(model, vitals, batches[0]) or _shut(vitals, held)
     return found or contradicted(logits, torch.cat([batch.labels for batch in batches]))
 
@@ -84,10 +86,10 @@ def run_once(vitals: Vitals, images: Tensor, wanted: Sequence[Tensor]) -> tuple[
         Logits (N, K), and the gradients of the parameters, None for those that the logits do not depend on.
     """
     if images.is_floating_point():
-        images = images.detach().clone().requires_grad_()  # so that gradients pass frozen layers as well
+        images = images.detach().requires_grad_()  # so that gradients pass frozen layers as well
     vitals.active = True
     try:
-        logits = first_tensor(vitals.model(images))
+        logits = first_tensor(vitals.model(images.clone()))  # it may work in place on what it is given
         assert logits is not None
         inputs = [*wanted, *([images] if images.requires_grad else [])]
         found: Sequence[Tensor | None] = [None] * len(inputs)
@@ -140,7 +142,7 @@ def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
         if site in modules and site not in vitals.behind and learning.intersection(layer.parameters)
     ]
     for site in reversed(lost):
-        if matters(model, site, lambda: first_tensor(model(batch.images))):
+        if matters(model, site, lambda: first_tensor(model(batch.images.clone()))):
             sentence = (
                 f"{said(vitals, site)} is cut off: the outputs depend on it, but no gradient comes back to it; look "
                 "for detach() or no_grad() behind it"

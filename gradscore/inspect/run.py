@@ -166,7 +166,7 @@ def inspect_groups(
         for group in samples.values() if sampled else ():
             first = group.images[:batch_size].to(device)
             notices += task.prepare(first[:SHOWN_TO_ENGINE])
-            task.observe_samples(model(first), sampled)
+            task.observe_samples(model(first.clone()), sampled)
         for quantity in sampled:
             quantity.reset()
         groups: dict[str, list[Quantity]] = {}
@@ -203,7 +203,7 @@ class _Task:
         try:
             prepare(self.engine, self.model, images, lambda logits: self.loss(logits).direction)
         except AmplifiedRoundingError as error:
-            logits = self.model(images)
+            logits = self.model(images.clone())
             self.engine.learn(logits, self.loss(logits.detach()).direction.to(logits.dtype))
             return [str(error)]
         return []
@@ -211,7 +211,7 @@ class _Task:
     def observe(self, inspector: Inspector, batch: Tensor) -> None:
         """Feeds all quantities with a batch, samples first: those need no hooks, the rest needs nothing else."""
         sampled = [quantity for quantity in inspector.quantities if isinstance(quantity, SampleGradientQuantity)]
-        logits = self.model(batch)
+        logits = self.model(batch.clone())  # it may work in place on what it is given
         if sampled:
             with inspector.paused():
                 self.observe_samples(logits, sampled)

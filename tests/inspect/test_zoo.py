@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import nn
 from zoo import HEALTHY, SICK, Between, on_digits
 
 from gradscore.errors import CoupledSamplesError
-from gradscore.inspect import GradHist1d, HealthWarning, Inspector, MeanGSNR, every, examine
+from gradscore.inspect import GradHist1d, HealthWarning, Inspector, MeanGSNR, OutputNorm, every, examine
 from gradscore.inspect.run import inspect_groups
 from gradscore.inspect.sample_groups import Group
 from gradscore.losses import LOSSES
@@ -96,6 +97,43 @@ def test_samples_that_are_coupled_are_refused_still():
     samples = {"test": Group.without_labels(torch.randn(8, 1, 8, 8))}
     with pytest.raises(CoupledSamplesError, match="changes with the other images"):
         inspect_groups(model, samples, [MeanGSNR()], loss=LOSSES["pseudo_label"])
+
+
+class Doubled(nn.Module):
+    """Works on its input in place, or on a copy; a layer is frozen at zero, so that it is tried what depends on it."""
+
+    def __init__(self, *, in_place: bool) -> None:
+        super().__init__()
+        self.first, self.side, self.last, self.in_place = (
+            nn.Linear(64, 16),
+            nn.Linear(16, 16),
+            nn.Linear(16, 10),
+            in_place,
+        )
+        nn.init.zeros_(self.side.weight)
+
+    def forward(self, x):
+        x = x.mul_(2) if self.in_place else x * 2
+        found = self.first(x.flatten(1)).relu()
+        return self.last(found + self.side(found.detach()))
+
+
+@pytest.mark.parametrize("quantities", [[GradHist1d, MeanGSNR, OutputNorm], [OutputNorm]], ids=["all", "outputs"])
+def test_a_forward_that_changes_its_input_changes_nothing(quantities):
+    images = torch.randn(20, 1, 8, 8)
+    tables, findings = [], []
+    for in_place in (True, False):
+        torch.manual_seed(0)
+        given, model = images.clone(), Doubled(in_place=in_place).eval()
+        samples = {"test": Group.without_labels(given)}
+        found = inspect_groups(
+            model, samples, [make() for make in quantities], loss=LOSSES["pseudo_label"], batch_size=8
+        )
+        tables.append(found.table())
+        findings.append(found.findings)
+        torch.testing.assert_close(given, images, rtol=0, atol=0)
+    pd.testing.assert_frame_equal(*tables)
+    assert findings[0] == findings[1]
 
 
 ROW = re.compile(r"^\| *(.*?) *\| *(.*?) *\| *(.*?) *\|$", re.MULTILINE)
