@@ -13,6 +13,7 @@ from .finding import Finding, said
 from .findings import constant, contradicted, diagnose
 from .hooks import first_tensor, leaf_modules, learning_modules
 from .influence import confirmed, matters, replaced
+from .quantities.geometry import precise_norm
 from .sample_groups import Group
 from .vitals import Vitals
 
@@ -113,13 +114,13 @@ def direction_of(logits: Tensor) -> Tensor:
 def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     """Where a parameter goes that holds a branch back; None for any other."""
     values = parameter.detach()
-    first = float(values.flatten()[0]) if values.numel() else 1.0
+    first = values.flatten()[0].item() if values.numel() else 1.0
     if not abs(first) <= SMALL or not bool((values == first).all()):
         return None
     if first:
         return torch.ones_like(values)
     # Gradients of batches may cancel.
-    size = float(gradient.double().norm())
+    size = float(precise_norm(gradient))
     return NUDGE / size * gradient if size else None
 
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
-from ..errors import AmplifiedRoundingError, ConfigError
+from ..errors import AmplifiedRoundingError, ConfigError, EngineError
 from ..features import model_on, open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import USERS_OWN, RunCode
 from ..system import full_precision, resolve_device
-from .catalogue import make_quantities
+from .catalogue import QUANTITIES, make_quantities
 from .examination import examine
 from .finding import Finding
 from .findings import LOOKED_FOR
@@ -122,11 +122,29 @@ def inspect_config(
     device = resolve_device(config.extract.device)
     origin: list[str] = []
     model = model_on(device, config, trust_code=trust_code, code=code, notices=origin)
+    _refuse_complex(model, templates, quantities or list(QUANTITIES))
     datasets = open_datasets(config, trust_code=trust_code, named=code.data)
     chosen, notices = choose(config, model, datasets, samples=samples, batch_size=batch_size)
     notices += origin
     found = inspect_groups(model, grouped(chosen, by), templates, loss=head, batch_size=batch_size, progress=progress)
     return Inspection(found.groups, found.samples, found.layers, found.findings, [*notices, *found.notices])
+
+
+def _refuse_complex(model: nn.Module, templates: Sequence[Quantity], names: Sequence[str]) -> None:
+    """Makes sure that quantities which look at single samples find real parameters; says which others there are."""
+    hard = next((name for name, each in model.named_parameters() if each.is_complex()), None)
+    if hard is None or not any(map(_is_of_samples, templates)):
+        return
+    fitting = [name for name in QUANTITIES if not _is_of_samples(QUANTITIES[name]())]
+    chosen = [name for name in names if name in fitting] or fitting
+    raise EngineError(
+        f"{hard} is complex, and gradients of single samples are those of real parameters; leave out histograms "
+        f"and the signal-to-noise ratio: --quantities {','.join(chosen)}"
+    )
+
+
+def _is_of_samples(quantity: Quantity) -> bool:
+    return isinstance(quantity, SampleGradientQuantity)
 
 
 def inspect_groups(

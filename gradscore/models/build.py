@@ -156,7 +156,7 @@ def _random_weights(source: ModelSource, request: ModelRequest, model: nn.Module
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:
-    return one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num())
+    return one.shape != other.shape or not torch.equal(one.detach().nan_to_num(), other.detach().nan_to_num())
 
 
 def to_eval(model: nn.Module) -> None:

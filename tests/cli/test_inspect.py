@@ -56,6 +56,19 @@ def half():
     return net().half()
 
 
+class Spectral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.wave = nn.Linear(64, 10), nn.Parameter(torch.full((10,), 3 + 4j))
+
+    def forward(self, x):
+        return (self.linear(x.flatten(1)) * self.wave).real
+
+
+def spectral():
+    return Spectral()
+
+
 def nothing_to_learn():
     return nn.Sequential(nn.Flatten(), nn.AvgPool1d(6))
 
@@ -232,6 +245,18 @@ def test_weights_in_half_precision(config_file: Path, tmp_path: Path) -> None:
         config_file, "--trust-code", "--set", "model.source=python:net.py:half", *FAST, "--out", tmp_path / "h"
     )
     assert result.exit_code == 0, result.output
+
+
+def test_complex_weights(config_file: Path, tmp_path: Path) -> None:
+    given = [config_file, "--trust-code", "--samples", 12, "--set", "model.source=python:net.py:spectral"]
+    refused = inspect(*given)
+    assert refused.exit_code == 2
+    advice = re.search(r"^error: wave is complex.*: --quantities (\S+)\n", refused.stderr)
+    assert advice is not None
+    result = inspect(*given, "--quantities", advice[1], "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    figures = pd.read_parquet(tmp_path / "out" / "figures.parquet").set_index(["measure", "statistic"])
+    assert figures.loc[("wave norm", "median"), "value"].tolist() == pytest.approx([5.0, 5.0])
 
 
 UNUSABLE = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from zoo import HEALTHY, SICK, Between, on_digits
+from zoo import HEALTHY, SICK, Between, Patient, on_digits
 
 from gradscore.errors import CoupledSamplesError
 from gradscore.inspect import GradHist1d, HealthWarning, Inspector, MeanGSNR, OutputNorm, every, examine
@@ -134,6 +134,23 @@ def test_a_forward_that_changes_its_input_changes_nothing(quantities):
         torch.testing.assert_close(given, images, rtol=0, atol=0)
     pd.testing.assert_frame_equal(*tables)
     assert findings[0] == findings[1]
+
+
+class ComplexGate(nn.Module):
+    """Has a branch that a complex parameter holds back until it has learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.side, self.last = nn.Linear(64, 16), nn.Linear(16, 16), nn.Linear(16, 10)
+        self.gate = nn.Parameter(torch.zeros(16, dtype=torch.complex64))
+
+    def forward(self, x):
+        found = self.first(x.flatten(1)).relu()
+        return self.last(found + (self.side(found) * self.gate).real)
+
+
+def test_a_branch_that_a_complex_parameter_holds_back():
+    assert findings(Patient(ComplexGate().eval(), torch.randn(24, 1, 8, 8), torch.full((24,), -1))) == []
 
 
 ROW = re.compile(r"^\| *(.*?) *\| *(.*?) *\| *(.*?) *\|$", re.MULTILINE)
