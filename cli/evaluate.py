@@ -133,11 +133,12 @@ def evaluated(
 
 def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
     """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
-    output.warn(evaluation.warnings)
+    output.warn([*evaluation.warnings, *evaluation.cautions])
     if tables:
         _print_tables(output, evaluation)
     _print_verdict(output, evaluation, bundling)
-    output.note(evaluation.notices, rest=f"{evaluation.path.parent / 'report.md'}")
+    notices = [line for line in evaluation.notices if line not in evaluation.cautions]
+    output.note(notices, rest=f"{evaluation.path.parent / 'report.md'}")
     output.say(f"all metrics: {evaluation.path}")
 
 

@@ -228,18 +228,16 @@ def report(output: Output, summary: ExtractSummary) -> None:
         output.remark("this run is already complete: nothing to compute")
     output.remark(*(f"changed: {line}" for line in summary.changes))
     output.warn(summary.warnings)
+    listed = f"{summary.run / 'manifest.json'}"
+    skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
+    output.warn(skipped, rest=listed)
     output.show(_table(summary.splits))
     if summary.accuracy is not None:
         output.say(f"accuracy over all labelled samples: {summary.accuracy:.4f}")
-    listed = f"{summary.run / 'manifest.json'}"
-    skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
     unusable = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
     output.say(f"{summary.feature_count} features per sample, computed on {summary.device}")
     output.note(summary.notices, rest=listed)
-    output.remark(
-        *folded(skipped, rest=listed),
-        *folded([f"samples with values that are not finite: {line}" for line in unusable], rest=listed),
-    )
+    output.remark(*folded([f"samples with values that are not finite: {line}" for line in unusable], rest=listed))
     output.say(f"run folder: {summary.run}")
 
 

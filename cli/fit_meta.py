@@ -83,7 +83,7 @@ def document(report: FitReport) -> dict[str, Any]:
 
 def report(output: Output, found: FitReport) -> None:
     """Says what was fitted."""
-    output.warn(found.warnings)
+    output.warn([*found.warnings, *found.cautions])
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
     for fitted in found.models:
         table.add_row(*_row(fitted))
@@ -95,7 +95,7 @@ def report(output: Output, found: FitReport) -> None:
     )
     output.explain(*([f"kept as they were: {', '.join(found.kept)}"] if found.kept else []))
     output.remark(*(f"skipped: {line}" for line in found.skipped))
-    output.note(found.notices, rest="gradscore fit-meta --json")
+    output.note([line for line in found.notices if line not in found.cautions], rest="gradscore fit-meta --json")
     output.say(f"meta models: {found.path}")
 
 

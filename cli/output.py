@@ -77,9 +77,15 @@ class Output:
         """
         self.remark(*folded(notes(lines), rest=rest))
 
-    def warn(self, lines: Sequence[str]) -> None:
-        """What a reader should know before any figure; commands of several steps say it once."""
-        say(self._warnings, *warnings([line for line in lines if line not in self._warned]), style="yellow")
+    def warn(self, lines: Sequence[str], *, rest: str = "") -> None:
+        """What a reader should know before any figure; commands of several steps say it once.
+
+        Args:
+            lines: one each.
+            rest: where all of them are, if there may be too many for a screen.
+        """
+        new = warnings([line for line in lines if line not in self._warned])
+        say(self._warnings, *(folded(new, rest=rest) if rest else new), style="yellow")
         self._warned.update(lines)
 
     def doubt(self, lines: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ class Report:
     def notices(self) -> list[str]:
         """What a reader should know; what to know first is in front."""
         missing = self.evaluation.not_compared
-        return [*self.evaluation.warnings, *([] if missing is None else [missing]), *self.evaluation.notices]
+        return [*self.evaluation.warnings, *self.evaluation.notices, *([] if missing is None else [missing])]
 
     def save(self, path: str | Path) -> Path:
         """Writes the page: one HTML file that needs nothing but a browser.

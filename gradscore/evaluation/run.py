@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,7 @@ from ..losses import refuse_with_labels
 from ..meta import DESCRIPTION, Inputs, MetaModel
 from ..scores import FittedScores
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
-from ..system import write_text
+from ..system import some, write_text
 from . import duplicates, near_duplicates, thinning
 from .fit_identity import FitIdentities
 from .groups import group_records
@@ -53,6 +53,7 @@ class FitReport:
         kept: the names of those among the models that were there already, fitted to the same samples with the same
             settings by the same versions of packages.
         warnings: what a reader should know first, since all figures may mean nothing.
+        cautions: those of the notices that are as urgent as warnings, though figures mean something.
     """
 
     models: list[Fitted]
@@ -61,6 +62,7 @@ class FitReport:
     path: Path
     kept: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class EvaluationReport:
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
         warnings: what a reader should know first, since all figures may mean nothing.
         not_compared: which single scores the verdicts say nothing of, or too little, and why; None where all are there.
+        cautions: those of the notices that are as urgent as warnings, though figures mean something.
     """
 
     records: list[Record]
@@ -84,6 +87,7 @@ class EvaluationReport:
     near_duplicates: NearDuplicates
     warnings: list[str] = field(default_factory=list)
     not_compared: str | None = None
+    cautions: list[str] = field(default_factory=list)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -162,9 +166,10 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    notices = [*_class_notices(run), *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
+    cautions = _class_cautions(run)
+    notices = [*cautions, *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
     notices += thinning.in_words(run.sizes)
-    return FitReport(models, skipped, notices, run.meta_path, kept, label_warnings(run))
+    return FitReport(models, skipped, notices, run.meta_path, kept, label_warnings(run), cautions)
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -201,7 +206,8 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
         for spec in fitted:
             identities.check(spec.label, scorer.model(spec))
         wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-        notices = [*_class_notices(run), *duplicates.copies_in_words(found.copies)]
+        cautions = _class_cautions(run)
+        notices = [*cautions, *duplicates.copies_in_words(found.copies)]
         notices += [*duplicates.in_words(found.overlaps), *near.in_words(), *found.skipped]
         notices += [
             f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "
@@ -224,7 +230,7 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     labels = [spec.label for spec in fitted]
-    return EvaluationReport(records, notices, path, labels, near, label_warnings(run), not_compared)
+    return EvaluationReport(records, notices, path, labels, near, label_warnings(run), not_compared, cautions)
 
 
 def _not_compared(run: RunFolder, scores: FittedScores) -> str | None:
@@ -327,15 +333,25 @@ def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModel
     return found
 
 
-def _class_notices(run: RunFolder) -> list[str]:
+def _class_cautions(run: RunFolder) -> list[str]:
     """Says when the in-distribution samples that fit and those reported are not of the same classes."""
     if TEST not in {info.name for info in run.splits()}:
         return []
     classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
-    if classes[FIT] == classes[TEST]:
-        return []
-    lists = "; ".join(f"{split} has classes {sorted(found)}" for split, found in classes.items())
-    return [
-        f"{lists}: the figures mix up the task with the change of classes. If the data are sorted by class, "
-        "select by `hash` instead of `start` and `stop`"
+    lacking = [
+        f"{split} has no sample of {_named(classes[other] - classes[split], run.class_names)}, which {other} has"
+        for split, other in ((FIT, TEST), (TEST, FIT))
+        if classes[other] - classes[split]
     ]
+    if not lacking:
+        return []
+    return [
+        f"{'; '.join(lacking)}: the figures mix up the task with the change of classes. If the data are sorted by "
+        "class, select by `hash` instead of `start` and `stop`"
+    ]
+
+
+def _named(classes: Collection[int], names: Sequence[str] | None) -> str:
+    """Classes by their names, where they have names."""
+    called = [str(label) if names is None else names[label] for label in sorted(classes)]
+    return f"class{'es' if len(called) > 1 else ''} {some(called)}"

@@ -25,10 +25,10 @@ SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
 
 
-def make_rows(split: str, *, wrong: int, copied: bool, distinct: int = SIZE) -> ShardRows:
+def make_rows(split: str, *, wrong: int, copied: bool, distinct: int = SIZE, classes: int = 2) -> ShardRows:
     generator = np.random.default_rng(list(split.encode()))
     ood = split.startswith("ood")
-    labels = generator.integers(0, 2, SIZE)
+    labels = generator.integers(0, classes, SIZE)
     return ShardRows(
         split=split,
         sample_ids=[str(place) for place in range(SIZE)],
@@ -50,6 +50,8 @@ def write_run(
     ood: tuple[str, ...] = ("far", "near"),
     copied: str = "",
     distinct: dict[str, int] | None = None,
+    classes: dict[str, int] | None = None,
+    class_names: list[str] | None = None,
 ) -> Path:
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
@@ -63,13 +65,16 @@ def write_run(
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
     with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
         for info in RunFolder(path).splits():
-            contents = (distinct or {}).get(info.name, SIZE)
-            note = writer.write(
+            rows = make_rows(
                 info.name,
-                0,
-                make_rows(info.name, wrong=wrong.get(info.name, 0), copied=info.name == copied, distinct=contents),
+                wrong=wrong.get(info.name, 0),
+                copied=info.name == copied,
+                distinct=(distinct or {}).get(info.name, SIZE),
+                classes=(classes or {}).get(info.name, 2),
             )
+            note = writer.write(info.name, 0, rows)
             writer.finish_split(info.name, [note], samples=1, seconds=1.0)
+        writer.note(class_names=class_names)
         writer.finish(feature_count=2, notices=[])
     return path
 
@@ -170,6 +175,27 @@ def test_copies_among_reported_samples_are_said(tmp_path: Path) -> None:
     ):
         assert line in result.stdout
         assert line in page
+
+
+CLASSES = {
+    "numbers": (
+        None,
+        {"in_dist.fit": 1},
+        "in_dist.fit has no sample of class 1, which in_dist.test has: the figures mix",
+    ),
+    "names": (["cat", "emu"], {"in_dist.test": 1}, "in_dist.test has no sample of class emu, which in_dist.fit has: "),
+}
+
+
+@pytest.mark.parametrize(("names", "classes", "message"), CLASSES.values(), ids=CLASSES)
+def test_classes_that_are_not_fitted_on_are_warned_of(tmp_path: Path, names, classes, message: str) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5, classes=classes, class_names=names)
+    for command in ("fit-meta", "evaluate"):
+        result = CliRunner().invoke(app, [command, str(run), "-q"])
+        assert f"warning: {message}" in result.stdout
+        assert result.stdout.count(message) == 1
+    assert message in (run / "evaluation" / "report.html").read_text()
+    assert "better than" in result.stdout  # the verdict stays
 
 
 def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> None:

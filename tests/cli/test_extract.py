@@ -1,8 +1,10 @@
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -51,6 +53,18 @@ def test_summary(config_file: Path, tmp_path: Path) -> None:
     assert f"accuracy over all labelled samples: {pd.concat(right).mean():.4f}" in result.stdout
     assert f"run folder: {tmp_path / 'run'}" in result.stdout
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
+
+
+def test_skipped_samples_are_warned_of(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for place in range(3):
+        Image.fromarray(np.full((8, 8), place, np.uint8)).save(tmp_path / "images" / f"{place}.png")
+    (tmp_path / "images" / "broken.png").write_bytes(b"no image")
+    config_file.write_text(CONFIG.replace('"sklearn:digits", select: {start: 40, stop: 45}', '"folder:images"'))
+    options = ["--set", "extract.on_error=skip", "--set", "preprocessing.channels=1"]
+    result = extract(config_file, *options, "-q")
+    assert result.exit_code == 0, result.stderr
+    assert "warning: skipped: ood.other, broken.png: " in result.stdout
 
 
 def test_rate_counts_only_what_is_computed_now() -> None:
