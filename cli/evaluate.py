@@ -102,7 +102,8 @@ def evaluated(
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program.
 
-    Commands that it advises have `--trust-code` where the command of its caller has.
+    Commands that it advises have `--trust-code` where the command of its caller has, or the run names code
+    that they run.
     """
     # These import scikit-learn, which help need not wait for.
     from gradscore.evaluation import evaluate_run, in_words, permuted_labels
@@ -120,7 +121,7 @@ def evaluated(
             page, missing = write_report(folder, evaluation).html, ""
         except MissingExtraError as error:
             page, missing = None, str(error)
-    trusted = " --trust-code" if trust_code else ""
+    trusted = " --trust-code" if trust_code or folder.names_code else ""
     report(output, evaluation, tables=tables, bundling=f"gradscore bundle {quote(str(run))}{trusted}")
     if page is None:
         output.remark(f"note: {missing}")

@@ -97,6 +97,13 @@ class RunFolder:
         """Where figures and reports lie."""
         return self.path / "evaluation"
 
+    @property
+    def names_code(self) -> bool:
+        """Whether model, views or test samples are made by code, which runs only where it is trusted."""
+        test = self.config.data.in_dist.test
+        sources = [self.config.model.source, *self.config.features.views, *([] if test is None else [test.source])]
+        return any(source.startswith(("python:", "program:")) for source in sources)
+
     def named_code(self, *, advice: str) -> NamedCode:
         """What the run says of the code of its model, which may lie beside the run or in the working directory.
 

@@ -8,6 +8,7 @@ import pytest
 from run_inputs import INPUTS
 from typer.testing import CliRunner
 
+from gradscore.config import load_config
 from gradscore.config.schema import Config
 from gradscore.evaluation.run import evaluate_run
 from gradscore.evaluation.score_table import read_scores, score_columns
@@ -259,6 +260,30 @@ def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, cap
         f"gradscore bundle {fitted}{option} --score {detector}={score} has that decide"
         for detector, score in zip(detectors, best, strict=True)
     ]
+
+
+SOURCES = {
+    "no code": ({}, False),
+    "a model": ({"model.source": "python:net.py:net"}, True),
+    "a program": ({"model.source": "program:net.pt2"}, True),
+    "a view": ({"features.views": "[mirror, 'python:views.py:turned']"}, True),
+    "samples": ({"data.in_dist.test.source": "python:data.py:test"}, True),
+}
+
+
+@pytest.mark.parametrize(("settings", "trusted"), SOURCES.values(), ids=SOURCES)
+def test_advice_trusts_code_that_the_run_names(fitted: Path, monkeypatch, settings, trusted: bool) -> None:
+    named = load_config(fitted / "config.yaml", [f"{key}={value}" for key, value in settings.items()])
+    monkeypatch.setattr(RunFolder, "config", named)
+    assert RunFolder(fitted).names_code == trusted
+
+
+def test_evaluating_a_run_of_trusted_code_advises_what_can_be_pasted(fitted: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(Verdict, "outcome", "worse")
+    monkeypatch.setattr(Verdict, "best_auroc", 0.9)
+    monkeypatch.setattr(RunFolder, "names_code", True)
+    evaluated(Output(), fitted, tables=False, permuted=False)
+    assert f"gradscore bundle {fitted} --trust-code --score " in capsys.readouterr().out
 
 
 def test_no_score_below_chance_is_advised(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
