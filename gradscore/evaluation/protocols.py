@@ -219,7 +219,10 @@ class _SpecMaker:
 
     def _of_auxiliary(self) -> MetaModelSpec | str:
         if not self._auxiliary:
-            return "ood/auxiliary/all: no auxiliary OOD set to fit on; add one to data.ood, such as synthetic:mixup"
+            return (
+                "ood/auxiliary/all: no auxiliary OOD set to fit on; add one to data.ood, such as synthetic:mixup for "
+                "images, synthetic:swapped_fields for vectors, tokens and text"
+            )
         fit = {split: self._all(split) for split in [FIT, *(each.info.name for each in self._auxiliary)]}
         reported = {each.info.dataset_name: self._whole(each) for each in self._targets}
         return self._with_both_classes(self._spec("ood", "auxiliary", "all", fit, reported))

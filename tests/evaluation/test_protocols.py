@@ -1,8 +1,12 @@
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from gradscore.data import TEST
+from gradscore.data.sources import open_source
 from gradscore.data.splits import CALIBRATION, FIT, SplitInfo
 from gradscore.evaluation.protocols import SplitContent, first_half, make_specs
 
@@ -195,6 +199,24 @@ def test_an_auxiliary_set_is_enough_for_leave_one_out():
 def test_only_the_protocols_wanted_are_planned():
     labels = [spec.label for spec in make_specs(WHOLE, protocols=["known"], seed=0).specs]
     assert labels == ["misclassification/in_dist_only/all", "ood/known/all"]
+
+
+OTHERS = "vectors, tokens and text"
+KINDS_OF_SAMPLES = {
+    "images": ("images", np.zeros((4, 4, 1), np.uint8)),
+    "vectors": (OTHERS, np.zeros(4, np.float32)),
+    "tokens": (OTHERS, {"input_ids": np.arange(4)}),
+    "text": (OTHERS, "four words of text"),
+}
+
+
+@pytest.mark.parametrize(("kind", "sample"), KINDS_OF_SAMPLES.values(), ids=KINDS_OF_SAMPLES)
+def test_an_auxiliary_set_is_advised_that_can_be_made_of_such_samples(kind, sample):
+    skipped = " ".join(make_specs(in_dist(), protocols=["auxiliary"], seed=0).skipped)
+    (name,) = re.findall(rf"synthetic:(\w+) for {kind}", skipped)
+    base = SimpleNamespace(image=lambda index: sample, labels=[0, 1], ids=["a", "b"])
+    made = open_source(f"synthetic:{name}", {}, base=base, seed=0)
+    assert made.image(0) is not None
 
 
 FOR_USE = {
