@@ -27,6 +27,7 @@ from .sources import (
     input_columns_of,
     kind_of,
     open_source,
+    refuse_text,
 )
 from .splits import FIT, SplitInfo, base_split, planned_splits
 
@@ -227,6 +228,8 @@ def open_splits(
         if name in wanted:
             base, is_ood = base_split(info, spec), info.kind == "ood"
             source = own[name] if base is None else opened(name, found[base].images)
+            if not preprocess.takes_text:
+                refuse_text(source)
             images = _selected(spec, source, None if is_ood else names, num_classes, shares)
             found[name] = SampleDataset(images, preprocess, labelled=not is_ood)
     return {name: each for name, each in found.items() if only is None or name in only}

@@ -51,6 +51,11 @@ class Preprocessing:
         """The settings that make other numbers of samples than those they are."""
         return [name for name in (*FOR_IMAGES, "mean") if getattr(self.config, name) is not None]
 
+    @property
+    def takes_text(self) -> bool:
+        """Whether it may make model inputs of text."""
+        return self._processor is not None
+
     def __call__(self, pixels: Pixels) -> Tensor:
         """Makes a model input of an image.
 

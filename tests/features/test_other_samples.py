@@ -525,6 +525,21 @@ def test_text_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
 
 
+def test_names_of_classes_beside_numbers_are_not_taken_for_the_samples(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    for name in ("fit", "test", "other"):
+        table = pd.read_csv(tmp_path / f"{name}.csv").rename(columns={"label": "species"})
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    advice = r"fit.csv: text in column 'species' beside numbers in a, b, c, d.* arguments: \{labels: species\}"
+    with pytest.raises(DataError, match=advice):
+        open_datasets(config)
+    data = config.data.model_dump(exclude_unset=True)
+    for spec in data["in_dist"].values():
+        spec["arguments"] = {"labels": "species"}
+    found = open_datasets(Config.model_validate({**config.model_dump(exclude_unset=True), "data": data}))
+    assert [found[name].input_columns for name in ("in_dist.fit", "in_dist.test", "ood.other")] == [list("abcd")] * 3
+
+
 def test_a_model_that_takes_other_inputs(tmp_path: Path) -> None:
     config = make_config(tmp_path, "tokens and masks")
     spec = {"source": config.data.in_dist.fit.source, "arguments": {"inputs": "input_ids"}}

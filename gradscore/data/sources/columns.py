@@ -15,7 +15,7 @@ import pyarrow.ipc
 
 from ...errors import DataError
 from ...system import IntArray, closest
-from .base import Pixels, Raw, Request, UnreadableImageError, Values
+from .base import ImageSource, Pixels, Raw, Request, UnreadableImageError, Values
 from .encoded import decoded, path_below
 from .labels import as_labels
 
@@ -60,6 +60,7 @@ class ColumnSource:
         root: paths to images lead nowhere but below it.
         folder: paths to images are relative to it.
         suffix: what names of images lack.
+        beside: columns of numbers that are no part of the samples, nor their classes or names.
     """
 
     table: Table
@@ -71,6 +72,7 @@ class ColumnSource:
     root: Path
     folder: Path
     suffix: str = ""
+    beside: Sequence[str] = ()
 
     @property
     def input_columns(self) -> Sequence[str] | None:
@@ -173,7 +175,25 @@ def column_source(table: Table, request: Request) -> ColumnSource:
         root=(table.folder if root is None else Path(root)).resolve(),
         folder=table.folder / folder,
         suffix=suffix,
+        beside=[
+            field.name for field in rows.schema if field.name not in (*columns, *others) and _is_number(field.type)
+        ],
     )
+
+
+def refuse_text(source: ImageSource) -> None:
+    """Refuses a column of text beside columns of numbers, where the model takes no text: classes, most likely.
+
+    Raises:
+        DataError: that is how the samples of a table were found.
+    """
+    if isinstance(source, ColumnSource) and source.kind == "text" and source.beside:
+        text = source.columns[0]
+        raise DataError(
+            f"{source.table.where}: text in column {text!r} beside numbers in {_listed(source.beside)}, and this model "
+            f"has no tokenizer to take text: if {text!r} holds the classes, set arguments: {{labels: {text}}}; or name "
+            "the columns of the samples in arguments: {inputs: [...]}"
+        )
 
 
 def _text(table: Table, arguments: Mapping[str, Any], argument: str) -> str:
