@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import ModelError
 from ..objects import fetched
 from ..system import as_address, closest, is_address, some
-from .checkpoint import load_checkpoint
+from .checkpoint import Loaded, load_checkpoint
 from .code import NamedCode, TellCode
 from .interface import Interface, refuse_foreign
 from .settings import ModelConfig
@@ -24,13 +25,13 @@ class BuiltModel:
     Attributes:
         model: on the CPU, in eval mode, with gradients enabled for all parameters; takes a tensor or a mapping of
             keyword arguments, and returns logits (N, K).
-        prefix: what was taken off the names in the checkpoint to fit those of the model.
+        loaded: what was taken of its checkpoint; None without one.
         random: names of the parameters that are random numbers, since no file gave them.
         is_own: no checkpoint was named, and the model came with weights that do not depend on random numbers.
     """
 
     model: nn.Module
-    prefix: str = ""
+    loaded: Loaded | None = None
     random: tuple[str, ...] = ()
     is_own: bool = False
 
@@ -117,23 +118,24 @@ def build_classifier(
     )
     model = _seeded(source, request, seed)
     refuse_foreign(model, source=f"model.source {config.source}")
-    prefix, random, is_own = "", [], False
+    loaded: Loaded | None = None
+    random: list[str] = []
+    is_own = False
     if config.checkpoint is not None:
         weights = fetched(config.checkpoint) if is_address(config.checkpoint) else config.checkpoint
-        prefix = load_checkpoint(model, weights, prefix=config.prefix)
+        loaded = load_checkpoint(model, weights, prefix=config.prefix)
     elif look_for_random and not source.brings_weights:
         random = _random_weights(source, request, model, seed)
         is_own = not random
     _finish(model)
     Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit).attach(model)
-    return BuiltModel(model, prefix, tuple(random), is_own)
+    return BuiltModel(model, loaded, tuple(random), is_own)
 
 
 def weight_notices(built: BuiltModel, config: ModelConfig, *, seed: int) -> list[str]:
     """What a reader of the figures should know of the weights of a model, in sentences."""
-    if built.prefix:
-        where = as_address(config.checkpoint or "")
-        return [f"all names in checkpoint {where} begin with {built.prefix!r}, which was taken off to fit the model"]
+    if built.loaded is not None:
+        return _loading_notices(built.loaded, config.checkpoint or "")
     if built.is_own:
         return ["model.checkpoint is null: the model came with weights of its own, which do not depend on the seed"]
     parameters = [name for name, _ in built.model.named_parameters()]
@@ -141,6 +143,27 @@ def weight_notices(built: BuiltModel, config: ModelConfig, *, seed: int) -> list
         return []
     which = "" if len(built.random) == len(parameters) else f" in {some(built.random)}"
     return [f"model.checkpoint is null: random weights{which}, made with seed {seed}"]
+
+
+def _loading_notices(loaded: Loaded, checkpoint: str | Path) -> list[str]:
+    where, notices = as_address(checkpoint), []
+    if loaded.beside:
+        other = "".join(f"[{key!r}]" for key in (*loaded.keys[:-1], loaded.beside[0]))
+        notices.append(
+            f"checkpoint {where} holds several state dicts: {loaded.keys[-1]!r} was taken, "
+            f"{some([repr(key) for key in loaded.beside])} {'was' if len(loaded.beside) == 1 else 'were'} not; "
+            f"to have another, torch.save(torch.load('{Path(where).name}'){other}, 'weights.pt')"
+        )
+    if loaded.prefix and loaded.left_out:
+        notices.append(
+            f"the {loaded.names} names in checkpoint {where} that begin with {loaded.prefix!r} were loaded without it, "
+            f"and {len(loaded.left_out)} others were left out: {some(loaded.left_out)}"
+        )
+    elif loaded.prefix:
+        notices.append(
+            f"all names in checkpoint {where} begin with {loaded.prefix!r}, which was taken off to fit the model"
+        )
+    return notices
 
 
 def _seeded(source: ModelSource, request: ModelRequest, seed: int) -> nn.Module:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
 
 from ..errors import ModelError
 from ..system import some
-from .weight_files import read_state_dict, weight_files
-
-PARALLEL = "module."
-"""What names begin with where several devices trained the model."""
+from .weight_files import PARALLEL, StateDict, read_state_dict, weight_files
 
 COUNTER = "num_batches_tracked"
 """Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
 
 
-def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) -> str:
+@dataclass(frozen=True)
+class Loaded:
+    """What was taken of a checkpoint.
+
+    Attributes:
+        prefix: what was taken off the names; empty where they fit.
+        names: how many of them were loaded.
+        left_out: names that do not begin with the prefix.
+        keys: under which the weights lie in the file.
+        beside: keys of other weights of the same names.
+    """
+
+    prefix: str
+    names: int
+    left_out: tuple[str, ...]
+    keys: tuple[str, ...]
+    beside: tuple[str, ...]
+
+
+def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) -> Loaded:
     """Loads weights from a file, or a folder with such files, without running any code in them.
 
     A state dict among other things (`state_dict`, `model`, or the only one there is), and names that fit once a
@@ -30,12 +47,13 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) 
         prefix: what the names of the weights begin with; names that begin otherwise are left out. None for what fits.
 
     Returns:
-        What was taken off the names; empty where they fit.
+        What was taken, and what was not.
 
     Raises:
         ModelError: a file cannot be read or its weights do not fit the model.
     """
-    found = _weights(path)
+    whole = _weights(path)
+    found = whole.tensors
     wanted = model.state_dict()
     if prefix is None:
         prefix = _common_prefix(found, wanted)
@@ -60,7 +78,8 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) 
             f"Check model.source, model.arguments and the number of classes{_prefix_advice(found, wanted)}"
         )
     model.load_state_dict(state, strict=False)
-    return prefix
+    left_out = tuple(name for name in found if not name.startswith(prefix))
+    return Loaded(prefix, len(state), left_out, whole.keys, whole.beside)
 
 
 def _common_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
@@ -100,13 +119,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         ModelError: a file cannot be read or holds something else.
     """
-    found = _weights(path)
+    found = _weights(path).tensors
     prefix = PARALLEL if all(name.startswith(PARALLEL) for name in found) else ""
     return {name.removeprefix(prefix): value for name, value in found.items()}
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for file in weight_files(path) if path.is_dir() else [path]:
-        found |= read_state_dict(file)
-    return found
+def _weights(path: Path) -> StateDict:
+    files = [read_state_dict(file) for file in (weight_files(path) if path.is_dir() else [path])]
+    tensors = {name: value for file in files for name, value in file.tensors.items()}
+    return replace(files[0], tensors=tensors)

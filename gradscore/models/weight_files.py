@@ -12,8 +12,9 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from safetensors import SafetensorError
@@ -25,6 +26,9 @@ from ..system import some
 
 NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
 """Keys under which training scripts put the weights among other things."""
+
+PARALLEL = "module."
+"""What names begin with where several devices trained the model."""
 
 READING_ERRORS = (
     *(OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
@@ -77,6 +81,21 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"checkpoint {folder} is a folder that {shown}; name the file of the weights in it")
 
 
+@dataclass(frozen=True)
+class StateDict:
+    """The weights in a file.
+
+    Attributes:
+        tensors: by name, on the CPU.
+        keys: under which they lie in the file, from the outside in; none where they are all it holds.
+        beside: keys in the place of the last of them that hold weights of the same names.
+    """
+
+    tensors: dict[str, Tensor]
+    keys: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
 def refuse_unsafe(path: Path) -> None:
     """Refuses a file of weights that could run code while others read it.
 
@@ -87,8 +106,8 @@ def refuse_unsafe(path: Path) -> None:
         read_state_dict(path)
 
 
-def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """The tensors in a file of weights by name, on the CPU.
+def read_state_dict(path: Path) -> StateDict:
+    """The weights in a file.
 
     Args:
         path: a file of `torch.save` or safetensors.
@@ -96,13 +115,13 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises:
         ModelError: it cannot be read, holds something else than a state dict, or several.
     """
-    state = _state_dict(_read(path), path)
+    state, keys, beside = _state_dict(_read(path), path)
     if not isinstance(state, Mapping) or not state:
         raise ModelError(f"checkpoint {path} holds {type(state).__name__}, wanted a state dict")
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong:
         raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}")
-    return {str(name): value for name, value in state.items()}
+    return StateDict({str(name): value for name, value in state.items()}, keys, beside)
 
 
 def format_of(path: Path) -> Format:
@@ -214,21 +233,35 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     )
 
 
-def _state_dict(content: object, path: Path) -> object:
-    """What is there itself, what a usual key names, or the only entry that is a mapping of tensors."""
+def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], tuple[str, ...]]:
+    """What is there itself, what a usual key names, or the only entry that is a mapping of tensors.
+
+    Returns:
+        It; the keys that lead to it; and other keys there with weights of the same names.
+    """
     if not isinstance(content, Mapping):
-        return content
+        return content, (), ()
     for key in NESTED_KEYS:
         if isinstance(content.get(key), Mapping):
-            return _state_dict(content[key], path)
+            found, keys, beside = _state_dict(content[key], path)
+            here = tuple(str(each) for each in content if each != key and _are_alike(content[each], found))
+            return (found, (key, *keys), beside) if beside else (found, (key,) if here else (key, *keys), here)
     inside = [key for key, value in content.items() if _are_tensors(value)]
     if len(inside) > 1 and not any(isinstance(value, Tensor) for value in content.values()):
         raise ModelError(
             f"checkpoint {path} holds several state dicts: {some([repr(key) for key in inside])}; save the one that is "
             f"meant: torch.save(torch.load('{path.name}')[{inside[0]!r}], 'weights.pt')"
         )
-    return content[inside[0]] if len(inside) == 1 else content
+    return (content[inside[0]], (str(inside[0]),), ()) if len(inside) == 1 else (content, (), ())
 
 
-def _are_tensors(value: object) -> bool:
+def _are_alike(one: object, other: object) -> bool:
+    """Whether two entries are weights with some of the same names, but for what parallel training puts before them."""
+    if not (_are_tensors(one) and _are_tensors(other)):
+        return False
+    names, others = ({str(name).removeprefix(PARALLEL) for name in each} for each in (one, other))
+    return not names.isdisjoint(others)
+
+
+def _are_tensors(value: object) -> TypeGuard[Mapping[Any, Tensor]]:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())

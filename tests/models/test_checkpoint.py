@@ -1,8 +1,10 @@
 """Weights from files of every kind, and files that are something else."""
 
 import argparse
+import contextlib
 import os
 import pickle
+import re
 import warnings
 from collections import deque
 from pathlib import Path
@@ -14,6 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.errors import ModelError
+from gradscore.models import ModelConfig, build_model, read_weights
 from gradscore.models.checkpoint import load_checkpoint
 
 
@@ -190,9 +193,9 @@ def test_a_torchscript_archive_is_not_run(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_prefix_that_was_taken_off_is_said(tmp_path: Path) -> None:
     state = make_net().state_dict()
     torch.save({f"model.{name}": value for name, value in state.items()}, tmp_path / "model.pt")
-    assert load_checkpoint(make_net(), tmp_path / "model.pt") == "model."
+    assert load_checkpoint(make_net(), tmp_path / "model.pt").prefix == "model."
     torch.save(state, tmp_path / "plain.pt")
-    assert load_checkpoint(make_net(), tmp_path / "plain.pt") == ""
+    assert load_checkpoint(make_net(), tmp_path / "plain.pt").prefix == ""
 
 
 def test_names_of_which_some_have_a_prefix_are_refused(tmp_path: Path) -> None:
@@ -260,6 +263,63 @@ def test_several_state_dicts_are_asked_about(tmp_path: Path) -> None:
         load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
 
 
+def linear(value: float, start: str = "") -> dict[str, torch.Tensor]:
+    return {f"{start}weight": torch.full((2, 3), value), f"{start}bias": torch.zeros(2)}
+
+
+BOTH = {
+    "an average": ({"model": linear(1), "model_ema": linear(2), "optimizer": {"lr": 0.1}}, "model", "model_ema"),
+    "that of a parallel model": ({"ema": linear(2, "module."), "state_dict": linear(1)}, "state_dict", "ema"),
+    "both below another key": ({"checkpoint": 3, "model": {"net": linear(1), "best": linear(2)}}, "net", "best"),
+}
+
+
+@pytest.mark.parametrize(("content", "taken", "left"), BOTH.values(), ids=BOTH)
+def test_the_state_dict_that_was_taken_of_several_is_said(tmp_path: Path, content, taken: str, left: str) -> None:
+    torch.save(content, tmp_path / "model.pt")
+    (notice,) = notices_of(tmp_path / "model.pt")
+    assert f"holds several state dicts: {taken!r} was taken, {left!r} was not" in notice
+    assert read_weights(tmp_path / "model.pt")["weight"].unique().tolist() == [1]
+
+
+def test_the_line_for_another_state_dict_takes_it_out(tmp_path: Path) -> None:
+    torch.save({"model": {"net": linear(1), "best": linear(2)}}, tmp_path / "model.pt")
+    (notice,) = notices_of(tmp_path / "model.pt")
+    ran_in(tmp_path, notice)
+    assert torch.equal(torch.load(tmp_path / "weights.pt")["weight"], torch.full((2, 3), 2.0))
+
+
+def ran_in(folder: Path, message: str) -> None:
+    """Runs the line that a message advises."""
+    line = re.search(r"torch\.save\(.+, 'weights\.pt'\)", message)
+    assert line is not None, message
+    with contextlib.chdir(folder):
+        exec(line[0], {"torch": torch})
+
+
+def notices_of(path: Path, **settings: str) -> list[str]:
+    notices: list[str] = []
+    config = {"source": "python:torch.nn:Linear", "arguments": {"in_features": 3, "out_features": 2}, "num_classes": 2}
+    model = ModelConfig.model_validate({**config, "checkpoint": path, **settings})
+    build_model(model, trust_code=True, notices=notices)
+    return notices
+
+
+def test_tensors_of_other_things_are_no_second_state_dict(tmp_path: Path) -> None:
+    other = {"mean": torch.zeros(3), "std": torch.ones(3)}
+    torch.save({"model": nn.Linear(3, 2).state_dict(), "normalizer": other}, tmp_path / "model.pt")
+    assert notices_of(tmp_path / "model.pt") == []
+
+
+def test_names_without_the_prefix_are_said_to_be_left_out(tmp_path: Path) -> None:
+    state = {f"net.{name}": value for name, value in nn.Linear(3, 2).state_dict().items()}
+    torch.save({**state, "criterion.weight": torch.ones(2), "train_acc.tp": torch.ones(1)}, tmp_path / "model.pt")
+    (notice,) = notices_of(tmp_path / "model.pt", prefix="net.")
+    assert "all names" not in notice
+    assert "the 2 names in checkpoint" in notice
+    assert "2 others were left out: criterion.weight, train_acc.tp" in notice
+
+
 def test_damaged_content_is_called_damaged(tmp_path: Path) -> None:
     torch.save(STATE, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
     content = bytearray((tmp_path / "model.pt").read_bytes())
@@ -282,7 +342,7 @@ def test_names_that_begin_with_module_in_the_model_too_stay(tmp_path: Path) -> N
     state = Wrapped().state_dict()
     torch.save(state, tmp_path / "model.pt")
     model = Wrapped()
-    assert load_checkpoint(model, tmp_path / "model.pt") == ""
+    assert load_checkpoint(model, tmp_path / "model.pt").prefix == ""
     assert torch.equal(model.module.weight, state["module.weight"])
 
 
@@ -294,7 +354,7 @@ def test_any_common_prefix_is_taken_off_and_said(tmp_path: Path, prefix: str) ->
     state = make_net().state_dict()
     torch.save({f"{prefix}{name}": value for name, value in state.items()}, tmp_path / "model.pt")
     model = make_net()
-    assert load_checkpoint(model, tmp_path / "model.pt") == prefix
+    assert load_checkpoint(model, tmp_path / "model.pt").prefix == prefix
     torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
 
 
