@@ -27,6 +27,12 @@ LIKELIEST = 3
 FEWEST = 16
 """No network of these packages has fewer parameters and buffers."""
 
+_WRAPPED = ("net", "model", "module", "network")
+"""What training loops call their network, as an attribute of theirs."""
+
+_OF_TRAINING = re.compile(r"(^|_)(criterion|loss|losses|metrics?|acc|accuracy|f1|auc|auroc|confmat)(_|$)")
+"""In what they call losses and metrics."""
+
 _DIGITS = re.compile(r"\d+")
 
 
@@ -56,6 +62,20 @@ class _WithoutMemory(TorchFunctionMode):
 def shapes_of(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Shapes by name, without what counts steps."""
     return {name: tuple(value.shape) for name, value in state.items() if not name.endswith(COUNTER)}
+
+
+def wrapper_prefix(state: Shapes) -> str | None:
+    """What the names of the network begin with where a training loop saved losses and metrics beside it.
+
+    None where all names begin so, which is found out when they are loaded, and where it is not plain that the others
+    are no part of the network.
+    """
+    parts = dict.fromkeys(name.partition(".")[0] for name in state)
+    inside = [part for part in parts if part in _WRAPPED]
+    others = [part for part in parts if part not in _WRAPPED]
+    if len(inside) != 1 or not others or not all(map(_OF_TRAINING.search, others)):
+        return None
+    return f"{inside[0]}."
 
 
 def class_count(state: Shapes) -> tuple[str, int] | None:

@@ -11,7 +11,8 @@ from typing import Any
 from ..config import FILL_IN
 from ..data import NAME_CLASSES
 from ..models import read_weights
-from .architectures import Architecture, class_count, input_channels, recognised, shapes_of
+from ..system import some
+from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, wrapper_prefix
 from .folders import FACTORIES, Factory, Found, ImageSet, look
 from .images import Parts, image_kind, parts_of
 from .label_tables import with_tables
@@ -86,18 +87,24 @@ def _propose_model(
     made: Proposal, found: Found, progress: Callable[[str], None] | None
 ) -> tuple[dict[str, tuple[int, ...]], Architecture | None]:
     shapes: dict[str, tuple[int, ...]] = {}
-    architecture, checkpoint = None, None
+    architecture, checkpoint, prefix = None, None, None
     if found.checkpoints:
-        checkpoint, *others = found.checkpoints
+        checkpoint, *more = found.checkpoints
         shapes = shapes_of(read_weights(checkpoint))
+        prefix = wrapper_prefix(shapes)
+        if prefix is not None:
+            others = [name for name in shapes if not name.startswith(prefix)]
+            shapes = {name.removeprefix(prefix): each for name, each in shapes.items() if name.startswith(prefix)}
         architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
-        made.remarks += [f"{len(others)} other checkpoints: {', '.join(map(str, others[:3]))}"] if others else []
+        made.remarks += [f"{len(more)} other checkpoints: {', '.join(map(str, more[:3]))}"] if more else []
     counted = class_count(shapes)
     _propose_source(made, found.factories, architecture, classes=None if counted is None else counted[1])
     if checkpoint is None:
         made.ask("model.checkpoint", "the file of the trained weights (.pt, .pth, .safetensors)")
     else:
         made.put("model.checkpoint", _near(checkpoint, made.base))
+        if prefix is not None:
+            made.put("model.prefix", prefix, f"names of the network begin so in the checkpoint; others: {some(others)}")
     if counted is None:
         made.ask("model.num_classes", "how many classes the network tells apart")
     else:

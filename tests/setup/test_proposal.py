@@ -106,6 +106,27 @@ def test_features_of_a_linear_last_layer_are_asked_for(tmp_path: Path, last: nn.
     assert {key: value for key, value in settings.items() if key.startswith("features.")} == wanted
 
 
+BESIDE = {
+    "a loss and a metric": ("net.", {"criterion.weight": 4, "train_acc.tp": 1}, "net."),
+    "a metric of another name": ("model.", {"val_metrics.f1.tp": 1}, "model."),
+    "nothing": ("net.", {}, None),
+    "a normalisation of the network's own": ("net.", {"norm.weight": 4}, None),
+    "parts of a network": ("features.", {"loss_scale": 1}, None),
+}
+
+
+@pytest.mark.parametrize(("start", "beside", "wanted"), BESIDE.values(), ids=BESIDE)
+def test_a_prefix_that_not_all_names_have_is_written(tmp_path: Path, start: str, beside: dict, wanted) -> None:
+    state = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(72, 4)).state_dict()
+    others = {name: torch.ones(size) for name, size in beside.items()}
+    torch.save({f"{start}{name}": value for name, value in state.items()} | others, tmp_path / "weights.pt")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings.get("model.prefix") == wanted
+    assert made.settings["model.num_classes"] == 4
+    write_proposal(made, tmp_path / "gradscore.yaml")
+    assert yaml.safe_load((tmp_path / "gradscore.yaml").read_text())["model"].get("prefix") == wanted
+
+
 def test_what_is_missing_is_marked_and_refused(tmp_path: Path) -> None:
     images(tmp_path / "val", "cat", "dog")
     made = propose([tmp_path], base=tmp_path)
