@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from ..errors import StoreError
+from ..printable import printable
 from ..store import PARTIAL
 from ..system import parse_json, sha256, write_text
 
@@ -63,8 +67,14 @@ def read_ledgers(run: Path, *, identity: str) -> list[Ledger]:
     found = []
     for path in sorted((run / PARTIAL).glob("share-*.json")):
         try:
-            ledger = Ledger(**parse_json(path.read_text(encoding="utf-8")))
+            text = path.read_text(encoding="utf-8")
+            ledger = Ledger(**parse_json(text))  # refuses names that pydantic leaves out
+            _types().validate_json(text, strict=True)
             fits = path == ledger.path(run)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise StoreError(f"{path}: damaged ({printable(place)}: {first['msg']}); {_ADVICE}") from None
         except (OSError, ValueError, TypeError) as error:
             raise StoreError(f"{path}: damaged ({error}); {_ADVICE}") from None
         if not fits or ledger.identity != identity:
@@ -74,6 +84,11 @@ def read_ledgers(run: Path, *, identity: str) -> list[Ledger]:
             )
         found.append(ledger)
     return found
+
+
+@cache
+def _types() -> TypeAdapter[Ledger]:
+    return TypeAdapter(Ledger)
 
 
 def recorded(ledgers: list[Ledger]) -> dict[str, set[tuple[str, str]]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import StoreError
 from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run
 from ..printable import printable
 from ..store import (
     MEAN_GRADIENTS,
+    PARTIAL,
     RunFolder,
     RunWriter,
     ShardNote,
     is_complete,
+    listed_shards,
     package_versions,
     read_manifest,
 )
@@ -47,6 +50,11 @@ def merge(
     plan = RunPlan.of(config, trust_code=trust_code)
     if is_complete(config.run, folder.manifest):
         return complete_run(plan, _Merging([]), progress=progress)
+    if folder.manifest["finished"] and (gone := _gone(config.run, folder.manifest)):
+        raise StoreError(
+            f"{config.run}: this run was finished, and {some(gone)} went missing since; restore it, or compute it anew "
+            "(gradscore extract without --shard)"
+        )
     ledgers = read_ledgers(config.run, identity=identity_of(plan.inputs, package_versions()))
     _check_files(plan, ledgers)
     return complete_run(plan, _Merging(ledgers), progress=progress)
@@ -85,11 +93,15 @@ def _check_files(plan: RunPlan, ledgers: list[Ledger]) -> None:
     wanted = [*(shard.file for shard in sum_shards(plan)), *tables]
     missing = [name for name in wanted if name not in known or not (run / name).is_file()]
     there = [path.relative_to(run).as_posix() for path in sorted((run / "features").rglob("*.parquet"))]
-    foreign = [name for name in there if name not in known or name not in set(tables)]
+    foreign = [name for name in there if name not in set(tables)]
     if foreign:
+        raise StoreError(f"{run}: {some(foreign)}: no share of this run wrote this; remove it")
+    unrecorded = [name for name in there if name not in known]
+    if unrecorded:
         raise StoreError(
-            f"{run}: {some(foreign)}: no share of this run wrote this; remove it, and run its share again if it is "
-            "missing then"
+            f"{run}: {some(unrecorded)}: no share of this run wrote this, as far as {run / PARTIAL} says"
+            f"{_lost(ledgers)}; restore what is missing there, or run the share again (gradscore extract --shard i/n), "
+            "then merge"
         )
     if missing:
         raise StoreError(_missing(run, missing))
@@ -103,6 +115,19 @@ def _check_files(plan: RunPlan, ledgers: list[Ledger]) -> None:
     made_with = {ledger.means_sha256 for ledger in ledgers if ledger.means_sha256 is not None}
     if len(made_with) > 1:
         raise StoreError(f"{run / MEAN_GRADIENTS}: shares were made with different ones; begin in another folder")
+
+
+def _gone(run: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """The files of a finished run that are not there."""
+    wanted = [*listed_shards(run, manifest), *([run / MEAN_GRADIENTS] if "mean_gradients_sha256" in manifest else [])]
+    return [path.relative_to(run).as_posix() for path in wanted if not path.exists()]
+
+
+def _lost(ledgers: Sequence[Ledger]) -> str:
+    """Which shares say nothing, where all others agree how many there are."""
+    counts, said = {ledger.count for ledger in ledgers}, {ledger.index for ledger in ledgers}
+    lost = [f"{index}/{count}" for count in counts for index in range(count) if index not in said]
+    return f", where nothing is of share {some(lost)}" if len(counts) == 1 and lost else ""
 
 
 def _missing(run: Path, names: Sequence[str]) -> str:

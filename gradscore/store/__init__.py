@@ -19,7 +19,17 @@ from .overview import RunContents, RunSummary, describe_run, find_runs, summaris
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, PARTIAL, RunWriter, check_target, is_complete
-from .shards import ShardNote, ShardRows, Skipped, read_note, read_shard, shard_path, split_folder, write_shard
+from .shards import (
+    ShardNote,
+    ShardRows,
+    Skipped,
+    listed_shards,
+    read_note,
+    read_shard,
+    shard_path,
+    split_folder,
+    write_shard,
+)
 
 __all__ = [
     "CHECKSUMS",
@@ -48,6 +58,7 @@ __all__ = [
     "is_complete",
     "is_intact",
     "label_warnings",
+    "listed_shards",
     "package_versions",
     "raw_labels",
     "read_head",

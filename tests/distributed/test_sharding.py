@@ -18,6 +18,7 @@ from distributed_runs import content, settings
 from gradscore.config import Config
 from gradscore.config.schema import dump_config
 from gradscore.distributed import Share, extract_share, merge
+from gradscore.distributed.ledger import Ledger, read_ledgers
 from gradscore.errors import ConfigError, StoreError
 from gradscore.features import extract
 from gradscore.store import RunFolder, verify_run
@@ -117,6 +118,17 @@ def test_a_finished_run_is_left_alone(config: Config, tmp_path: Path) -> None:
     assert merge(tmp_path / "run", trust_code=True).was_complete
 
 
+def test_what_a_finished_run_lost_is_named(config: Config, local: Path, tmp_path: Path) -> None:
+    shutil.copytree(local, tmp_path / "run")
+    (tmp_path / "run/features/ood.noise/part-00000.parquet").unlink()
+    with pytest.raises(
+        StoreError, match=r"was finished, and features/ood\.noise/part-00000\.parquet went missing since"
+    ):
+        merge(tmp_path / "run", trust_code=True)
+    extract(config, out=tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
 def lose(run: Path) -> None:
     (run / "features/ood.noise/part-00000.parquet").unlink()
 
@@ -140,7 +152,10 @@ def damage_ledger(run: Path) -> None:
 
 REFUSED = {
     "a shard is missing": (lose, "1 shard is missing: features/ood.noise/part-00000.parquet"),
-    "a share is missing": (lambda run: (run / "partial/share-1-of-2.json").unlink(), "no share of this run wrote this"),
+    "a share is missing": (
+        lambda run: (run / "partial/share-1-of-2.json").unlink(),
+        "no share of this run wrote this, as far as {run}/partial says, where nothing is of share 1/2; restore",
+    ),
     "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: no share of this run wrote this"),
     "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --shard 1/2 wrote"),
     "a share of another run": (change_ledger, "share-1-of-2.json: this share belongs to another run"),
@@ -148,11 +163,38 @@ REFUSED = {
 }
 
 
+NAME = "features/in_dist.fit/part-00001.parquet"
+WRONG_TYPES = {
+    "files a list": ({"files": [NAME]}, "files: "),
+    "no files": ({"files": None}, "files: "),
+    "a hash that is a number": ({"files": {NAME: 3}}, f"files.{NAME}: "),
+    "a hash that is a list": ({"files": {NAME: ["a"]}}, f"files.{NAME}: "),
+    "no notices": ({"notices": None}, "notices: "),
+    "notices of one text": ({"notices": "abc"}, "notices: "),
+    "notices of something else": ({"notices": [1, {}]}, "notices.0: "),
+    "means": ({"means_sha256": [1]}, "means_sha256: "),
+    "a share that is no number": ({"index": "0"}, "index: "),
+    "a share that is no whole number": ({"index": 0.0}, "index: "),
+    "another field": ({"more": 1}, "unexpected keyword argument 'more'"),
+}
+
+
+@pytest.mark.parametrize(("change", "place"), WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_values_of_a_share_that_cannot_be(tmp_path: Path, change: dict[str, Any], place: str) -> None:
+    ledger = Ledger(0, 2, "of this run", {NAME: "a"}, ["a notice"], "b")
+    ledger.write(tmp_path)
+    assert read_ledgers(tmp_path, identity="of this run") == [ledger]
+    path = tmp_path / "partial/share-0-of-2.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(StoreError, match=re.escape(str(path)) + r": damaged \(.*" + re.escape(place)):
+        read_ledgers(tmp_path, identity="of this run")
+
+
 @pytest.mark.parametrize(("damage", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_does_not_belong_together_is_refused(config: Config, tmp_path: Path, damage: Any, message: str) -> None:
     in_shares(config, tmp_path / "run", ["0/2", "1/2"])
     damage(tmp_path / "run")
-    with pytest.raises(StoreError, match=re.escape(message)):
+    with pytest.raises(StoreError, match=re.escape(message.replace("{run}", str(tmp_path / "run")))):
         merge(tmp_path / "run", trust_code=True)
     assert not RunFolder(tmp_path / "run").manifest["finished"]
 
