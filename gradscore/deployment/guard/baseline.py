@@ -96,6 +96,13 @@ class Probe(_Section):
     content_hash: list[str]
     columns: dict[str, list[float | None]]
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        odd = [name for name, values in self.columns.items() if len(values) != len(self.content_hash)]
+        if odd:
+            raise ValueError(f"{odd[0]}: wanted {len(self.content_hash)} values, one for each sample of content_hash")
+        return self
+
 
 class Baseline(_Section):
     """A run in numbers, and the policy later runs are held to.

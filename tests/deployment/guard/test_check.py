@@ -298,6 +298,23 @@ def test_samples_that_do_not_fit_together(baseline, tmp_path: Path) -> None:
         read_baseline(tmp_path / "b.json")
 
 
+LENGTHS = {
+    "one value fewer": lambda values: values[1:],
+    "none": lambda values: [],
+    "more": lambda values: [*values, 1.0],
+}
+
+
+@pytest.mark.parametrize("change", LENGTHS.values(), ids=LENGTHS)
+def test_features_of_the_probe_of_other_samples(baseline: Baseline, tmp_path: Path, change) -> None:
+    content = baseline.model_dump(mode="json")
+    name, values = next(iter(content["probe"]["columns"].items()))
+    content["probe"]["columns"][name] = change(values)
+    (tmp_path / "b.json").write_text(json.dumps(content))
+    with pytest.raises(BaselineError, match=f"probe: .*{name}: wanted 8 values, one for each sample.*; restore it"):
+        read_baseline(tmp_path / "b.json")
+
+
 def test_a_run_that_was_not_evaluated(small_run, baseline, tmp_path: Path) -> None:
     shutil.copytree(small_run, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
     with pytest.raises(StoreError, match="gradscore evaluate"):
