@@ -4,7 +4,7 @@ In come a bundle and what a scorer says of new samples, in order; out come windo
 to be expected (`accuracy`: of what is looked at (`terms`, over `sums`), by a `process` that learnt on `known` windows),
 alarms by the evidence of a change (`betting`, `drift`; one of them of the `novelty`), and files of both (`outputs`,
 `pages`). Terms and novelty look at values as they are `scaled`. What is known between two calls lies in one file
-(`state`). `monitor` brings them together.
+(`state`, in which `state_checks` look for what cannot be). `monitor` brings them together.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Monitor:
         )
         self._mark = None if self._path is None else mark_of(self._path)
         if self._path is not None and self._mark is not None:
-            self._state = read_state(self._path, self._state)
+            self._state = read_state(self._path, self._state, judged=self._judged)
         self._opened: tuple[State | None, list[Window]] = (None, [])
         self._learnt = bool(reference.shifted)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import MonitorError
 from ..system import FloatArray, file_sha256, held, parse_json, sha256, write_text, writing
 from .betting import BETS, Stream
+from .state_checks import check_content, check_pending, check_windows, reason_of
 from .sums import Sums
 from .windows import By, Window, checked_by
 
@@ -21,6 +22,9 @@ VERSION = 3
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
+
+_MOST_WON = 100.0
+"""More than the logarithm of what any bet pays for one value, or takes."""
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
 
@@ -103,12 +107,13 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
         return mark_of(path)
 
 
-def read_state(path: Path, fresh: State) -> State:
+def read_state(path: Path, fresh: State, *, judged: Sequence[str]) -> State:
     """Reads a state back.
 
     Args:
         path: the file.
         fresh: what the monitor would begin with, which the state has to belong to.
+        judged: columns of rows beside their names, decisions and streams.
 
     Raises:
         MonitorError: it is damaged, or belongs to another bundle or other settings.
@@ -117,6 +122,7 @@ def read_state(path: Path, fresh: State) -> State:
         content = parse_json(path.read_bytes())
         wanted = content.pop("sha256")
         known = (content["format"], content["version"])
+        text = _text(content)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise MonitorError(f"{path}: no state of a monitor, or cut off; {_ADVICE}") from None
     except OSError as error:
@@ -126,11 +132,14 @@ def read_state(path: Path, fresh: State) -> State:
             f"{path}: wanted {FORMAT!r} version {VERSION}, got {known[0]!r} version {known[1]!r}; go on with the "
             "gradscore that wrote it, or start anew in another folder"
         )
-    if sha256(_text(content).encode()) != wanted:
+    if sha256(text.encode()) != wanted:
         raise MonitorError(f"{path}: was changed after it was written; {_ADVICE}")
-    _check_belongs(path, content, fresh)
     try:
-        return State(
+        check_content(text)
+        _check_belongs(path, content, fresh)
+        if content["streams"].keys() != fresh.streams.keys():
+            raise ValueError("streams: wanted those of the bundle")
+        state = State(
             reference=fresh.reference,
             by=checked_by(content["by"]),
             alpha=float(content["alpha"]),
@@ -141,8 +150,11 @@ def read_state(path: Path, fresh: State) -> State:
             pending=dict(content["pending"]),
             pending_name=content["pending_name"],
         )
-    except (ValueError, KeyError, TypeError):
-        raise MonitorError(f"{path}: incomplete; {_ADVICE}") from None
+        check_windows(state.windows, state.streams, by=state.by)
+        check_pending(state.pending, streams=state.streams, judged=judged, by=state.by, samples=state.sums.samples)
+    except (ValueError, KeyError, TypeError) as error:
+        raise MonitorError(f"{path}: damaged: {reason_of(error)}; {_ADVICE}") from None
+    return state
 
 
 def _check_belongs(path: Path, content: Mapping[str, Any], fresh: State) -> None:
@@ -186,6 +198,11 @@ def _stream(values: Mapping[str, Any], fresh: Stream) -> Stream:
     sizes = (found.counts.shape, found.log_capital.shape, found.log_since.shape, found.since.shape)
     if sizes != (fresh.counts.shape, *[(len(BETS),)] * 3):
         raise ValueError("another number of bins or bets")
+    if (found.counts < fresh.counts).any() or found.counts.sum() - fresh.counts.sum() != found.seen:
+        raise ValueError("counts in bins are not those of the calibration samples and the values seen")
+    logarithms = np.concatenate([found.log_capital[np.isfinite(found.log_capital)], found.log_since])
+    if (found.since > found.seen).any() or (np.abs(logarithms) > _MOST_WON * (found.seen + 1)).any():
+        raise ValueError("bets that so many values cannot have won")
     return found
 
 
@@ -205,8 +222,11 @@ def _sums(values: Mapping[str, Any], fresh: Sums) -> Sums:
         classes=_floats(values["classes"]),
         certain=_floats(values["certain"]),
     )
-    if (found.values.shape, found.classes.shape) != (fresh.values.shape, fresh.classes.shape):
+    shapes = [(each.values.shape, each.classes.shape, each.certain.shape) for each in (found, fresh)]
+    if shapes[0] != shapes[1]:
         raise ValueError("another number of values or classes")
+    if found.classes.sum() != found.samples:
+        raise ValueError("another number of predicted classes than of samples")
     return found
 
 
