@@ -15,13 +15,16 @@ from .quantities.mean_gsnr import MeanGSNR
 from .quantities.quantity import MODEL
 from .run import Inspection
 
+TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet", "gsnr.parquet")
+"""What an inspection writes, the first always."""
+
 
 def write_tables(inspection: Inspection, folder: Path) -> list[Path]:
     """Writes `figures.parquet` and, where those quantities were asked for, histograms and signal-to-noise maps.
 
     Args:
         inspection: what was found.
-        folder: where the files go.
+        folder: where the files go; it has none of them.
 
     Returns:
         The files: `figures.parquet` (group, quantity, measure, layer, statistic, value), `histograms.parquet` (group,
@@ -29,21 +32,15 @@ def write_tables(inspection: Inspection, folder: Path) -> list[Path]:
         parameter, empty bins left out) and `gsnr.parquet` (group, layer, entry, gsnr: one row for each entry of each
         parameter, in the order of its elements).
     """
-    tables = {
-        "figures": [inspection.table()],
-        "histograms": list(_histograms(inspection)),
-        "histograms_2d": list(_histograms_2d(inspection)),
-        "gsnr": list(_maps(inspection)),
-    }
+    tables = ([inspection.table()], _histograms(inspection), _histograms_2d(inspection), _maps(inspection))
     written = []
-    for name, frames in tables.items():
-        path = folder / f"{name}.parquet"
+    for name, each in zip(TABLES, tables, strict=True):
+        frames = list(each)
         if frames:
+            path = folder / name
             with replacing(path) as temporary:
                 pd.concat(frames, ignore_index=True).to_parquet(temporary, index=False)
             written.append(path)
-        else:
-            path.unlink(missing_ok=True)  # of an earlier inspection
     return written
 
 

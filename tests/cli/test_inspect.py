@@ -145,6 +145,29 @@ def test_page_holds_everything_it_needs(config_file: Path, tmp_path: Path) -> No
     }
 
 
+def test_an_inspection_that_fails_halfway_leaves_nothing_of_an_earlier_one(config_file: Path, tmp_path: Path) -> None:
+    given, folder = [config_file, "--trust-code", "--samples", 12, "--out", tmp_path / "page"], tmp_path / "page"
+    assert inspect(*given, "--quantities", "mean_gsnr,output_norm").exit_code == 0
+    shutil.rmtree(folder / "plots")
+    (folder / "plots").write_text("in the way of plots")
+    result = inspect(*given, "--quantities", "output_norm")
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+    assert {path.name for path in folder.iterdir()} == {"figures.parquet", "plots"}
+
+
+def test_a_folder_that_cannot_be_written_keeps_an_earlier_inspection(config_file: Path, tmp_path: Path) -> None:
+    given, folder = [config_file, "--trust-code", *FAST, "--out", tmp_path / "page"], tmp_path / "page"
+    assert inspect(*given).exit_code == 0
+    (folder / "report.html").unlink()
+    (folder / "report.html").mkdir()
+    before = (folder / "figures.parquet").stat().st_mtime_ns, sorted((folder / "plots").iterdir())
+    result = inspect(*given)
+    assert result.exit_code == 2
+    assert "wanted a file to write to, got a folder" in result.stderr
+    assert before == ((folder / "figures.parquet").stat().st_mtime_ns, sorted((folder / "plots").iterdir()))
+
+
 def test_maps_of_the_signal_to_noise_ratio(config_file: Path, tmp_path: Path) -> None:
     inspect(config_file, "--trust-code", "--samples", 12, "--quantities", "mean_gsnr", "--out", tmp_path / "page")
     found = re.search(r'id="figures">(.*?)</script>', (tmp_path / "page" / "report.html").read_text(), re.S)
