@@ -11,7 +11,7 @@ from .output import Output
 from .threads import ThreadsOption
 
 MEANINGLESS = 2
-"""The exit code when scores would be meaningless."""
+"""The exit code when scores would be meaningless, or samples cannot be scored."""
 
 COLOURS = {"problem": "red", "warning": "yellow"}
 
@@ -32,7 +32,7 @@ def doctor(
 ) -> None:
     """Look for what would make the scores of a model wrong, useless or slow.
 
-    One line for each finding: problems make scores meaningless, and the exit code is 2 if there is one.
+    One line for each finding: problems make scores meaningless or impossible, and the exit code is 2 if there is one.
 
     Example: gradscore doctor configs/digits.yaml --trust-code
     """
@@ -48,6 +48,9 @@ def doctor(
     for finding in (each for each in diagnosis.findings if not quiet or each.severity.value in COLOURS):
         output.say(str(finding), style=COLOURS.get(finding.severity.value))
     if not diagnosis.usable:
-        typer.echo("scores of this model would be meaningless: see the problems above", err=True)
+        why = (
+            "some samples cannot be scored" if diagnosis.is_of_samples else "scores of this model would be meaningless"
+        )
+        typer.echo(f"{why}: see the problems above", err=True)
         raise typer.Exit(MEANINGLESS)
     output.say("fit to be scored")

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+OF_SAMPLES = "samples of "
+"""Start of topics that are about the samples of a split, whose name follows."""
+
 SHOWN = 4
 """At most so many names are listed in a message."""
 
@@ -13,8 +16,8 @@ SHOWN = 4
 class Severity(StrEnum):
     """What a finding means for the scores.
 
-    `PROBLEM`: they would be meaningless. `WARNING`: they are right, but probably not what is wanted. `NOTE`: good to
-    know.
+    `PROBLEM`: they would be meaningless, or there would be none. `WARNING`: they are right, but probably not what is
+    wanted. `NOTE`: good to know.
     """
 
     PROBLEM = "problem"
@@ -62,12 +65,21 @@ class Diagnosis:
 
     @property
     def usable(self) -> bool:
-        """False if scores of this model would be meaningless."""
-        return all(finding.severity is not Severity.PROBLEM for finding in self.findings)
+        """False if scores of this model would be meaningless, or cannot be had of samples that are wanted."""
+        return not self._problems
+
+    @property
+    def is_of_samples(self) -> bool:
+        """Whether all problems are with samples of some split: scores of other samples would mean something."""
+        return all(finding.topic.startswith(OF_SAMPLES) for finding in self._problems)
+
+    @property
+    def _problems(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.PROBLEM]
 
 
 def problem(topic: str, message: str) -> Finding:
-    """A finding that makes scores meaningless."""
+    """A finding that makes scores meaningless, or impossible."""
     return Finding(Severity.PROBLEM, topic, message)
 
 

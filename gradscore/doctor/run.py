@@ -16,7 +16,7 @@ from ..losses import first_without_labels
 from ..models import BuiltModel, build_classifier, group_parameters, refuse_probabilities, weight_notices
 from ..store import raw_labels
 from ..system import each_input, resolve_device
-from .findings import Diagnosis, Finding, note, problem, some, warning
+from .findings import OF_SAMPLES, Diagnosis, Finding, note, problem, some, warning
 from .model import check_model
 
 READ = 2048
@@ -92,16 +92,18 @@ def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config:
         elif len(good) < TRIED:
             good.append(sample)
     if bad:
-        make = warning if config.extract.on_error == "skip" else problem
+        skips = config.extract.on_error == "skip"
+        make = warning if skips else problem
+        or_else = "they are left out (extract.on_error is skip)" if skips else "set extract.on_error=skip"
         named = some([f"{each.sample_id} ({each.error})" for each in bad])
         yield make(
-            f"samples of {name}",
-            f"{len(bad)} of {len(places)} cannot be used: {named}; repair or remove them, or set extract.on_error=skip",
+            OF_SAMPLES + name,
+            f"{len(bad)} of {len(places)} cannot be used: {named}; repair or remove them, or {or_else}",
         )
     if len(places) < len(dataset):
-        yield note(f"samples of {name}", f"{len(places)} of {len(dataset)} were read")
+        yield note(OF_SAMPLES + name, f"{len(places)} of {len(dataset)} were read")
     if not good:
-        yield problem(f"samples of {name}", "none of those that were read can be used")
+        yield problem(OF_SAMPLES + name, "none of those that were read can be used")
     elif name != TEST:
         yield from _tried(model, good, name=name)
 
@@ -119,13 +121,13 @@ def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Fi
     except ModelError:
         return  # in_dist.test tells
     except (*FAILURES, SystemExit) as error:
-        yield problem(f"samples of {name}", refusal(error, images))
+        yield problem(OF_SAMPLES + name, refusal(error, images))
         return
     if logits.dim() != 2:
         return  # as above
     finite = torch.isfinite(logits).all(1)
     if not bool(finite.any()):
-        yield problem(f"samples of {name}", f"none of {len(finite)} has finite logits; look at what is in them")
+        yield problem(OF_SAMPLES + name, f"none of {len(finite)} has finite logits; look at what is in them")
 
 
 def _chosen(dataset: SampleDataset, count: int, seed: int) -> list[int]:

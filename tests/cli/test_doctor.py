@@ -115,6 +115,9 @@ def test_unreadable_samples(config_file: Path, tmp_path: Path) -> None:
     setting = "data.in_dist.test={source: 'folder:images', label_map: {a: 0, b: 1}}"
     result = doctor(config_file, "--set", setting)
     assert "problem: samples of in_dist.test: 1 of 6 cannot be used: a/1.png" in result.stdout
+    assert "repair or remove them, or set extract.on_error=skip" in result.stdout
+    assert result.exit_code == 2
+    assert result.stderr == "some samples cannot be scored: see the problems above\n"  # those of others mean something
     skipped = doctor(
         config_file,
         "--set",
@@ -123,6 +126,8 @@ def test_unreadable_samples(config_file: Path, tmp_path: Path) -> None:
         "extract.on_error=skip",
     )
     assert "warning: samples of in_dist.test: 1 of 6 cannot be used: a/1.png" in skipped.stdout
+    assert "repair or remove them, or they are left out (extract.on_error is skip)" in skipped.stdout
+    assert skipped.exit_code == 0
 
 
 PLACES = """
