@@ -17,6 +17,7 @@ from gradscore.config import Config
 from gradscore.data import TEST, DatasetConfig, open_images
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.doctor import Diagnosis, check_config
+from gradscore.errors import ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.features import extract
 from gradscore.store import RunFolder, label_warnings
@@ -57,6 +58,9 @@ def pair():
 
 def one_logit():
     return Wrapped(lambda z, x: z[:, 1:2] - z[:, :1])
+
+def dense():
+    return Wrapped(lambda z, x: torch.stack([z, z], 2))
 
 def softmax():
     return Wrapped(lambda z, x: z.softmax(1))
@@ -219,6 +223,16 @@ def test_one_logit_gets_through(home: Path, tmp_path: Path) -> None:
     assert logits["logit_1"].nunique() > 50
 
 
+def test_one_logit_that_nobody_declared_is_told_from_a_regression(home: Path, tmp_path: Path) -> None:
+    sections = two_classes("one_logit")
+    config = zoo_config(home, tmp_path, **{**sections, "model": {**sections["model"], "num_classes": 2}})
+    found = problems(check_config(config, trust_code=True))
+    assert "got shape (64, 1); if that is the logit of two classes, set model.num_classes to 1" in found
+    assert found.endswith("a regression is no classifier and cannot be scored")
+    with pytest.raises(ModelError, match=r"if that is the logit of two classes, set model\.num_classes to 1"):
+        extract(config, trust_code=True)
+
+
 def problems(diagnosis: Diagnosis) -> str:
     return "\n".join(str(each) for each in diagnosis.findings if each.severity == "problem")
 
@@ -227,7 +241,8 @@ UNSOUND = {
     "a tuple without a position": (at("python:net.py:pair"), r"got tuple of 0 \(64, 10\), 1 .*model\.output"),
     "softmax": (at("python:net.py:softmax"), "every row is a probability distribution"),
     "sigmoid": (at("python:net.py:sigmoid"), "several labels for one sample"),
-    "one output": (at("python:net.py:regression"), r"got shape \(64, 1\)"),
+    "one output": (at("python:net.py:regression"), r"got shape \(64, 1\); if that is the logit of two classes, set "),
+    "a map of logits": (at("python:net.py:dense"), r"got shape \(64, 10, 2\); wrap the model to return its logits"),
     "another number of classes": (at("python:net.py:plain", num_classes=12), "returns 10 logits, num_classes says 12"),
     "random weights": (at("python:net.py:untrained"), "random weights: .*name the file of the trained weights"),
     "classes in another order": (at("python:net.py:renamed"), r"set label_map to \{0: 1, 1: 2, .*9: 0\}"),
