@@ -6,15 +6,18 @@ What a file is, its content says, before anything parses it: `torch.load` hands 
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 import re
 import struct
 import warnings
 import zipfile
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import IO, Any, Literal, TypeGuard
 
 import torch
 from safetensors import SafetensorError
@@ -36,7 +39,7 @@ READING_ERRORS = (
 )
 """What reading a damaged file raises."""
 
-Format = Literal["safetensors", "torch", "TorchScript", "program", "pickle", "zip", "unknown"]
+Format = Literal["safetensors", "torch", "TorchScript", "program", "pickle", "zip", "pointer", "unknown"]
 
 _SUFFIXES: Mapping[str, Format] = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch"}
 
@@ -49,15 +52,22 @@ _PART = re.compile(r"^(.*)-\d{5}-of-(\d{5})")
 _LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
 """What files of `torch.save` began with before they were zip archives."""
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+"""What a file of a few lines begins with that stands for one in the storage of Git LFS."""
+
+_PICKLES_BEFORE = 3
+"""Pickles before that of the object in a file from before zip archives: a number, a version and the machine."""
+
 _SAVE = "torch.save(model.state_dict(), 'weights.pt')"
 
 _REFUSED: Mapping[Format, str] = {
-    "TorchScript": "is a TorchScript archive, which is code; load the original module where its code is and save its "
-    f"weights: {_SAVE}",
+    "TorchScript": "is a TorchScript archive, which is code; where you trust it, save the weights alone: "
+    "torch.save(torch.jit.load('{name}', map_location='cpu').state_dict(), 'weights.pt')",
     "program": "is a program of torch.export, not a file of weights; save those of the original module: " + _SAVE,
     "pickle": "is a pickle that torch.save did not write, and is refused, since reading it could run code; load it "
     f"where you trust it and save the weights alone: {_SAVE}",
     "zip": "is a zip archive of something else than weights; wanted a file of torch.save or safetensors",
+    "pointer": "is a pointer of Git LFS in place of the file; fetch the file itself: git lfs pull",
     "unknown": "is no file of weights, by its first bytes; is it damaged, or a download that failed?",
 }
 
@@ -132,7 +142,9 @@ def format_of(path: Path) -> Format:
         BadZipFile: it begins as a zip archive and is damaged.
     """
     with path.open("rb") as stream:
-        head = stream.read(16)
+        head = stream.read(len(_POINTER))
+    if head == _POINTER:
+        return "pointer"
     if head.startswith(b"PK"):
         return _format_of_archive(path)
     if head.startswith(_LEGACY):
@@ -160,7 +172,9 @@ def _read(path: Path) -> object:
         found = format_of(path)
         # Other suffixes (.ckpt, .bin) promise nothing, so the content decides.
         if found != _SUFFIXES.get(path.suffix, found) or found not in _SUFFIXES.values():
-            raise ModelError(f"checkpoint {path} {_REFUSED.get(found) or _misnamed(path, found)}")
+            raise ModelError(
+                f"checkpoint {path} {_REFUSED.get(found, '').format(name=path.name) or _misnamed(path, found)}"
+            )
         if found == "safetensors":
             return load_file(path)
         return _load(path)
@@ -226,11 +240,39 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
         return f"cannot be read: {told.group(1) if told else 'no pickle of weights'}; is it damaged?"
     match = re.search(r"GLOBAL (\S+)", str(error))
     what = f"objects of {match.group(1)}" if match else "more than plain weights"
-    return (
-        f"holds {what} and is refused, since reading it could run code; load it where you trust it and save the "
-        f"weights alone: {_SAVE}; weights beside other things by torch.save(torch.load('{path.name}', "
-        "weights_only=False)['state_dict'], 'weights.pt'), with the key that the file has"
+    load = f"torch.load('{path.name}', weights_only=False)"
+    return f"holds {what} and is refused, since reading it could run code; " + (
+        "it is an object of a class as a whole, a module most likely: where you trust it and its code is, save the "
+        f"weights alone: torch.save({load}.state_dict(), 'weights.pt')"
+        if _is_an_object(path)
+        else "where you trust it, save the weights alone, by the key under which they lie: "
+        f"torch.save({load}['state_dict'], 'weights.pt')"
     )
+
+
+def _is_an_object(path: Path) -> bool:
+    """Whether a file of `torch.save` is one object of a class, not a mapping; its pickle is looked at and not run."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) == b"PK":
+                with zipfile.ZipFile(file) as archive:
+                    inside = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+                    return _begins_with_a_class(io.BytesIO(archive.read(inside)))
+            file.seek(0)
+            for _ in range(_PICKLES_BEFORE):
+                deque(pickletools.genops(file), maxlen=0)
+            return _begins_with_a_class(file)
+    except (*READING_ERRORS, StopIteration):
+        return False
+
+
+def _begins_with_a_class(pickled: IO[bytes]) -> bool:
+    first = next(
+        (code.name, value)
+        for code, value, _ in pickletools.genops(pickled)
+        if code.name in ("GLOBAL", "EMPTY_DICT", "EMPTY_LIST", "STOP")
+    )
+    return first[0] == "GLOBAL" and first[1] != "collections OrderedDict"
 
 
 def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], tuple[str, ...]]:

@@ -120,6 +120,8 @@ def test_checkpoint_that_does_not_fit(tmp_path: Path, state: object, message: st
     assert torch.equal(model.weight, before)
 
 
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
+
 UNREADABLE = {
     "truncated pt": ("model.pt", save_half, "cannot be read"),
     "truncated safetensors": ("model.safetensors", save_half_safetensors, "is it damaged"),
@@ -139,7 +141,13 @@ UNREADABLE = {
         r"safetensors by its content.*rename it to",
     ),
     "torch.save under another name": ("model.safetensors", torch.save, r"torch by its content.*rename it to model\.pt"),
-    "TorchScript": ("model.pt", save_script, r"a TorchScript archive.*torch\.save\(model\.state_dict\(\)"),
+    "TorchScript": ("model.pt", save_script, r"a TorchScript archive.*torch\.save\(torch\.jit\.load\("),
+    "a pointer": ("model.pt", lambda _, path: path.write_text(POINTER), "pointer of Git LFS.*git lfs pull"),
+    "a pointer for safetensors": (
+        "model.safetensors",
+        lambda _, path: path.write_text(POINTER),
+        "pointer of Git LFS.*git lfs pull",
+    ),
     "a program": ("model.pt", save_program, r"a program of torch\.export"),
     "a pickle": ("model.pt", lambda state, path: path.write_bytes(pickle.dumps(state)), "a pickle that torch.save did"),
     "a whole module": (
@@ -257,6 +265,25 @@ def test_objects_that_cannot_be_left_out_are_refused_with_the_way_out(
     assert "torch.save(torch.load('last.ckpt', weights_only=False)['state_dict'], 'weights.pt')" in str(caught.value)
 
 
+WHOLE = {
+    "a module": lambda _, path: torch.save(Whole(), path),
+    "a module in the old format": lambda _, path: torch.save(Whole(), path, _use_new_zipfile_serialization=False),
+    "TorchScript": save_script,
+    "weights beside other things": lambda state, path: torch.save({"state_dict": state, "h": deque([1])}, path),
+}
+
+
+@pytest.mark.parametrize("save", WHOLE.values(), ids=WHOLE)
+def test_a_line_that_is_advised_saves_the_weights(tmp_path: Path, save) -> None:
+    save(STATE, tmp_path / "last.pt")
+    with pytest.raises(ModelError) as caught:
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "last.pt")
+    ran_in(tmp_path, str(caught.value))
+    model = nn.Linear(3, 2)
+    load_checkpoint(model, tmp_path / "weights.pt")
+    assert model.weight.shape == (2, 3)
+
+
 def test_several_state_dicts_are_asked_about(tmp_path: Path) -> None:
     torch.save({"student": STATE, "teacher": STATE}, tmp_path / "model.pt")
     with pytest.raises(ModelError, match="several state dicts: 'student', 'teacher'; save the one that is meant"):
@@ -291,9 +318,10 @@ def test_the_line_for_another_state_dict_takes_it_out(tmp_path: Path) -> None:
 
 def ran_in(folder: Path, message: str) -> None:
     """Runs the line that a message advises."""
-    line = re.search(r"torch\.save\(.+, 'weights\.pt'\)", message)
+    line = re.search(r"torch\.save\(torch\..+?, 'weights\.pt'\)", message)
     assert line is not None, message
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that of TorchScript says it is deprecated
         exec(line[0], {"torch": torch})
 
 
