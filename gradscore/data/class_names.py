@@ -28,10 +28,12 @@ class ClassNames:
         of_labels: what the labels 0, 1, ... of sources with names are called, the same in all splits; None if no source
             has names.
         of_model: the classes of the model in the order of its outputs; None where they are not known.
+        unused: those of `of_labels` that no sample has.
     """
 
     of_labels: tuple[str, ...] | None = None
     of_model: tuple[str, ...] | None = None
+    unused: tuple[str, ...] = ()
 
     def aligned(self, source: ImageSource, where: str) -> NDArray[np.int64] | None:
         """The labels of a source, those with names as positions in `of_labels`.
@@ -86,10 +88,12 @@ class ClassNames:
         outside = np.flatnonzero((found < UNLABELLED) | (found >= num_classes))
         if len(outside):
             first = int(outside[0])
+            name = "" if names is None or spec.label_map is not None else f" ({names[found[first]]})"
+            empty = f"no sample is of class {some(self.unused)}, perhaps an empty folder, which counts as a class; "
             raise DataError(
-                f"{spec.source}: sample {ids[first]} has label {found[first]}, and {len(outside)} labels are outside "
-                f"the model's classes 0..{num_classes - 1}; use select.classes or label_map, or correct "
-                "model.num_classes"
+                f"{spec.source}: sample {ids[first]} has label {found[first]}{name}, and {len(outside)} labels are "
+                f"outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}use select.classes "
+                "or label_map, name the classes of the model in data.class_names, or correct model.num_classes"
             )
         return found
 
@@ -162,7 +166,19 @@ def decide(
         wanted = _of_sources(of_labels, sources, num_classes)
     if given is None:
         _check_numbers(wanted or of_labels or (), sources)
-    return ClassNames(of_labels, wanted)
+    return ClassNames(of_labels, wanted, _unused(of_labels or (), [source for _, source in sources.values()]))
+
+
+def _unused(names: Sequence[str], sources: Sequence[ImageSource]) -> tuple[str, ...]:
+    """The names that no sample has."""
+    used = {
+        own[label]
+        for source in sources
+        if (own := class_names_of(source)) is not None and source.labels is not None
+        for label in np.unique(source.labels).tolist()
+        if 0 <= label < len(own)
+    }
+    return tuple(name for name in names if name not in used)
 
 
 def _given(given: Sequence[str] | Path | None, num_classes: int) -> tuple[str, ...] | None:

@@ -46,6 +46,7 @@ class ImageSet:
         files: the images.
         count: how many there are.
         arguments: how the table is read; None for a folder.
+        empty: names of folders beside those of classes that hold no image, which count as classes all the same.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class ImageSet:
     files: tuple[Path, ...]
     count: int
     arguments: Mapping[str, str] | None = None
+    empty: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -150,7 +152,8 @@ def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
     deeper = [path for path in folders if path not in of_classes and _holds_images(path, depth - 1)]
     if len(of_classes) > 1 and not deeper and not images and not any(map(role_of, of_classes)):
         files = [file for found in of_classes.values() for file in found]
-        yield ImageSet(folder, tuple(path.name for path in of_classes), tuple(files), len(files))
+        empty = tuple(path.name for path in folders if path not in of_classes)
+        yield ImageSet(folder, tuple(path.name for path in of_classes), tuple(files), len(files), empty=empty)
     elif depth:
         for path in folders:
             yield from _sets_below(path, depth - 1)

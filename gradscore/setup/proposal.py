@@ -182,6 +182,13 @@ def _propose_data(made: Proposal, parts: Parts) -> None:
         if chosen is not None:
             made.put(f"data.in_dist.{role}", _entry(chosen.of, made.base), _why(chosen.of, chosen.why))
     made.put("data.ood", list(_ood(parts.ood, made.base)))
+    labelled = {chosen.of.path: chosen.of.empty for chosen in parts.roles.values()}
+    made.remarks += [
+        f"{path} has class folders without an image, which count as classes: {some(empty)}; remove those that are none "
+        "of the network, or name its classes in their order in data.class_names"
+        for path, empty in labelled.items()
+        if empty
+    ]
     known = parts.roles.get("fit")
     classes = made.settings["model.num_classes"]
     if known is not None and classes != FILL_IN and len(known.of.classes) != classes:

@@ -84,6 +84,20 @@ def test_a_class_that_no_split_has_is_refused_since_it_would_shift_the_others(tm
         opened(*sources)
 
 
+def test_an_empty_folder_too_many_is_named(tmp_path: Path) -> None:
+    fit, test = save_classes(tmp_path / "fit", *ANIMALS), save_classes(tmp_path / "test", "!cow", *ANIMALS)
+    with pytest.raises(DataError, match=r"has label 3 \(owl\).*no sample is of class cow.*data\.class_names"):
+        opened(fit, test)
+    found = opened(fit, test, class_names=ANIMALS)
+    assert [labels(each) for each in found.values()] == [{name: place for place, name in enumerate(ANIMALS)}] * 2
+
+
+def test_more_classes_than_the_model_has_are_not_called_empty(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has label 3 \(owl\)") as caught:
+        opened(save_classes(tmp_path / "fit", "bee", *ANIMALS), save_classes(tmp_path / "test", *ANIMALS))
+    assert "no sample" not in str(caught.value)
+
+
 def test_names_of_the_model_say_which_classes_these_are(tmp_path: Path) -> None:
     sources = [save_classes(tmp_path / name, "cat", "owl") for name in ("fit", "test")]
     found = opened(*sources, model_names=["owl", "ant", "cat"])

@@ -152,6 +152,15 @@ def test_another_number_of_classes_is_said(tmp_path: Path) -> None:
     assert "has 2 class folders and the network 3 classes: name all classes of the model in their order" in remark
 
 
+def test_an_empty_class_folder_is_said(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    images(tmp_path / "test", "cat", "dog")
+    (tmp_path / "test" / "emu" / "later").mkdir(parents=True)
+    (tmp_path / "test" / ".thumbnails").mkdir()
+    (remark,) = (each for each in propose([tmp_path], base=tmp_path).remarks if "without an image" in each)
+    assert remark.startswith(f"{tmp_path / 'test'} has class folders without an image, which count as classes: emu;")
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     images(tmp_path / "images" / "val", "cat", "dog")
     made = propose([tmp_path / "images"], base=tmp_path / "configs")
