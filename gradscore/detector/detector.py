@@ -123,7 +123,7 @@ class Detector:
         self._extract = _extract_settings(extract or {})
         self.model = model
         self._alpha = alpha
-        self._interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+        self._interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
         self._settings = Settings(
             recipe,
             self._interface,

@@ -112,7 +112,7 @@ def features_of(
     features = section(FeaturesConfig, {**given, **settings}, where="features")
     options = section(ExtractConfig, {} if batch_size is None else {"batch_size": batch_size}, where="extract")
     samples = Peeked.of(given_samples(model, data, preprocessing=preprocessing))
-    interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+    interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
     table = feature_table(model, samples, features, options, interface=interface, progress=progress)
     warn_of_overflow(table)
     return table

@@ -26,7 +26,7 @@ SMALLEST = 8
 PLAIN = ExtractConfig()
 """How samples are computed where nothing else is said."""
 
-AS_IT_IS = Interface(num_classes=0)
+AS_IT_IS = Interface(num_classes=0, in_python=True)
 """The model returns logits in a way that is obvious."""
 
 
@@ -78,7 +78,7 @@ def audit(
     if not isinstance(penultimate, str | None):
         raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
     options = section(ExtractConfig, {"batch_size": batch_size}, where="extract")
-    interface = Interface(num_classes=0, output=output, one_logit=one_logit)
+    interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
     if isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler):
         raise ConfigError(
             "data: a DataLoader that shuffles, so that places in its data set say nothing of the samples that are "

@@ -35,11 +35,13 @@ class Interface:
         num_classes: K.
         output: name or position of the logits among what the model returns; None where it is obvious.
         one_logit: the model returns one logit z for two classes, which are scored as `[0, z]`.
+        in_python: a program gives the model and these as arguments; they are settings of a configuration otherwise.
     """
 
     num_classes: int
     output: str | int | None = None
     one_logit: bool = False
+    in_python: bool = False
 
     def attach(self, model: nn.Module) -> Callable[[], None]:
         """Makes a model take batches and return logits as gradscore has them; its parameters keep their names.
@@ -97,9 +99,14 @@ class Interface:
         if not self.one_logit:
             return found
         if found.dim() not in (1, 2) or (found.dim() == 2 and found.shape[1] != 1):
+            said, mended = (
+                ("one_logit=True means", "leave one_logit out")
+                if self.in_python
+                else ("model.num_classes is 1, which means", "set model.num_classes to the number of classes")
+            )
             raise ModelError(
-                f"model outputs: model.num_classes is 1, which means one logit for two classes, of shape (samples, 1), "
-                f"got shape {tuple(found.shape)}; set model.num_classes to the number of classes"
+                f"model outputs: {said} one logit for two classes, of shape (samples, 1), got shape "
+                f"{tuple(found.shape)}; {mended}"
             )
         logit = found.reshape(-1, 1)
         return torch.cat([torch.zeros_like(logit), logit], dim=1)
@@ -112,7 +119,7 @@ class Interface:
             return returned
         entries = _entries(returned)
         if self.output is not None:
-            return _named(entries, self.output)
+            return _named(entries, self.output, setting="output" if self.in_python else "model.output")
         tensors: dict[str, Tensor] = {
             name: each for name, each in entries.items() if isinstance(each, Tensor) and each.is_floating_point()
         }
@@ -126,9 +133,10 @@ class Interface:
         for candidates in (shaped, fitting):
             if len(candidates) == 1:
                 return next(iter(candidates.values()))
+        name = f"name the logits by {'output=...' if self.in_python else 'model.output'}"
         raise ModelError(
             f"model outputs: wanted logits of shape (samples, classes), got {type(returned).__name__}"
-            f"{_described(entries)}; " + ("name the logits by model.output" if entries else "make forward return them")
+            f"{_described(entries)}; {name if entries else 'make forward return them'}"
         )
 
 
@@ -235,13 +243,13 @@ def _entries(returned: object) -> dict[str, Any]:
     return {str(place): each for place, each in enumerate(parts)}
 
 
-def _named(entries: Mapping[str, Any], output: str | int) -> Tensor:
+def _named(entries: Mapping[str, Any], output: str | int, *, setting: str) -> Tensor:
     names = list(entries)
     name = names[output] if isinstance(output, int) and -len(names) <= output < len(names) else str(output)
     if not isinstance(entries.get(name), Tensor):
         raise ModelError(
-            f"model.output: no tensor {output!r} among what the model returns{_described(entries)}; name one of these, "
-            "or leave model.output out if the model returns the logits alone"
+            f"{setting}: no tensor {output!r} among what the model returns{_described(entries)}; name one of these, or "
+            f"leave {setting} out if the model returns the logits alone"
         )
     found: Tensor = entries[name]
     return found

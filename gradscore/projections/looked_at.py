@@ -204,7 +204,7 @@ def looking_at(
     if not is_whole(batch_size) or batch_size < 1:
         raise ConfigError(f"batch_size: wanted 1 sample or more, got {batch_size!r}")
     with (
-        Interface(num_classes=0, output=output, one_logit=one_logit).attached(model),
+        Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True).attached(model),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", GradientWarning)  # the notices say it

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import ImageClassifierOutput
 
+import gradscore
 from gradscore.errors import ModelError
 from gradscore.models import Interface, refuse_probabilities
 
@@ -74,6 +75,31 @@ def test_logits_that_are_not_obvious_are_asked_for(returned, name, message):
     model = attached(Net(returned), output=name, one_logit="num_classes is 1" in message)
     with pytest.raises(ModelError, match=message):
         model(X)
+
+
+CALLS = {
+    "a detector": lambda model, data, **named: gradscore.Detector(model, **named).fit(data),
+    "features": lambda model, data, **named: gradscore.features(model, data, **named),
+    "an audit": lambda model, data, **named: gradscore.audit(model, data, **named),
+    "projections": lambda model, data, **named: gradscore.project(model, data, **named),
+}
+IN_PYTHON = {
+    "two that fit": (lambda z, x: {"main": z, "auxiliary": z}, {}, "name the logits by output=..."),
+    "nothing of that name": (
+        lambda z, x: {"out": z},
+        {"output": "logits"},
+        "^output: no tensor 'logits' .*or leave output out",
+    ),
+    "no single logit": (lambda z, x: z, {"one_logit": True}, "one_logit=True means one logit.*; leave one_logit out"),
+}
+
+
+@pytest.mark.parametrize(("returned", "named", "message"), IN_PYTHON.values(), ids=IN_PYTHON)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_programs_are_told_their_arguments(call, returned, named: dict, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        call(Net(returned).eval(), (X, torch.arange(5) % 3), **named)
+    assert "model." not in str(caught.value)
 
 
 ONE = {"a column": lambda z, x: z, "no column": lambda z, x: z[:, 0], "in a dict": lambda z, x: {"z": z, "x": x}}
