@@ -89,6 +89,12 @@ def input_channels(state: Shapes) -> int | None:
     return next((shape[1] for shape in state.values() if len(shape) == 4), None)
 
 
+def vector_width(state: Shapes) -> int | None:
+    """How many numbers a network takes whose first weight is that of a linear layer; None where one is of images."""
+    weights = [shape for shape in state.values() if len(shape) >= 2]
+    return weights[0][1] if weights and all(len(shape) == 2 for shape in weights) else None
+
+
 def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None] | None = None) -> Architecture | None:
     """The network of torchvision or, where it is installed, timm whose parameters have these names and shapes.
 

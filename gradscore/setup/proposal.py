@@ -66,7 +66,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         ModelError: a checkpoint that was named cannot be read.
     """
     found = look(places)
-    if not found.sets:
+    if not any(each.classes for each in found.sets):
         refuse_other_data(found, places)
     sets, remarks = with_tables(found.sets, found.tables, found.lists)
     made = Proposal(base, remarks=remarks)

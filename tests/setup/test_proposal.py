@@ -213,6 +213,8 @@ def test_without_a_convolution_the_images_say_how_many_channels(tmp_path: Path, 
 
 OTHER_DATA = {
     "numbers": ("rows.csv", "a,b,label\n1,2,0\n", "docs/tutorial-tables.md"),
+    "numbers and names of classes": ("rows.csv", "a,b,species\n1,2,ant\n", "docs/tutorial-tables.md"),
+    "texts and a number": ("texts.csv", "text,stars\na good film,5\n", "docs/tutorial-text.md"),
     "texts": ("texts.csv", "text,label\na good film,0\n", "docs/tutorial-text.md"),
     "what cannot be read": ("rows.parquet", "no", "docs/data.md"),
 }
@@ -245,3 +247,35 @@ def test_a_table_beside_a_checkpoint_is_no_matter(tmp_path: Path) -> None:
     assert propose([tmp_path], base=tmp_path).settings["model.checkpoint"] == "weights.pt"
     with pytest.raises(ConfigError, match=r"history\.csv: init looks at images"):
         propose([tmp_path, tmp_path / "history.csv"], base=tmp_path)
+
+
+ROWS = {
+    "numbers and names of classes": "a,b,c,species\n1,2,3,ant\n4,5,6,bee\n",
+    "numbers and labels": "a,b,c,label\n1,2,3,0\n4,5,6,1\n",
+    "numbers alone": "a,b,c\n1,2,3\n",
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_tables_that_the_network_takes_are_refused_with_their_page(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "history.csv").write_text("epoch,loss\n1,0.3\n")
+    (tmp_path / "data" / "rows.csv").write_text(rows)
+    torch.save(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).state_dict(), tmp_path / "best.pth")
+    with pytest.raises(ConfigError, match=r"rows\.csv: init looks at images, .*docs/tutorial-tables\.md") as caught:
+        propose([tmp_path], base=tmp_path)
+    assert "history" not in str(caught.value)
+
+
+def test_plots_do_not_make_tables_images(tmp_path: Path) -> None:
+    images(tmp_path / "run" / "plots")
+    (tmp_path / "rows.csv").write_text(ROWS["numbers alone"])
+    torch.save(nn.Linear(3, 8).state_dict(), tmp_path / "best.pth")
+    with pytest.raises(ConfigError, match=r"rows\.csv: init looks at images, and there is none with classes"):
+        propose([tmp_path], base=tmp_path)
+
+
+def test_tables_of_another_width_than_the_network_takes_are_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "history.csv").write_text("epoch,loss\n1,0.3\n")
+    torch.save(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).state_dict(), tmp_path / "best.pth")
+    assert propose([tmp_path], base=tmp_path).settings["model.checkpoint"] == "best.pth"

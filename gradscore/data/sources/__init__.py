@@ -31,7 +31,7 @@ from .base import (
     is_pixels,
     wanted_image,
 )
-from .columns import ARGUMENTS, IMAGE_NAMES, LABEL_NAMES, check_names, is_encoded, is_text, refuse_text
+from .columns import ARGUMENTS, IMAGE_NAMES, LABEL_NAMES, check_names, is_encoded, is_text, number_columns, refuse_text
 from .corrupted import CORRUPTIONS, corrupted_source
 from .encoded import decoded, path_below
 from .folder import folder_source
@@ -75,6 +75,7 @@ __all__ = [
     "is_image",
     "is_pixels",
     "is_text",
+    "number_columns",
     "open_source",
     "path_below",
     "read_text_table",
