@@ -35,6 +35,10 @@ def vectors():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
+def frozen():
+    return vectors().requires_grad_(False)
+
+
 def pictures():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
 
@@ -538,6 +542,19 @@ def test_names_of_classes_beside_numbers_are_not_taken_for_the_samples(tmp_path:
         spec["arguments"] = {"labels": "species"}
     found = open_datasets(Config.model_validate({**config.model_dump(exclude_unset=True), "data": data}))
     assert [found[name].input_columns for name in ("in_dist.fit", "in_dist.test", "ood.other")] == [list("abcd")] * 3
+
+
+def test_parameters_that_code_freezes_have_the_features_of_others(tmp_path: Path) -> None:
+    runs = {}
+    for name in ("vectors", "frozen"):
+        config = make_config(tmp_path, "columns of a table", run=tmp_path / name)
+        model = config.model.model_copy(update={"source": f"python:{tmp_path}/net.py:{name}"})
+        extract(config.model_copy(update={"model": model}), trust_code=True)
+        runs[name] = RunFolder(tmp_path / name).read("in_dist.test")
+    pd.testing.assert_frame_equal(runs["frozen"], runs["vectors"])
+    layer = [name for name in runs["frozen"] if "0.weight" in name]
+    assert layer
+    assert (runs["frozen"][layer] != 0).any().all()
 
 
 def test_a_model_that_takes_other_inputs(tmp_path: Path) -> None:
