@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from ..store import EVERYWHERE, is_at_chance, renaming_advice
+from ..store import ENOUGH, EVERYWHERE, accuracy_in_another_order, is_at_chance, renaming_advice
 from .findings import Finding, note, problem, warning
 
 DEVIATIONS = 4.0
@@ -18,10 +18,6 @@ MARGIN = 0.02
 Pixels shifted by a tenth or scaled by 20 % move the accuracy of the digits model by 0.01, resizing to 9 x 9 and back by
 0.02 to 0.03.
 """
-
-ENOUGH = 50
-"""Labels from which on an accuracy at chance level counts: with 20 of two classes 0.7 may be chance."""
-
 
 OVERCONFIDENT = 0.3
 """Mean confidence less accuracy from which on the labels, the preprocessing or the network are doubted."""
@@ -73,6 +69,8 @@ def check_accuracy(
         yield warning("accuracy", f"{measured}, declared is {declared:.3f}; are these inputs the training data?")
     elif declared is not None:
         yield note("accuracy", f"{measured}, declared is {declared:.3f}")
+    elif count >= ENOUGH and (other := accuracy_in_another_order(*pair, classes=classes)) is not None:
+        yield problem("accuracy", f"{measured}, and {other:.3f} with the classes in another order; {suspicions}")
     elif count >= ENOUGH and is_at_chance(*pair, classes=classes):
         yield problem("accuracy", f"{measured}, which is chance; {suspicions}")
     elif count >= ENOUGH and confidence - accuracy > OVERCONFIDENT:

@@ -11,7 +11,7 @@ import pandas as pd
 from ..errors import DataError
 from ..meta import samples_of
 from ..scores import Bank
-from ..store import is_at_chance
+from ..store import ENOUGH, accuracy_in_another_order, is_at_chance
 from ..system import FloatArray, IntArray
 from .evidence import Votes, combined_features, labels_of_copies, nearest_of_class, of_the_network, votes
 from .heads import cross_fitted
@@ -129,14 +129,19 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
 
 def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
     """What is to be said where the network agrees with the labels no more than by chance."""
-    predictions = logits.argmax(axis=1)
-    if not is_at_chance(labels, predictions, classes=logits.shape[1]):
+    predictions, classes = logits.argmax(axis=1), logits.shape[1]
+    other = accuracy_in_another_order(labels, predictions, classes=classes)
+    if len(labels) < ENOUGH or (other is None and not is_at_chance(labels, predictions, classes=classes)):
         return []
-    share = float((predictions == labels).mean())
+    measured = (
+        f"the network predicts the given label of {100 * float((predictions == labels).mean()):.1f} % of the samples"
+    )
+    said = "what it says itself (prediction, loss, margin, el2n, grand)"
+    if other is None:
+        return [f"{measured}, which is chance: {said} means little then; run gradscore doctor"]
     return [
-        f"the network predicts the given label of {100 * share:.1f} % of the samples, which is chance: labels are "
-        "probably in another order than its classes, and what it says itself (prediction, loss, margin, el2n, grand) "
-        "means nothing then; run gradscore doctor"
+        f"{measured}, and of {100 * other:.1f} % with its classes in another order: labels are probably in that other "
+        f"order, and {said} means nothing then; run gradscore doctor"
     ]
 
 

@@ -9,7 +9,7 @@ does so within `changing`.
 
 from __future__ import annotations
 
-from .agreement import is_at_chance
+from .agreement import ENOUGH, accuracy_in_another_order, is_at_chance
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
@@ -34,6 +34,7 @@ from .shards import (
 __all__ = [
     "CHECKSUMS",
     "CONFIG",
+    "ENOUGH",
     "EVERYWHERE",
     "MANIFEST",
     "MEAN_GRADIENTS",
@@ -48,6 +49,7 @@ __all__ = [
     "Tell",
     "Verification",
     "WorkingCopy",
+    "accuracy_in_another_order",
     "changing",
     "check_target",
     "describe_inputs",

@@ -1,18 +1,21 @@
-"""Whether predictions agree with labels more than guesses would, and whether classes are in the order of the labels."""
+"""Whether predictions agree with labels more than guesses would, or would with the classes in another order."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from scipy.stats import binom
 
-from ..system import IntArray
+from ..system import BoolArray, IntArray
+
+ENOUGH = 50
+"""Labelled samples from which on an accuracy is judged by itself: with 20 of two classes 0.7 may be chance."""
 
 GUESSED = 1 / 40
 """Share of guessers who have to be as right for an accuracy to be called chance."""
 
-DEVIATIONS = 4.0
-"""Standard errors by which an accuracy may lie above chance where most classes are taken for others: permuted labels of
-a network with errors of its own are right somewhat more often than guesses."""
+NEVER_GUESSED = 1e-3
+"""Share of guessers below which the agreement with classes in another order is none by chance."""
 
 
 def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bool:
@@ -23,21 +26,44 @@ def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bo
         predictions: (N,).
         classes: K.
     """
-    count, right = len(labels), int((labels == predictions).sum())
-    chance = 1 / classes
-    if binom.sf(right - 1, count, chance) > GUESSED:
-        return True
-    limit = chance + DEVIATIONS * np.sqrt(chance * (1 - chance) / count)
-    return bool(right <= limit * count and not are_in_order(labels, predictions, classes=classes))
+    return bool(binom.sf((labels == predictions).sum() - 1, len(labels), 1 / classes) > GUESSED)
 
 
-def are_in_order(labels: IntArray, predictions: IntArray, *, classes: int) -> bool:
-    """Whether most classes that have samples are taken for themselves more often than for any other class.
+def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classes: int) -> float | None:
+    """The accuracy with the classes renamed, where that would be more than twice what it is.
 
-    They are where a network errs much, and are not where its classes have other places than the labels.
+    The names are those that suit one half of the samples of each class best, judged on the other half, and the other
+    way round, since of many classes with few samples some order always suits.
+
+    Args:
+        labels: (N,) of samples that have one.
+        predictions: (N,).
+        classes: K.
+
+    Returns:
+        The accuracy; None where no other order is right so often.
     """
+    half = _half(labels)
+    right = sum(
+        int((_best_names(labels[fit], predictions[fit], classes)[labels[~fit]] == predictions[~fit]).sum())
+        for fit in (half, ~half)
+    )
+    if right <= 2 * (labels == predictions).sum() or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
+        return None
+    return right / len(labels)
+
+
+def _half(labels: IntArray) -> BoolArray:
+    """Every other sample of each class."""
+    order = np.argsort(labels, kind="stable")
+    first = np.searchsorted(labels[order], labels[order])
+    half = np.empty(len(labels), dtype=np.bool_)
+    half[order] = (np.arange(len(labels)) - first) % 2 == 0
+    return half
+
+
+def _best_names(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
+    """The output (K,) that each class goes with best, each output going with one class."""
     counts = np.zeros((classes, classes), dtype=np.int64)
     np.add.at(counts, (labels, predictions), 1)
-    there = np.flatnonzero(counts.any(axis=1))
-    own = counts[there, there] > np.where(np.eye(classes, dtype=np.bool_), -1, counts)[there].max(axis=1, initial=-1)
-    return bool(2 * own.sum() > len(there))
+    return np.asarray(linear_sum_assignment(counts, maximize=True)[1], dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
-from .agreement import are_in_order, is_at_chance
+from .agreement import ENOUGH, accuracy_in_another_order, is_at_chance
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder
 
@@ -22,9 +22,6 @@ SIGNIFICANT = 1e-6
 
 OVERCONFIDENT = 0.3
 """Mean confidence less accuracy from which on the labels are doubted, or else the preprocessing and the network."""
-
-ENOUGH = 50
-"""Labelled samples from which on the accuracy of a split is judged by itself."""
 
 RANDOM = "random weights"
 """What a run notes of a network whose weights come from no file."""
@@ -40,14 +37,29 @@ class _Labelled:
     confidence: float
     advice: str = ""
     is_at_chance: bool = False
-    are_in_order: bool = True
+    in_another_order: float | None = None
+
+    @property
+    def doubt(self) -> str:
+        """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
+        measured = f"accuracy on {self.split} is {self.accuracy:.2f}"
+        if self.count < ENOUGH:
+            return ""
+        if self.in_another_order is not None:
+            return f"{measured}, and would be {self.in_another_order:.2f} with the classes in another order"
+        if self.is_at_chance:
+            return f"{measured}, which is chance"
+        if self.confidence - self.accuracy > OVERCONFIDENT:
+            return f"{measured}, and the network's mean confidence there is {self.confidence:.2f}"
+        return ""
 
 
 def label_warnings(run: RunFolder) -> list[str]:
     """Warns when the labels of `in_dist.fit` or `in_dist.test` are probably not those that the network learned.
 
     They are when the two accuracies differ by more than `GAP` and more than chance explains (two-proportion test), or
-    when an accuracy is at chance or by `OVERCONFIDENT` below the mean largest softmax probability.
+    when an accuracy is at chance, would be more than twice as high with the classes in another order, or is by
+    `OVERCONFIDENT` below the mean largest softmax probability.
 
     Args:
         run: a finished run folder.
@@ -61,15 +73,13 @@ def label_warnings(run: RunFolder) -> list[str]:
     classes = run.config.model.num_classes
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
-    alone = [doubt for each in found for doubt in _alone(each)]
-    doubts = [*(_gap(*found) if len(found) == 2 else []), *alone]
-    if not doubts:
-        return []
-    return [f"{'; '.join(doubts)}: {_reason(run, found, gap_alone=not alone)}"]
+    doubts = [*(_gap(*found) if len(found) == 2 else []), *(each.doubt for each in found if each.doubt)]
+    return [f"{'; '.join(doubts)}: {_reason(run, found)}"] if doubts else []
 
 
-def _reason(run: RunFolder, found: Sequence[_Labelled], *, gap_alone: bool) -> str:
+def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     """What is probably the matter, and what to do."""
+    doubted = [each for each in found if each.doubt]
     advices = {each.split: each.advice for each in found if each.advice}
     if any(RANDOM in notice for notice in run.manifest["notices"]):
         why = f"the network was not trained (model.checkpoint is null: {RANDOM}), and figures about it mean nothing"
@@ -78,21 +88,26 @@ def _reason(run: RunFolder, found: Sequence[_Labelled], *, gap_alone: bool) -> s
     elif advices:
         named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
         why = f"{named}; figures that depend on labels mean nothing until then"
-    elif gap_alone:
+    elif not doubted:
         low, high = (each.split for each in sorted(found, key=lambda each: each.accuracy))
         why = (
             f"either the labels of {low} are partly in another order than the network's classes, or the network was "
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
         )
-    elif all(each.are_in_order and not each.is_at_chance for each in found):
-        why = (
-            "labels are in the order of the network's classes, but it is far surer than it is right: it is overfitted, "
-            "or the data or their preprocessing are not those of its training, and then figures mean little"
-        )
-    else:
+    elif any(each.in_another_order is not None for each in doubted):
         why = (
             "labels are probably in another order than the network's classes, and figures that depend on labels mean "
             "nothing then"
+        )
+    elif any(each.is_at_chance for each in doubted):
+        why = (
+            "weights, labels or preprocessing are not those of the network's training, or it tells these classes no "
+            "better than so many samples can show; figures that depend on labels mean little then"
+        )
+    else:
+        why = (
+            "the network is far surer than it is right: it is overfitted, or the data or their preprocessing are not "
+            "those of its training, and then figures mean little"
         )
     return f"{why}; run gradscore doctor"
 
@@ -118,7 +133,7 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
         confidence=float(largest.mean()),
         advice=advice,
         is_at_chance=is_at_chance(labels, predictions, classes=classes),
-        are_in_order=are_in_order(labels, predictions, classes=classes),
+        in_another_order=accuracy_in_another_order(labels, predictions, classes=classes),
     )
 
 
@@ -131,16 +146,3 @@ def _gap(first: _Labelled, second: _Labelled) -> list[str]:
     if erfc(gap / error / sqrt(2)) >= SIGNIFICANT:
         return []
     return [f"accuracy is {first.accuracy:.2f} on {first.split} and {second.accuracy:.2f} on {second.split}"]
-
-
-def _alone(found: _Labelled) -> list[str]:
-    if found.count < ENOUGH:
-        return []
-    if found.is_at_chance:
-        return [f"accuracy on {found.split} is {found.accuracy:.2f}, which is chance"]
-    if found.confidence - found.accuracy > OVERCONFIDENT:
-        return [
-            f"accuracy on {found.split} is {found.accuracy:.2f}, and the network's mean confidence there is "
-            f"{found.confidence:.2f}"
-        ]
-    return []

@@ -339,7 +339,7 @@ def test_labels_in_another_order_are_said(net: nn.Module) -> None:
         turned[2].bias.zero_()
     assert (turned(inputs).argmax(1) == truth).float().mean() < 0.1
     (notice,) = gradscore.audit(turned, (inputs, truth)).notices
-    assert "which is chance: labels are probably in another order than its classes" in notice
+    assert "of 100.0 % with its classes in another order: labels are probably in that other order" in notice
     assert gradscore.audit(turned, (inputs, (truth + 1) % CLASSES)).notices == []
 
 

@@ -20,9 +20,18 @@ CLASSES = 5
 
 
 def write_run(
-    folder: Path, right: dict[str, float], *, confidence: float = 0.9, size: int = 200, notices: Sequence[str] = ()
+    folder: Path,
+    right: dict[str, float],
+    *,
+    confidence: float = 0.9,
+    size: int = 200,
+    notices: Sequence[str] = (),
+    spread: bool = False,
 ) -> RunFolder:
-    """A run whose network is right on a share of the samples of each split, with one mean confidence."""
+    """A run whose network is right on a share of the samples of each split, with one mean confidence.
+
+    Where it is wrong the label is the class after the predicted one, or any other if they are spread.
+    """
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": CLASSES},
         "data": {
@@ -40,7 +49,8 @@ def write_run(
             generator = np.random.default_rng(list(info.name.encode()))
             predictions = np.arange(size) % CLASSES
             wrong = np.arange(size) >= round(right.get(info.name, 1.0) * size)
-            labels = np.where(wrong, (predictions + 1) % CLASSES, predictions)
+            away = 1 + np.arange(size) // CLASSES % (CLASSES - 1) if spread else 1
+            labels = np.where(wrong, (predictions + away) % CLASSES, predictions)
             gradients = generator.lognormal(size=(size, 1))
             rows = ShardRows(
                 split=info.name,
@@ -63,12 +73,16 @@ DOUBTED = {
         0.9,
         "accuracy is 0.20 on in_dist.fit and 1.00 on in_dist",
     ),
-    "one at chance": (
+    "most in another order": (
         {"in_dist.fit": 0.21, "in_dist.test": 0.22},
         0.4,
-        "accuracy on in_dist.fit is 0.21, which is cha",
+        "accuracy on in_dist.fit is 0.21, and would be 0.79 with the classes in another order",
     ),
-    "none right": ({"in_dist.fit": 0.0, "in_dist.test": 0.0}, 0.4, "accuracy on in_dist.test is 0.00, which is chance"),
+    "none right": (
+        {"in_dist.fit": 0.0, "in_dist.test": 0.0},
+        0.4,
+        "accuracy on in_dist.test is 0.00, and would be 1.00 with the classes in another order",
+    ),
     "sure and wrong": (
         {"in_dist.fit": 0.5, "in_dist.test": 0.5},
         0.9,
@@ -82,6 +96,14 @@ def test_doubtful_labels_are_warned_of(tmp_path: Path, right: dict, confidence: 
     (line,) = label_warnings(write_run(tmp_path / "run", right, confidence=confidence))
     assert expected in line
     assert line.endswith("run gradscore doctor")
+
+
+def test_guesses_are_called_so_and_no_other_order_is_blamed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, confidence=0.4, spread=True)
+    (line,) = label_warnings(run)
+    assert "accuracy on in_dist.fit is 0.21, which is chance" in line
+    assert "or it tells these classes no better than so many samples can show" in line
+    assert "another order" not in line
 
 
 REPAIRED = {
@@ -107,7 +129,10 @@ def test_the_map_that_repairs_it_is_named(tmp_path: Path, right: dict, expected:
 def test_a_network_that_is_too_sure_of_classes_in_order_is_called_so(tmp_path: Path) -> None:
     (line,) = label_warnings(write_run(tmp_path / "run", {"in_dist.fit": 0.55, "in_dist.test": 0.55}))
     assert "accuracy on in_dist.fit is 0.55, and the network's mean confidence there is 0.90" in line
-    assert "it is overfitted, or the data or their preprocessing are not those of its training" in line
+    assert (
+        "far surer than it is right: it is overfitted, or the data or their preprocessing are not those of its training"
+        in line
+    )
     assert "another order" not in line
 
 
@@ -169,7 +194,7 @@ def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
 
 
 def test_without_a_verdict_a_program_gets_none_either(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22})
+    write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, spread=True)
     CliRunner().invoke(app, ["fit-meta", str(tmp_path / "run")])
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"]).stdout)
     assert found["verdicts"] == []
