@@ -12,7 +12,7 @@ from ...data import TEST
 from ...store import RunFolder
 from .baseline import Baseline, Detector, Policy, baseline_of
 from .drift import feature_drift
-from .gates import Gate, Metric, difference_gate, feature_gate, speed_gate
+from .gates import NOT_IN_THE_RUN, Gate, Metric, difference_gate, feature_gate, speed_gate
 from .noninferiority import (
     Difference,
     Status,
@@ -47,9 +47,9 @@ class CheckReport:
 
     @property
     def status(self) -> Status:
-        """`fail` if a gate failed, else `inconclusive` if one was, else `pass`."""
+        """`fail` if a gate failed, else `inconclusive` if one was or none was decided, else `pass`."""
         found = {gate.status for gate in self.gates}
-        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+        return next((status for status in ("fail", "inconclusive", "pass") if status in found), "inconclusive")
 
     @property
     def exit_code(self) -> int:
@@ -110,35 +110,44 @@ def _differences(
         yield (
             "accuracy of the classifier",
             "accuracy",
-            test.rate("correct", above=0.5, unchanged=same_model and test.are_same),
+            test.rate("correct", above=0.5, unchanged=same_model and test.has_same("correct")),
         )
-    for name in ("wrong", "ood"):
-        if {name} <= {*test.before.columns} & {*test.now.columns}:
-            unchanged = same_model and all(pair.has_same(name) for pair in pairs.values())
-            yield from _of_detector(name, baseline, pairs, unchanged=unchanged)
+    for name in baseline.splits[TEST].scores:
+        unchanged = same_model and all(pair.has_same("correct") and pair.has_same(name) for pair in pairs.values())
+        yield from _of_detector(name, baseline, pairs, unchanged=unchanged)
 
 
 def _of_detector(
     name: Detector, baseline: Baseline, pairs: dict[str, _Pair], *, unchanged: bool
 ) -> Iterator[tuple[str, Metric, Difference]]:
-    test = pairs[TEST]
-    others = {split: pair for split, pair in pairs.items() if split != TEST}
-    if name == "wrong":
-        yield "AUROC for wrong predictions", "auroc", test.auroc(name, unchanged=unchanged)
-    else:
-        for split, pair in others.items():
-            yield f"AUROC for {split}", "auroc", test.joined(pair).auroc(name, unchanged=unchanged)
     limit = baseline.thresholds.get(name)
+    test = pairs[TEST]
+    others = [split for split, samples in baseline.splits.items() if split != TEST and name in samples.scores]
+    is_there = name in test.now
+
+    def auroc(of: _Pair) -> Difference:
+        return of.auroc(name, unchanged=unchanged)
+
+    def rate(of: _Pair) -> Difference:
+        return of.rate(name, above=limit, unchanged=unchanged) if limit is not None else NOT_IN_THE_RUN
+
+    if name == "wrong":
+        yield "AUROC for wrong predictions", "auroc", auroc(test) if is_there else NOT_IN_THE_RUN
+    else:
+        for split in others:
+            pair = pairs.get(split) if is_there else None
+            yield f"AUROC for {split}", "auroc", NOT_IN_THE_RUN if pair is None else auroc(test.joined(pair))
     if limit is None:
         return
     ordinary = test.where(correct=True) if name == "wrong" else test
-    yield f"false alarms for {WORDS[name]}", "false_alarm", ordinary.rate(name, above=limit, unchanged=unchanged)
+    yield f"false alarms for {WORDS[name]}", "false_alarm", rate(ordinary) if is_there else NOT_IN_THE_RUN
     if name == "wrong":
-        found = test.where(correct=False).rate(name, above=limit, unchanged=unchanged)
-        yield "detection of wrong predictions", "detection", found
+        errors = test.where(correct=False)
+        yield "detection of wrong predictions", "detection", rate(errors) if is_there else NOT_IN_THE_RUN
     else:
-        for split, pair in others.items():
-            yield f"detection of {split}", "detection", pair.rate(name, above=limit, unchanged=unchanged)
+        for split in others:
+            pair = pairs.get(split) if is_there else None
+            yield f"detection of {split}", "detection", NOT_IN_THE_RUN if pair is None else rate(pair)
 
 
 @dataclass(frozen=True)
@@ -219,7 +228,9 @@ def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _notices(baseline: Baseline, current: Baseline) -> list[str]:
     gone = [name for name in baseline.splits if name not in current.splits]
-    lines = [f"{name} is in the baseline and not in the run; it was not compared" for name in gone]
+    lines = [
+        f"{name} is in the baseline and not in the run; write it anew with --update if that is meant" for name in gone
+    ]
     if baseline.protocol != current.protocol:
         lines.append(f"the baseline is of protocol {baseline.protocol}, the run of {current.protocol}")
     changed = [f"{name} {old} -> {current.versions.get(name)}" for name, old in baseline.versions.items()

@@ -14,6 +14,10 @@ from .noninferiority import Difference, Status, Verdict, judge
 Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
 
 
+NOT_IN_THE_RUN = Difference(before=None, now=None, error=None, method="not in the run", n=0)
+"""What becomes of a comparison where the run has nothing to compare."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gate:
     """One thing that was checked.
@@ -67,7 +71,9 @@ def difference_gate(name: str, metric: Metric, found: Difference, *, policy: Pol
         "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
     }
     message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
-    if verdict.status == "inconclusive":
+    if found is NOT_IN_THE_RUN:
+        message = f"{name}: the baseline has it, the run has no such scores"
+    elif verdict.status == "inconclusive":
         message += f"; {_why_not(verdict, metric, worse)}"
     return Gate(
         name=name,

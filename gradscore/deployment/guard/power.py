@@ -110,17 +110,16 @@ class OverlappingRates:
     won: int
     common: int
 
+    @property
+    def held(self) -> int:
+        """Samples that are the same of which it held."""
+        return self.both + self.lost
+
     def bound(self, quantile: float) -> float:
         """The bound of the change for a quantile of the normal distribution."""
         apart, neither = self.apart, self.common - self.both - self.lost - self.won
-        return overlapping_bound(
-            apart.held,
-            apart.n_before,
-            apart.holds,
-            apart.n_now,
-            (self.both, self.lost, self.won, neither),
-            quantile,
-        )
+        cells = (self.both, self.lost, self.won, neither)
+        return overlapping_bound(apart.held, apart.n_before, apart.holds, apart.n_now, cells, quantile)
 
     def complement(self) -> OverlappingRates:
         """The rate of samples of which it does not hold."""
@@ -128,8 +127,22 @@ class OverlappingRates:
         return OverlappingRates(self.apart.complement(), neither, self.won, self.lost, self.common)
 
     def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
-        """As of `TwoRates`, which notice somewhat less."""
-        return self.apart.smallest_drop(margin=margin, quantile=quantile)
+        """As of `TwoRates`; as many in proportion of those that are the same lack it, those that did before first."""
+        apart = self.apart
+
+        def shown(lacking: int) -> bool:
+            return self._lacking(lacking).bound(quantile) < -margin
+
+        fewest = _fewest(apart.n_now, shown)
+        return None if fewest is None else apart.held / apart.n_before - (1 - _share(fewest, apart.n_now))
+
+    def _lacking(self, lacking: int) -> OverlappingRates:
+        """The same samples before, so many of which lack it now."""
+        apart = TwoRates(self.apart.held, self.apart.n_before, self.apart.n_now - lacking, self.apart.n_now)
+        here = round(lacking * self.common / self.apart.n_now)
+        lost = max(0, here - (self.common - self.held))
+        won = max(0, self.common - self.held - here)
+        return OverlappingRates(apart, self.held - lost, lost, won, self.common)
 
 
 def _fewest(most: int, shown: Callable[[int], bool]) -> int | None:

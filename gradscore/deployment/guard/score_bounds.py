@@ -71,11 +71,12 @@ def overlapping_bound(
 ) -> float:
     """Bound of the change of a rate, where some of the samples before and now are the same.
 
-    Wilson's limits of both rates, squared and added, less what the samples that are the same have in common.
+    Wilson's limits of both rates, squared and added, less what the samples that are the same have in common; a
+    correlation of few samples is corrected as the source does, since it would leave next to nothing of the limits.
 
-    Source: Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired
-    data", Statistics in Medicine 17, 1998; Zou and Donner, "Construction of confidence limits about effect measures: a
-    general approach", Statistics in Medicine 27, 2008.
+    Source: method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions based
+    on paired data", Statistics in Medicine 17, 1998; Zou and Donner, "Construction of confidence limits about effect
+    measures: a general approach", Statistics in Medicine 27, 2008.
 
     Args:
         before: samples of which it held before.
@@ -90,7 +91,9 @@ def overlapping_bound(
     """
     both, lost, won, neither = common
     margins = (both + lost) * (won + neither) * (both + won) * (lost + neither)
-    phi = (both * neither - lost * won) / np.sqrt(margins) if margins else 0.0
+    excess = both * neither - lost * won
+    corrected = max(excess - sum(common) / 2, 0.0) if excess > 0 else excess
+    phi = corrected / np.sqrt(margins) if margins else 0.0
     correlation = phi * sum(common) / np.sqrt(n_before * n_now)
     far_now = _wilson(now, n_now, quantile) - now / n_now
     far_before = _wilson(before, n_before, -quantile) - before / n_before

@@ -16,6 +16,7 @@ from gradscore.deployment.guard.baseline import (
     Baseline,
     Policy,
     Samples,
+    baseline_of,
     make_baseline,
     read_baseline,
     write_baseline,
@@ -260,7 +261,49 @@ def test_the_speed_is_that_of_the_manifest(small_run, baseline) -> None:
 
 def test_a_split_that_is_gone_is_said(small_run, baseline) -> None:
     more = baseline.model_copy(update={"splits": {**baseline.splits, "ood.gone": baseline.splits["ood.noise"]}})
-    assert "ood.gone is in the baseline and not in the run" in check_run(RunFolder(small_run), more).notices[0]
+    report = check_run(RunFolder(small_run), more)
+    assert "ood.gone is in the baseline and not in the run" in report.notices[0]
+    assert (report.status, report.exit_code) == ("inconclusive", 3)
+    said = {gate.name: gate.message for gate in report.gates if gate.status == "inconclusive"}
+    assert set(said) == {"AUROC for ood.gone", "detection of ood.gone"}
+    assert set(said.values()) == {f"{name}: the baseline has it, the run has no such scores" for name in said}
+
+
+def test_a_detector_that_is_gone_is_no_pass(small_run, baseline, monkeypatch) -> None:
+    """As of a network so right on the data to fit on that nothing is fitted for wrong predictions."""
+
+    def without_wrong(*given: object, **options: object) -> Baseline:
+        made = baseline_of(*given, **options)
+        splits = {
+            name: each.model_copy(
+                update={"scores": {key: values for key, values in each.scores.items() if key == "ood"}}
+            )
+            for name, each in made.splits.items()
+        }
+        return made.model_copy(update={"splits": splits})
+
+    monkeypatch.setattr("gradscore.deployment.guard.check.baseline_of", without_wrong)
+    report = check_run(RunFolder(small_run), of_another_model(baseline))
+    lacking = {gate.name for gate in report.gates if gate.method == "not in the run"}
+    assert lacking == {name for name in statuses(report) if name.endswith("wrong predictions")}
+    assert len(lacking) == 3
+    assert report.exit_code == 3
+
+
+def test_where_nothing_is_compared_nothing_passes(small_run, baseline) -> None:
+    report = check_run(RunFolder(small_run), baseline)
+    nothing = replace(report, gates=[gate for gate in report.gates if gate.status == "info"])
+    assert (nothing.status, nothing.exit_code) == ("inconclusive", 3)
+
+
+def test_other_labels_are_no_sign_of_the_same(small_run, baseline) -> None:
+    test = baseline.splits["in_dist.test"]
+    turned = test.model_copy(update={"correct": test.correct[::-1]})
+    assert turned.correct != test.correct
+    report = check_run(
+        RunFolder(small_run), baseline.model_copy(update={"splits": {**baseline.splits, "in_dist.test": turned}})
+    )
+    assert gate_of(report, "accuracy of the classifier").method == "paired rates"
 
 
 def test_reads_back_and_is_small_and_readable(baseline, tmp_path: Path) -> None:

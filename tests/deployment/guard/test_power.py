@@ -83,7 +83,6 @@ def test_rates_of_overlapping_samples() -> None:
     assert rates.complement().complement() == rates
     for quantile in (-1.6, 1.6):
         assert rates.complement().bound(quantile) == pytest.approx(-rates.bound(-quantile), abs=1e-12)
-    assert rates.smallest_drop(margin=0.1, quantile=2.0) == rates.apart.smallest_drop(margin=0.1, quantile=2.0)
 
 
 def test_samples_that_are_all_the_same_or_all_others_are_compared_as_such() -> None:
@@ -94,6 +93,67 @@ def test_samples_that_are_all_the_same_or_all_others_are_compared_as_such() -> N
     assert same.method == "paired rates"
     others = rate_difference_overlapping(before, now.set_axis(list("efgh")))
     assert (others.method, others.rates) == ("two rates", TwoRates(3, 4, 2, 4))
+
+
+# Samples of which it held before and all, both of which are so many; overlap, margin.
+OVERLAPPING = [(100, 100, 0.5, 0.05), (38, 38, 0.9, 0.2), (18, 20, 0.5, 0.2), (400, 485, 0.9, 0.05)]
+
+
+@pytest.mark.parametrize(("held", "n", "overlap", "margin"), OVERLAPPING)
+def test_the_drop_of_overlapping_samples_is_shown(held: int, n: int, overlap: float, margin: float) -> None:
+    """Simulated with each sample losing it by itself."""
+    common = round(overlap * n)
+    before = pd.Series(np.arange(n) * held // n != (np.arange(n) + 1) * held // n, index=np.arange(n))
+    assert before.sum() == held
+    names = np.arange(n - common, 2 * n - common)
+    kept = before.reindex(names, fill_value=True)
+    kept.iloc[common:] = before.iloc[: n - common].to_numpy()
+    found = rate_difference_overlapping(before, kept)
+    drop = judge(found, margin=margin, level=LEVEL, gates=7).smallest_drop
+    assert drop is not None
+    assert margin < drop < held / n
+    generator, failed, trials = np.random.default_rng(0), 0, 600
+    for _ in range(trials):
+        now = kept & (generator.random(n) < 1 - drop * n / held)
+        verdict = judge(rate_difference_overlapping(before, now), margin=margin, level=LEVEL, gates=7)
+        failed += verdict.status == "fail"
+    assert 0.7 < failed / trials < 0.95
+
+
+def test_no_drop_of_overlapping_samples_is_quoted_that_is_never_shown() -> None:
+    rates = OverlappingRates(apart=TwoRates(10, 20, 10, 20), both=5, lost=0, won=0, common=10)
+    quantile = float(norm.ppf(1 - 0.05 / 7))
+    shown = [
+        rates._lacking(lacking).bound(quantile) < -0.2
+        for lacking in range(21)
+    ]
+    assert (rates.smallest_drop(margin=0.2, quantile=quantile) is None) == (not any(shown))
+
+
+# Errors before and now, of which so many are the same; rate before; margin. Flags agree as far as they can.
+NARROW = [(10, 9, 0.5, 0.05), (10, 9, 0.5, 0.2), (15, 14, 0.6, 0.2), (38, 36, 0.5, 0.05), (38, 36, 0.6, 0.2)]
+
+
+@pytest.mark.parametrize(("n", "common", "rate", "margin"), NARROW)
+def test_flags_that_agree_do_not_make_the_bound_too_narrow(n: int, common: int, rate: float, margin: float) -> None:
+    generator, passed, trials = np.random.default_rng(n), 0, 3000
+    names = np.arange(2 * n - common)
+    for _ in range(trials):
+        latent = generator.random(len(names))
+        was, holds = latent < rate, latent < rate - margin
+        found = rate_difference_overlapping(
+            pd.Series(was[:n], index=names[:n]), pd.Series(holds[n - common :], index=names[n - common :])
+        )
+        passed += judge(found, margin=margin, level=0.95, gates=1).status == "pass"
+    assert passed / trials < 0.09
+
+
+def test_one_more_error_does_not_make_a_pass_of_no_evidence() -> None:
+    """Six errors of both models, five of them flagged, and a flagged one of the new model."""
+    before = pd.Series([True] * 5 + [False], index=range(6))
+    now = pd.Series([True] * 5 + [False, True], index=range(7))
+    assert judge(rate_difference_same(before, before), margin=0.2, level=0.95, gates=1).status == "inconclusive"
+    assert judge(rate_difference_overlapping(before, now), margin=0.2, level=0.95, gates=1).status == "inconclusive"
 
 
 @pytest.mark.parametrize("n", [30, 100])
