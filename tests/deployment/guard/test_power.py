@@ -123,10 +123,7 @@ def test_the_drop_of_overlapping_samples_is_shown(held: int, n: int, overlap: fl
 def test_no_drop_of_overlapping_samples_is_quoted_that_is_never_shown() -> None:
     rates = OverlappingRates(apart=TwoRates(10, 20, 10, 20), both=5, lost=0, won=0, common=10)
     quantile = float(norm.ppf(1 - 0.05 / 7))
-    shown = [
-        rates._lacking(lacking).bound(quantile) < -0.2
-        for lacking in range(21)
-    ]
+    shown = [rates._lacking(lacking).bound(quantile) < -0.2 for lacking in range(21)]
     assert (rates.smallest_drop(margin=0.2, quantile=quantile) is None) == (not any(shown))
 
 
