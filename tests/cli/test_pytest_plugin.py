@@ -1,5 +1,6 @@
 """The fixture `gradscore_check` in a test suite of somebody else."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ INCONCLUSIVE = {"accuracy": 0.0, "false_alarm": 0.0, "detection": 0.0}
 
 
 def test_inconclusive_fails_unless_allowed(gradscore_check, small_run, baseline) -> None:
+    content = json.loads(baseline.read_text())
+    content["model"]["weights_sha256"] = "of another model"  # what did not change passes with any margin
+    baseline.write_text(json.dumps(content))
     with pytest.raises(pytest.fail.Exception, match="cannot tell"):
         gradscore_check(small_run, baseline, margins=INCONCLUSIVE)
     report = gradscore_check(small_run, baseline, margins=INCONCLUSIVE, allow_inconclusive=True)

@@ -43,7 +43,7 @@ COMMANDS = {
     "inspect right and wrong": ["inspect", "run", "--by", "correct", "--trust-code"],
     "runs verify": ["runs", "verify", "run"],
 }
-USUAL = dict.fromkeys(COMMANDS, 0) | {"controls": 2, "check": 3}
+USUAL = dict.fromkeys(COMMANDS, 0) | {"controls": 2}
 NO_THRESHOLD = {"bundle": 2, "score": 2}
 CASES = {
     "one wrong": ([0, 0], USUAL | NO_THRESHOLD),
