@@ -60,6 +60,9 @@ COMMANDS = ("extract", "fit-meta", "evaluate")
 PATIENCE = 2.0
 """Seconds within which Ctrl-C must end a command."""
 
+NOT_BEGUN = 99
+"""How a process ends that was interrupted before its command."""
+
 TRIES = 10
 """Faults made, at most, for each that must hit a command at work."""
 
@@ -135,20 +138,26 @@ class Campaign:
     def start(self, command: str, *, workers: int = 0, prepare: Callable[[], None] | None = None) -> int:
         """Forks a process that runs a command, after `prepare`, and returns its id."""
         extra = ["config.yaml", "--trust-code", "--workers", str(workers)] if command == "extract" else ["run"]
+        # Ctrl-C waits until the process is at its command: before, it would end a copy of this script, which cleans up.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         process = os.fork()
         if process:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             return process
-        os.setpgrp()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
-        os.chdir(self.folder)
-        said = os.open(self.folder / f"said-{os.getpid()}", os.O_WRONLY | os.O_CREAT)
-        os.dup2(said, 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.argv = ["gradscore", command, *extra]
         code = 70
         try:
+            os.setpgrp()
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
+            os.chdir(self.folder)
+            said = os.open(self.folder / f"said-{os.getpid()}", os.O_WRONLY | os.O_CREAT)
+            os.dup2(said, 2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.argv = ["gradscore", command, *extra]
             if prepare is not None:
                 prepare()
+            code = NOT_BEGUN
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            code = 70
             gradscore()
         except SystemExit as end:
             code = int(end.code or 0)
@@ -215,7 +224,7 @@ def differences(wanted: Path, got: Path) -> list[str]:
 def contents(run: Path) -> dict[str, bytes]:
     files = {path.relative_to(run).as_posix(): path for path in run.rglob("*") if path.is_file()}
     found = {name: path.read_bytes() for name, path in files.items() if name != CHECKSUMS}
-    manifest = json.loads(found.get("manifest.json", b"{\"splits\": {}}"))
+    manifest = json.loads(found.get("manifest.json", b'{"splits": {}}'))
     for entry in manifest["splits"].values():
         entry.pop("spent", None)
     left = [name for name, path in files.items() if is_temporary(path)]
@@ -238,7 +247,8 @@ def interrupted(campaign: Campaign, command: str, hits: int) -> Row:
     for _ in row.until(hits):
         ended, moment = stopped(campaign, row, signal.SIGINT, code=130)
         row.slowest = max(row.slowest, ended.seconds)
-        if ended.code not in (0, 130) or (ended.code and "the same command" not in ended.said):
+        told = ended.code in (0, NOT_BEGUN) or (ended.code == 130 and "the same command" in ended.said)
+        if not told:
             row.problems.append(f"Ctrl-C, {command}, after {moment:.3f} s: exit {ended.code}, said {ended.said!r}")
         if ended.seconds > PATIENCE:
             row.problems.append(f"Ctrl-C, {command}, after {moment:.3f} s: ended only {ended.seconds:.1f} s later")
@@ -249,7 +259,7 @@ def interrupted(campaign: Campaign, command: str, hits: int) -> Row:
 def stopped(campaign: Campaign, row: Row, number: signal.Signals, *, code: int) -> tuple[Ended, float]:
     """Sends a signal to a command at a random moment; how it ended from then on, and the moment."""
     campaign.reset(row.command)
-    # A process that was forked a moment ago has not begun with the command.
+    # A process that was forked a moment ago has seldom begun with the command.
     moment = campaign.random.uniform(0.05, campaign.seconds[row.command])
     began = time.monotonic()
     process = campaign.start(row.command)
