@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from ..store import ENOUGH, EVERYWHERE, accuracy_in_another_order, is_at_chance, renaming_advice
+from ..store import EVERYWHERE, agreement_of, renaming_advice
 from .findings import Finding, note, problem, warning
 
 DEVIATIONS = 4.0
@@ -18,9 +18,6 @@ MARGIN = 0.02
 Pixels shifted by a tenth or scaled by 20 % move the accuracy of the digits model by 0.01, resizing to 9 x 9 and back by
 0.02 to 0.03.
 """
-
-OVERCONFIDENT = 0.3
-"""Mean confidence less accuracy from which on the labels, the preprocessing or the network are doubted."""
 
 
 def check_accuracy(
@@ -55,10 +52,11 @@ def check_accuracy(
         yield problem("labels", f"{outside} of {count} are outside the model's classes 0..{classes - 1}")
         return
     predictions = scores.argmax(1)
-    accuracy = float((predictions == labels).double().mean())
+    pair = labels.cpu().numpy(), predictions.cpu().numpy()
+    agreement = agreement_of(*pair, classes=classes)
+    accuracy, other = agreement.accuracy, agreement.in_another_order
     confidence = float(scores.double().softmax(1).amax(1).mean())
     measured = f"{accuracy:.3f} on {count} inputs"
-    pair = labels.cpu().numpy(), predictions.cpu().numpy()
     advice = renaming_advice(*pair, classes=classes, label_map=label_map)
     suspicions = (
         f"{advice}{EVERYWHERE}" if advice else f"check weights, label_map, resize, crop, mean and std{_levels(batch)}"
@@ -69,11 +67,11 @@ def check_accuracy(
         yield warning("accuracy", f"{measured}, declared is {declared:.3f}; are these inputs the training data?")
     elif declared is not None:
         yield note("accuracy", f"{measured}, declared is {declared:.3f}")
-    elif count >= ENOUGH and (other := accuracy_in_another_order(*pair, classes=classes)) is not None:
+    elif other is not None:
         yield problem("accuracy", f"{measured}, and {other:.3f} with the classes in another order; {suspicions}")
-    elif count >= ENOUGH and is_at_chance(*pair, classes=classes):
+    elif agreement.is_at_chance:
         yield problem("accuracy", f"{measured}, which is chance; {suspicions}")
-    elif count >= ENOUGH and confidence - accuracy > OVERCONFIDENT:
+    elif agreement.is_surer(confidence):
         make = problem if advice else warning
         cause = "" if advice else "; or it is overfitted"
         yield make("accuracy", f"{measured}, and the mean confidence is {confidence:.3f}; {suspicions}{cause}")

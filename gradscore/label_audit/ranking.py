@@ -11,7 +11,7 @@ import pandas as pd
 from ..errors import DataError
 from ..meta import samples_of
 from ..scores import Bank
-from ..store import ENOUGH, accuracy_in_another_order, is_at_chance
+from ..store import agreement_of
 from ..system import FloatArray, IntArray
 from .evidence import Votes, combined_features, labels_of_copies, nearest_of_class, of_the_network, votes
 from .heads import cross_fitted
@@ -129,13 +129,11 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
 
 def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
     """What is to be said where the network agrees with the labels no more than by chance."""
-    predictions, classes = logits.argmax(axis=1), logits.shape[1]
-    other = accuracy_in_another_order(labels, predictions, classes=classes)
-    if len(labels) < ENOUGH or (other is None and not is_at_chance(labels, predictions, classes=classes)):
+    agreement = agreement_of(labels, logits.argmax(axis=1), classes=logits.shape[1])
+    other = agreement.in_another_order
+    if other is None and not agreement.is_at_chance:
         return []
-    measured = (
-        f"the network predicts the given label of {100 * float((predictions == labels).mean()):.1f} % of the samples"
-    )
+    measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
     said = "what it says itself (prediction, loss, margin, el2n, grand)"
     if other is None:
         return [f"{measured}, which is chance: {said} means little then; run gradscore doctor"]

@@ -9,7 +9,7 @@ does so within `changing`.
 
 from __future__ import annotations
 
-from .agreement import ENOUGH, accuracy_in_another_order, is_at_chance
+from .agreement import Agreement, agreement_of
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
@@ -34,11 +34,11 @@ from .shards import (
 __all__ = [
     "CHECKSUMS",
     "CONFIG",
-    "ENOUGH",
     "EVERYWHERE",
     "MANIFEST",
     "MEAN_GRADIENTS",
     "PARTIAL",
+    "Agreement",
     "RunContents",
     "RunFolder",
     "RunSummary",
@@ -49,14 +49,13 @@ __all__ = [
     "Tell",
     "Verification",
     "WorkingCopy",
-    "accuracy_in_another_order",
+    "agreement_of",
     "changing",
     "check_target",
     "describe_inputs",
     "describe_run",
     "differences",
     "find_runs",
-    "is_at_chance",
     "is_complete",
     "is_intact",
     "label_warnings",

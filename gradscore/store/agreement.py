@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binom
@@ -16,6 +18,50 @@ GUESSED = 1 / 40
 
 NEVER_GUESSED = 1e-3
 """Share of guessers below which the agreement with classes in another order is none by chance."""
+
+OVERCONFIDENT = 0.3
+"""Mean confidence less accuracy from which on the labels, the preprocessing or the network are doubted."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far predictions agree with labels.
+
+    Attributes:
+        accuracy: share of the samples.
+        is_judged: whether they are enough to judge by; what follows says nothing otherwise.
+        in_another_order: see `accuracy_in_another_order`.
+        is_at_chance: see `is_at_chance`.
+    """
+
+    accuracy: float
+    is_judged: bool = False
+    in_another_order: float | None = None
+    is_at_chance: bool = False
+
+    def is_surer(self, confidence: float) -> bool:
+        """Whether a network of this mean confidence is far surer than it is right."""
+        return self.is_judged and confidence - self.accuracy > OVERCONFIDENT
+
+
+def agreement_of(labels: IntArray, predictions: IntArray, *, classes: int) -> Agreement:
+    """Compares predictions (N,) with labels (N,) of K classes."""
+    accuracy = float((labels == predictions).mean())
+    if len(labels) < ENOUGH:
+        return Agreement(accuracy)
+    return Agreement(
+        accuracy,
+        is_judged=True,
+        in_another_order=accuracy_in_another_order(labels, predictions, classes=classes),
+        is_at_chance=is_at_chance(labels, predictions, classes=classes),
+    )
+
+
+def confusion(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
+    """How many samples of each class (rows) are taken for each (columns), (K, K)."""
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(counts, (labels, predictions), 1)
+    return counts
 
 
 def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bool:
@@ -64,6 +110,5 @@ def _half(labels: IntArray) -> BoolArray:
 
 def _best_names(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
     """The output (K,) that each class goes with best, each output going with one class."""
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (labels, predictions), 1)
-    return np.asarray(linear_sum_assignment(counts, maximize=True)[1], dtype=np.int64)
+    names = linear_sum_assignment(confusion(labels, predictions, classes), maximize=True)[1]
+    return np.asarray(names, dtype=np.int64)

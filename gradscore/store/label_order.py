@@ -10,7 +10,7 @@ import numpy as np
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
-from .agreement import ENOUGH, accuracy_in_another_order, is_at_chance
+from .agreement import Agreement, agreement_of
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder
 
@@ -19,9 +19,6 @@ GAP = 0.1
 
 SIGNIFICANT = 1e-6
 """Chance that two equal accuracies come out as far apart as a warning wants."""
-
-OVERCONFIDENT = 0.3
-"""Mean confidence less accuracy from which on the labels are doubted, or else the preprocessing and the network."""
 
 RANDOM = "random weights"
 """What a run notes of a network whose weights come from no file."""
@@ -33,23 +30,24 @@ class _Labelled:
 
     split: str
     count: int
-    accuracy: float
+    agreement: Agreement
     confidence: float
     advice: str = ""
-    is_at_chance: bool = False
-    in_another_order: float | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Share that is predicted as labelled."""
+        return self.agreement.accuracy
 
     @property
     def doubt(self) -> str:
         """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
-        measured = f"accuracy on {self.split} is {self.accuracy:.2f}"
-        if self.count < ENOUGH:
-            return ""
-        if self.in_another_order is not None:
-            return f"{measured}, and would be {self.in_another_order:.2f} with the classes in another order"
-        if self.is_at_chance:
+        measured, other = f"accuracy on {self.split} is {self.accuracy:.2f}", self.agreement.in_another_order
+        if other is not None:
+            return f"{measured}, and would be {other:.2f} with the classes in another order"
+        if self.agreement.is_at_chance:
             return f"{measured}, which is chance"
-        if self.confidence - self.accuracy > OVERCONFIDENT:
+        if self.agreement.is_surer(self.confidence):
             return f"{measured}, and the network's mean confidence there is {self.confidence:.2f}"
         return ""
 
@@ -58,8 +56,8 @@ def label_warnings(run: RunFolder) -> list[str]:
     """Warns when the labels of `in_dist.fit` or `in_dist.test` are probably not those that the network learned.
 
     They are when the two accuracies differ by more than `GAP` and more than chance explains (two-proportion test), or
-    when an accuracy is at chance, would be more than twice as high with the classes in another order, or is by
-    `OVERCONFIDENT` below the mean largest softmax probability.
+    when an accuracy is at chance, would be more than twice as high with the classes in another order, or is far below
+    the mean largest softmax probability (`Agreement`).
 
     Args:
         run: a finished run folder.
@@ -94,12 +92,12 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             f"either the labels of {low} are partly in another order than the network's classes, or the network was "
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
         )
-    elif any(each.in_another_order is not None for each in doubted):
+    elif any(each.agreement.in_another_order is not None for each in doubted):
         why = (
             "labels are probably in another order than the network's classes, and figures that depend on labels mean "
             "nothing then"
         )
-    elif any(each.is_at_chance for each in doubted):
+    elif any(each.agreement.is_at_chance for each in doubted):
         why = (
             "weights, labels or preprocessing are not those of the network's training, or it tells these classes no "
             "better than so many samples can show; figures that depend on labels mean little then"
@@ -118,7 +116,7 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     values = frame[logits].to_numpy(dtype=np.float64)
     usable = (frame["label"] >= 0).to_numpy() & np.isfinite(values).all(axis=1)
     if not usable.any():
-        return _Labelled(split, 0, 0.0, 0.0)
+        return _Labelled(split, 0, Agreement(0.0), 0.0)
     values = values[usable]
     largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
@@ -129,11 +127,9 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     return _Labelled(
         split,
         count=len(values),
-        accuracy=float((labels == predictions).mean()),
+        agreement=agreement_of(labels, predictions, classes=classes),
         confidence=float(largest.mean()),
         advice=advice,
-        is_at_chance=is_at_chance(labels, predictions, classes=classes),
-        in_another_order=accuracy_in_another_order(labels, predictions, classes=classes),
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import yaml
 
 from ..system import IntArray, some
+from .agreement import confusion
 
 EVERYWHERE = " in data.in_dist.fit, data.in_dist.test and every other set with these labels, in place of any there is"
 """Where an advised map belongs if one split speaks for all."""
@@ -35,8 +35,7 @@ def renaming_advice(
         A sentence with the whole map, which says something of every label, but not where it belongs; empty where no
         renaming repairs enough.
     """
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (labels, predictions), 1)
+    counts = confusion(labels, predictions, classes)
     seen = {label: int(counts[label].argmax()) for label in range(classes) if counts[label].any()}
     distinct = len(set(seen.values())) == len(seen) > 1
     renamed = any(label != found for label, found in seen.items())
