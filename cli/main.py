@@ -29,6 +29,7 @@ from .merge import merge
 from .monitor import monitor
 from .options import INTERRUPTED, TrustsOneFile
 from .project import project
+from .rendering import escape_remarks_of_others
 from .run import run
 from .runs import app as runs_app
 from .score import score
@@ -190,6 +191,7 @@ def main() -> None:
     Exits with 0 (fine), 1 (a gate failed), 2 (unusable input), 3 (inconclusive), 70 (a bug) or 130 (interrupted).
     """
     nowhere = _is_nowhere(sys.stdout)
+    escape_remarks_of_others()
     wait_asleep()
     try:
         app(prog_name="gradscore")

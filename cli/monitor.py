@@ -61,6 +61,12 @@ TimeOption = Annotated[
     str | None,
     typer.Option("--time", metavar="COLUMN", help="The column of tables with the times of samples, for day and week."),
 ]
+TimeFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-format", metavar="FORMAT", help="How times are written that are not ISO 8601, as in '%d.%m.%Y %H:%M'."
+    ),
+]
 FailOption = Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")]
 AlphaOption = Annotated[
     float, typer.Option("--alpha", help="Probability that an alarm is ever raised though nothing changed, at most.")
@@ -73,6 +79,7 @@ def monitor(
     out: OutOption = Path("monitor"),
     by: ByOption = "1000",
     time: TimeOption = None,
+    time_format: TimeFormatOption = None,
     alpha: AlphaOption = 0.01,
     fail_on_alarm: FailOption = False,
     column: ColumnOption = None,
@@ -101,7 +108,7 @@ def monitor(
 
     refuse_run_files(out / STATE, option="--out")
     check_files(out)
-    times = read_times(samples, by=by, column=time)
+    times = read_times(samples, by=by, column=time, form=time_format)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
     sources = open_user_images(samples, column=column, root=root, leave_out=time, columns=known)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import warnings as python_warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
@@ -51,6 +55,27 @@ def _fold_names(table: Table, console: Console) -> None:
         wide -= longest - column.width
     if wide > console.width:
         table.width = wide
+
+
+def escape_remarks_of_others() -> None:
+    """Has warnings, and what libraries log, say names from outside as `printable`, on lines of their own."""
+    make = logging.getLogRecordFactory()
+
+    def record(*arguments: Any, **settings: Any) -> logging.LogRecord:
+        made = make(*arguments, **settings)
+        with suppress(Exception):  # of a message that does not fit its arguments, which logging tells itself
+            made.msg, made.args = _lines(made.getMessage()), ()
+        return made
+
+    def show(message: Warning | str, category: type[Warning], *_where: object) -> None:
+        typer.echo(_lines(f"warning: {message} ({category.__name__})"), err=True)
+
+    logging.setLogRecordFactory(record)
+    python_warnings.showwarning = show
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def say(console: Console, *lines: str, style: str | None = None) -> None:

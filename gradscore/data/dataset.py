@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from ..errors import DataError
 from ..models import NamedCode
+from ..printable import storable
 from .class_names import ClassNames, decide
 from .content import content_hash
 from .preprocessing import Preprocessing
@@ -89,7 +90,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
         try:
             raw = self.images.image(index)
         except UnreadableImageError as error:
-            return BadSample(self.ids[index], str(error))
+            return BadSample(self.ids[index], storable(str(error)))
         label = UNLABELLED if self._labels is None else int(self._labels[index])
         return Sample(self.ids[index], self._preprocess.model_input(raw), label, content_hash(raw))
 

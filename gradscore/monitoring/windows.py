@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,8 +22,16 @@ FEWEST = 50
 """Samples below which a window has no expected accuracy: its interval would be wider than 20 points."""
 
 _DATES = pd.Timestamp("1900-01-01"), pd.Timestamp("2100-12-31")
+_WANTED = "ISO 8601, as in 2026-11-22 or 2026-11-22T10:00:00+01:00, or seconds since 1970 throughout"
+_ISO = (
+    r"^(?P<day>\d{4}-\d{2}-\d{2})"
+    r"(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?P<zone> ?(?:Z|[+-]\d{2}(?::?\d{2})?))?)?$"
+)
 _LATEST = 4_133_980_800  # seconds to the first of 2101
 """From when to when eight digits are taken for a date."""
+
+_TRIED = datetime(2031, 10, 23, tzinfo=UTC)
+"""A day that is written and read back to see whether a form says all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,17 +127,23 @@ def checked_by(by: object) -> By:
     raise DataError(f"by: wanted day, week or a number of samples of {FEWEST} or more, got {by!r}")
 
 
-def read_times(samples: Sequence[str], *, by: object, column: str | None) -> list[object] | None:
+def read_times(
+    samples: Sequence[str], *, by: object, column: str | None, form: str | None = None
+) -> list[object] | None:
     """The times of samples that a user names; None where windows are of a number of samples.
 
     Args:
         samples: tables, as `open_user_images` takes them.
         by: how windows are made.
         column: of the tables.
+        form: how its texts are written, in the signs of `strftime`, as in `%d.%m.%Y`; ISO 8601, or numbers, if None.
 
     Raises:
-        DataError: no column where one is needed, or one where none is; or a table without it.
+        DataError: no column where one is needed, or one where none is; or a table without it; or a time that is written
+            otherwise than `form`.
     """
+    if form is not None and column is None:
+        raise DataError(f"--time-format {form} says how a column of times is written: give --time COLUMN, too")
     if isinstance(checked_by(by), int):
         if column is not None:
             raise DataError(
@@ -138,65 +153,107 @@ def read_times(samples: Sequence[str], *, by: object, column: str | None) -> lis
         return None
     if column is None:
         raise DataError(f"--by {by} needs the times of the samples: give --time COLUMN, a column of a table of samples")
-    return table_column(samples, column)
+    return table_column(samples, column) if form is None else _written(table_column(samples, column, as_text=True), form)
+
+
+def _written(values: list[object], form: str) -> list[object]:
+    """Times from texts of a form."""
+    try:
+        date_back = datetime.strptime(_TRIED.strftime(form), form).date()  # noqa: DTZ007, a day is all that is wanted
+    except ValueError as error:
+        raise DataError(f"--time-format {form}: {error}; wanted signs of strftime, as in %d.%m.%Y %H:%M") from None
+    if date_back != _TRIED.date():
+        raise DataError(f"--time-format {form}: it says no day, month and year; wanted as in %d.%m.%Y %H:%M")
+    column = pd.Series(values, dtype=object)
+    texts = column.where(column.map(lambda value: isinstance(value, str)), None)
+    found = pd.to_datetime(texts.str.strip(), format=form, errors="coerce", utc=True)
+    _refuse(column, found.isna(), f"times written as {form}", first=0)
+    return list(found)
 
 
 def periods(times: Sequence[object] | NDArray[Any] | pd.Series[Any], by: By, *, first: int) -> list[str]:
     """The day of each time, or the Monday of its week, as `2026-11-22` (UTC).
 
     Args:
-        times: texts such as `2026-11-22T10:00:00+01:00`, dates, or seconds since 1970.
+        times: ISO 8601 such as `2026-11-22T10:00:00+01:00` or `2026-11-22`, all with a time zone or none with one
+            (UTC); dates of Python, NumPy or pandas; or numbers, seconds since 1970.
         by: `day` or `week`.
         first: samples before these, to say where something is wrong.
 
     Raises:
-        DataError: something is no time, or a date or seconds, nobody knows which.
+        DataError: something is no time, can be read as several, or is written otherwise than the rest.
     """
     column = pd.Series(times).reset_index(drop=True)
-    _check_digits(column, first=first)
-    _check_seconds(column, first=first)
-    if pd.api.types.is_numeric_dtype(column):
-        found = pd.to_datetime(column, utc=True, errors="coerce", unit="s")
+    if pd.api.types.is_datetime64_any_dtype(column):
+        _refuse(column, column.isna(), _WANTED, first=first)
+        found = pd.to_datetime(column, utc=True)
+    elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        found = _of_seconds(column, first=first)
     else:
-        found = pd.to_datetime(column, utc=True, errors="coerce", format="mixed")
-    lost = np.flatnonzero(found.isna().to_numpy())
-    if len(lost):
-        raise DataError(
-            f"time of sample {first + int(lost[0])}: wanted a date, a time or seconds since 1970, got "
-            f"{_said(column, int(lost[0]))} ({len(lost)} of {len(column)} are none); mend or leave out these samples"
-        )
+        found = _of_objects(column.astype(object), first=first)
     days = found.dt.tz_localize(None).to_numpy().astype("datetime64[D]").astype(np.int64)
     if by == "week":
         days = days - (days + 3) % 7  # day 0, the first of 1970, was a Thursday
     return [str(day) for day in days.astype("datetime64[D]")]
 
 
-def _check_digits(column: pd.Series[Any], *, first: int) -> None:
+def _of_objects(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
+    """Texts, and dates of Python, in UTC."""
+    is_text = column.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool)
+    is_date = column.map(lambda value: isinstance(value, date) and not pd.isna(value)).to_numpy(dtype=bool)
+    texts = column.where(is_text, "").map(str.strip)
+    _refuse_digits(column, texts, first=first)
+    parts = texts.str.extract(_ISO)
+    _refuse(column, ~is_date & parts["day"].isna(), _WANTED, first=first)
+    found = pd.to_datetime(texts.str.replace(",", ".").where(is_text, column), utc=True, errors="coerce", format="ISO8601")
+    _refuse(column, found.isna(), f"{_WANTED} that there is", first=first)
+    has_zone = parts["zone"].notna() | column.map(lambda value: getattr(value, "tzinfo", None) is not None)
+    other = has_zone != bool(has_zone.iloc[0]) if len(has_zone) else has_zone
+    says = "a time zone" if len(has_zone) and not has_zone.iloc[0] else "no time zone"
+    _refuse(column, other, f"times that all say their time zone, or none (then UTC); this one says {says}", first=first)
+    return found
+
+
+def _of_seconds(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
+    """Seconds since 1970; no milliseconds, and no digits such as 2026112210, which would be seconds of another age."""
+    digits = column.astype(str).str.removesuffix(".0")
+    _refuse_digits(column, digits, first=first)
+    late = np.flatnonzero((column > _LATEST).to_numpy())
+    if len(late):
+        raise DataError(
+            f"{_place(first, int(late[0]))}: {_said(column, int(late[0]))} seconds since 1970 end after 2100 "
+            f"({len(late)} of {len(column)} do); divide milliseconds by 1000, and write dates as 2026-11-22"
+        )
+    found = pd.to_datetime(column, utc=True, errors="coerce", unit="s")
+    _refuse(column, found.isna(), _WANTED, first=first)
+    return found
+
+
+def _refuse_digits(column: pd.Series[Any], digits: pd.Series[Any], *, first: int) -> None:
     """Refuses 20251122, which is a date to its writer and 23 August 1970 in seconds."""
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return
-    digits = column.astype(str).str.strip().str.removesuffix(".0")
     dates = pd.to_datetime(digits.where(digits.str.fullmatch("[0-9]{8}", na=False)), format="%Y%m%d", errors="coerce")
     meant = np.flatnonzero(dates.between(*_DATES).to_numpy())
     if len(meant):
         place = int(meant[0])
         raise DataError(
-            f"time of sample {first + place}: wanted a date, a time or seconds since 1970, got {_said(column, place)}; "
+            f"{_place(first, place)}: wanted {_WANTED}, got {_said(column, place)}; "
             f"write {dates[place]:%Y-%m-%d} for that date, or {dates[place].timestamp():.0f} in seconds since 1970 "
             f"({len(meant)} of {len(column)} are such digits)"
         )
 
 
-def _check_seconds(column: pd.Series[Any], *, first: int) -> None:
-    """Refuses milliseconds, and digits such as 2026112210, which would be read as seconds of another age."""
-    if not pd.api.types.is_numeric_dtype(column):
-        return
-    late = np.flatnonzero((column > _LATEST).to_numpy())
-    if len(late):
+def _refuse(column: pd.Series[Any], bad: pd.Series[Any], wanted: str, *, first: int) -> None:
+    lost = np.flatnonzero(bad.to_numpy())
+    if len(lost):
+        place = int(lost[0])
         raise DataError(
-            f"time of sample {first + int(late[0])}: {_said(column, int(late[0]))} seconds since 1970 end after 2100 "
-            f"({len(late)} of {len(column)} do); divide milliseconds by 1000, and write dates as 2026-11-22"
+            f"{_place(first, place)}: wanted {wanted}, got {_said(column, place)} ({len(lost)} of {len(column)} are "
+            "such); mend or leave out these samples, or say how times are written (--time-format)"
         )
+
+
+def _place(first: int, place: int) -> str:
+    return f"time of sample {first + place}" + (f" (row {place} of this call)" if first else "")
 
 
 def _said(column: pd.Series[Any], place: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from ..printable import printable
 from ..system import replacing
 from .plots import MANY_ROWS, Axis, Curves, HeatMap, Histograms, LayerProfile, Plot, TimeRows, height_of, is_numbers
 
@@ -36,6 +38,7 @@ PIXELS_PER_INCH = 90
 
 def draw(plot: Plot, folder: Path) -> list[Path]:
     """Writes `<name>.png` and `<name>.svg` to a folder and returns their paths."""
+    plot = _printable(plot)
     with rc_context(SETTINGS):
         made = Figure(figsize=(WIDTH, height_of(plot) / PIXELS_PER_INCH))
         axes = _time_rows(plot, made) if isinstance(plot, TimeRows) else made.subplots(gridspec_kw=_margins(plot))
@@ -56,6 +59,17 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
             with replacing(path) as temporary:
                 made.savefig(temporary, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
     return paths
+
+
+def _printable(value: Any) -> Any:
+    """A plot whose texts are `printable`: matplotlib says on the terminal which signs its fonts lack, as they are."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_printable, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _printable(getattr(value, each.name)) for each in fields(value)})
+    return value
 
 
 def _margins(plot: Plot) -> dict[str, float]:

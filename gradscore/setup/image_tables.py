@@ -16,7 +16,7 @@ from ..data import (
     LABEL_NAMES,
     ImageSource,
     class_names_of,
-    csv_form,
+    delimiter_of,
     open_source,
     path_below,
     read_text_table,
@@ -103,7 +103,7 @@ def read_image_table(path: Path, images: ImageIndex) -> ImageTable | None:
     if path.stat().st_size > LARGEST:
         raise DataError(f"it is too large to be looked into (over {LARGEST >> 20} MiB)")
     try:
-        table = read_text_table(path, types=str)
+        table = read_text_table(path, texts=None).to_pandas()
     except DAMAGE as error:
         raise DataError(f"it cannot be read as a table: {reason_of(error)}") from None
     place = _place_of(table, path, images)
@@ -160,7 +160,8 @@ class _Reader:
         """The samples of the table, how they are read, and whether the column of their classes is a guess."""
         settings = {"folder": self.place.folders[column][0], "suffix": self.place.suffix}
         arguments = {"inputs": column} | {key: value for key, value in settings.items() if value}
-        arguments |= {"ids": column} if self.table[column].is_unique else {}
+        names = self.table[column]
+        arguments |= {"ids": column} if names.is_unique and names.notna().all() else {}
         opened, others = open_source(f"csv:{self.path}", arguments), self._others()
         if opened.labels is not None or len(others) != 1:
             return opened, arguments, False
@@ -238,7 +239,7 @@ class _Reader:
         if label and not classes:
             return f"not used, since no row has a class in the column {label!r}"
         if label and len(classes) == 1:
-            rest = f"; {none} of {len(rows)} rows have none (an empty field, -1, NA or None)" if none else ""
+            rest = f"; {none} of {len(rows)} rows have none (an empty field, or -1)" if none else ""
             return f"not used, since all its images have the class {classes[0]}{rest}"
         if label:
             return (
@@ -301,7 +302,7 @@ def _classes(of: ImageSource) -> tuple[tuple[str, ...], list[str]]:
 
 def not_of_images(path: Path) -> str:
     """What is said of a table none of whose columns names an image."""
-    sign = "commas" if csv_form(path)["sep"] == "," else "tabs"
+    sign = "commas" if delimiter_of(path) == "," else "tabs"
     return (
         f"{path}: not used, since no column has paths of images; paths are relative to its folder, or to one in it, "
         f"and columns are parted by {sign}"

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import gradscore
 from gradscore.errors import DataError, MonitorError, OutputError
 from gradscore.monitoring import Monitor
 from gradscore.monitoring.drift import after_window
-from gradscore.monitoring.windows import periods
+from gradscore.monitoring.windows import periods, read_times
 
 HOURS = pd.date_range("2026-11-21T20:00Z", periods=300, freq="h")
 
@@ -196,8 +197,8 @@ def test_settings_that_cannot_be(bundle, settings, says: str) -> None:
 BAD_TIMES = {
     "missing": (None, "times: wanted 3 to tell one day from the next, got none"),
     "too few": (["2026-11-21"], "times: wanted 3 to tell one day from the next, got 1"),
-    "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted a date, .* got 'soon'"),
-    "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted a date"),
+    "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted ISO 8601, .* got 'soon'"),
+    "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted ISO 8601.* got nan"),
     "milliseconds": (
         [1764000000, 1764000000000, 1764000000001],
         "time of sample 1: 1764000000000 seconds since 1970 end after 2100 .2 of 3 do.; divide milliseconds by 1000",
@@ -210,6 +211,22 @@ BAD_TIMES = {
     "a date among numbers with gaps": ([0.0, 20251122.0, np.nan], "time of sample 1: .* got 20251122.0; write 2025"),
     "the first such date": ([19000101, 19000101, 19000101], "write 1900-01-01"),
     "the last such date": ([21001231, 21001231, 21001231], "write 2100-12-31"),
+    "day first": (["2026-11-01", "01.11.2026", "02.11.2026"], "time of sample 1: .* got '01.11.2026' .2 of 3 are such"),
+    "slashes": (["11/01/2026"] * 3, "time of sample 0: wanted ISO 8601.* got '11/01/2026' .3 of 3"),
+    "no day": (["2026-11-01T10:00", "10:00", "2026-11-02"], "time of sample 1: .* got '10:00'"),
+    "a word that pandas knows": (["now", "today", "2026-11-01"], "time of sample 0: .* got 'now'"),
+    "a number among texts": (["2026-11-01", 1763769600, "2026-11-02"], "time of sample 1: .* got 1763769600"),
+    "digits among texts": (["2026-11-01", "1763769600", "2026-11-02"], "time of sample 1: .* got '1763769600'"),
+    "truth values": ([True, True, False], "time of sample 0: .* got True"),
+    "no such day": (["2026-11-01", "2026-11-31", "2026-12-01"], "time of sample 1: .* that there is, got '2026-11-31'"),
+    "a time zone sometimes": (
+        ["2026-11-01T10:00Z", "2026-11-01T11:00", "2026-11-01T12:00Z"],
+        "time of sample 1: .* this one says no time zone, got '2026-11-01T11:00'",
+    ),
+    "a time zone of objects sometimes": (
+        [datetime(2026, 11, 1), datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 1)],  # noqa: DTZ001
+        "time of sample 1: .* this one says a time zone",
+    ),
     "backwards": (
         ["2026-11-21", "2026-11-23", "2026-11-22"],
         "sample 2 is of 2026-11-22, and one before it of 2026-11-23",
@@ -223,6 +240,60 @@ def test_times_that_cannot_be_used(bundle, table, times, says: str) -> None:
     with pytest.raises(DataError, match=says):
         monitor.update(table(3), times=times)
     assert monitor.windows == []
+
+
+DAYS = {
+    "a date": (["2026-11-01"], ["2026-11-01"]),
+    "a space": (["2026-11-01 10:00", " 2026-11-01 23:59:59 "], ["2026-11-01"] * 2),
+    "parts of a second": (["2026-11-01T10:00:00.123456", "2026-11-01T10:00:00,5"], ["2026-11-01"] * 2),
+    "hours of zones that change": (
+        ["2026-10-25T01:30+02:00", "2026-10-25T02:30:00+0100", "2026-10-25 23:30 -01"],
+        ["2026-10-24", "2026-10-25", "2026-10-26"],
+    ),
+    "objects": ([date(2026, 11, 1), datetime(2026, 11, 1, 23), pd.Timestamp("2026-11-02")], ["2026-11-01"] * 2 + ["2026-11-02"]),  # noqa: DTZ001
+    "NumPy": (np.array(["2026-11-01T23:00", "2026-11-02T01:00"], dtype="datetime64[m]"), ["2026-11-01", "2026-11-02"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("times", "days"), DAYS.values(), ids=DAYS)
+def test_days_of_times(times, days: list[str]) -> None:
+    assert periods(times, "day", first=0) == days
+
+
+FORMS = {
+    "day first": ("%d.%m.%Y", ["01.11.2026", " 22.11.2026"]),
+    "month first": ("%m/%d/%Y %H:%M", ["11/01/2026 10:00", "11/22/2026 23:59"]),
+    "digits": ("%Y%m%d", ["20261101", "20261122"]),
+    "digits of half a year": ("%d%m%Y", ["01112026", "22112026"]),
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(("form", "texts"), FORMS.values(), ids=FORMS)
+def test_times_of_a_form_that_is_given(tmp_path: Path, form: str, texts: list[str], kind: str) -> None:
+    table = pd.DataFrame({"taken": texts})
+    {"csv": lambda path: table.to_csv(path, index=False), "parquet": table.to_parquet}[kind](tmp_path / f"t.{kind}")
+    times = read_times([str(tmp_path / f"t.{kind}")], by="day", column="taken", form=form)
+    assert periods(times, "day", first=0) == ["2026-11-01", "2026-11-22"]
+
+
+BAD_FORMS = {
+    "another form": ("%d.%m.%Y", ["01.11.2026", "2026-11-02"], "time of sample 1: .* as %d.%m.%Y, got '2026-11-02'"),
+    "no day": ("%H:%M", ["10:00"], "--time-format %H:%M: it says no day, month and year"),
+    "no signs": ("%Q", ["10:00"], "--time-format %Q: .*; wanted signs of strftime"),
+}
+
+
+@pytest.mark.parametrize(("form", "texts", "says"), BAD_FORMS.values(), ids=BAD_FORMS)
+def test_times_that_are_not_of_the_form(tmp_path: Path, form: str, texts: list[str], says: str) -> None:
+    pd.DataFrame({"taken": texts}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=says):
+        read_times([str(tmp_path / "t.csv")], by="day", column="taken", form=form)
+
+
+def test_a_form_without_a_column_of_times_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="give --time COLUMN, too"):
+        read_times([str(tmp_path)], by="day", column=None, form="%d.%m.%Y")
 
 
 SECONDS = {

@@ -43,8 +43,9 @@ from .remote import at_hand, refuse_paths_alone
 from .sklearn_digits import sklearn_source
 from .synthetic import KINDS, synthetic_source
 from .synthetic_values import VALUE_KINDS
-from .tables import DAMAGE, csv_form, csv_source, parquet_source, read_text_table, reason_of
+from .tables import DAMAGE, csv_source, parquet_source, reason_of
 from .tar_shards import wds_source
+from .text_tables import delimiter_of, read_text_table
 from .torchvision_sets import torchvision_source
 
 __all__ = [
@@ -67,8 +68,8 @@ __all__ = [
     "as_pixels",
     "check_names",
     "class_names_of",
-    "csv_form",
     "decoded",
+    "delimiter_of",
     "describe_raw",
     "input_columns_of",
     "is_encoded",

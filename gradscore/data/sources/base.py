@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from PIL import Image, ImageOps
 
 from ...errors import DataError
 from ...models import NamedCode
+from ...printable import storable
 
 Pixels = NDArray[np.uint8]
 """An image, (H, W, 1 or 3) uint8."""
@@ -110,6 +112,23 @@ class ArraySource:
     def content(self) -> str:
         """See `ImageSource`: a hash of all values."""
         return hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
+
+
+def as_texts(names: Sequence[str], *, where: str) -> list[str]:
+    """Names of files as text that tables and pages can hold: bytes that are no UTF-8 stand as escapes.
+
+    Args:
+        names: as Python has them.
+        where: names the place in messages.
+
+    Raises:
+        DataError: two names become one.
+    """
+    texts = [storable(name) for name in names]
+    twice = next((text for text, count in Counter(texts).items() if count > 1), None) if texts != names else None
+    if twice is not None:
+        raise DataError(f"{where}: two names are {twice} once bytes that are no UTF-8 are escaped; rename one of them")
+    return texts
 
 
 def no_file(path: Path) -> str:

@@ -61,6 +61,7 @@ class ColumnSource:
         folder: paths to images are relative to it.
         suffix: what names of images lack.
         beside: columns of numbers that are no part of the samples, nor their classes or names.
+        vectors: (N, C) float32 of a vector's C columns, NaN for nothing; None for other kinds.
     """
 
     table: Table
@@ -73,6 +74,7 @@ class ColumnSource:
     folder: Path
     suffix: str = ""
     beside: Sequence[str] = ()
+    vectors: Values | None = None
 
     @property
     def input_columns(self) -> Sequence[str] | None:
@@ -82,6 +84,8 @@ class ColumnSource:
     def image(self, index: int) -> Raw:
         """See `ImageSource`."""
         where = f"row {index} of {self.table.where}"
+        if self.vectors is not None:
+            return self._vector(self.vectors, index, where)
         found = [self.table.rows.column(name)[index].as_py() for name in self.columns]
         empty = [name for name, value in zip(self.columns, found, strict=True) if value is None]
         if empty:
@@ -90,8 +94,6 @@ class ColumnSource:
             return self._image(found[0], where)
         if self.kind == "text":
             return str(found[0])
-        if self.kind == "vector":
-            return self._vector(found, where)
         arrays = {
             name: _array(value, where=f"{where}, {name}") for name, value in zip(self.columns, found, strict=True)
         }
@@ -99,13 +101,11 @@ class ColumnSource:
 
     def content(self) -> str:
         """See `ImageSource`: a hash of the columns, and of the sizes of files that they name."""
-        digest = hashlib.sha256()
-        for name in self.columns:
-            sink = pa.BufferOutputStream()
-            column = self.table.rows.select([name]).combine_chunks()
-            with pa.ipc.new_stream(sink, column.schema.remove_metadata()) as writer:
-                writer.write_table(column.replace_schema_metadata(None))
-            digest.update(sink.getvalue())
+        sink = pa.BufferOutputStream()
+        rows = self.table.rows.select(list(self.columns)).combine_chunks().replace_schema_metadata(None)
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        digest = hashlib.sha256(sink.getvalue())
         digest.update(" ".join(map(str, self._sizes())).encode())
         return digest.hexdigest()
 
@@ -124,8 +124,8 @@ class ColumnSource:
             advice = "; set arguments: {root: FOLDER} to allow it" if "leads out" in str(error) else ""
             raise UnreadableImageError(f"{where} {error}{advice}") from None
 
-    def _vector(self, found: list[Any], where: str) -> Values:
-        vector = np.array(found, dtype=np.float32)
+    def _vector(self, vectors: Values, index: int, where: str) -> Values:
+        vector = vectors[index].copy()
         if np.isnan(vector).any():
             empty = self.columns[int(np.flatnonzero(np.isnan(vector))[0])]
             raise UnreadableImageError(f"{where} has nothing in column {empty!r}")
@@ -165,6 +165,7 @@ def column_source(table: Table, request: Request) -> ColumnSource:
         labels = as_labels(rows.column(label).to_pylist(), where=where, names=table.class_names.get(label))
     root = arguments.get("root")
     places = range(rows.num_rows)
+    taken = {*columns, *others}
     return ColumnSource(
         table=table,
         columns=columns,
@@ -175,9 +176,8 @@ def column_source(table: Table, request: Request) -> ColumnSource:
         root=(table.folder if root is None else Path(root)).resolve(),
         folder=table.folder / folder,
         suffix=suffix,
-        beside=[
-            field.name for field in rows.schema if field.name not in (*columns, *others) and _is_number(field.type)
-        ],
+        beside=[field.name for field in rows.schema if field.name not in taken and _is_number(field.type)],
+        vectors=_matrix(rows, columns) if kind == "vector" else None,
     )
 
 
@@ -221,7 +221,13 @@ def _named(table: Table, arguments: Mapping[str, Any], argument: str, usual: Seq
 
 
 def _unique(table: Table, name: str) -> list[str]:
-    found = [str(value) for value in table.rows.column(name).to_pylist()]
+    values = table.rows.column(name).to_pylist()
+    if None in values:
+        raise DataError(
+            f"{table.where}: row {values.index(None)} has nothing in column {name!r}, which names the samples; fill it, "
+            "or set arguments: {ids: null} to name them by row"
+        )
+    found = [str(value) for value in values]
     twice = next((value for value, count in Counter(found).items() if count > 1), None)
     if twice is not None:
         raise DataError(
@@ -288,7 +294,8 @@ def check_names(there: Sequence[str], wanted: Sequence[str], *, where: str) -> N
     Raises:
         DataError: one is lacking.
     """
-    lacking = next((name for name in wanted if name not in there), None)
+    known = set(there)
+    lacking = next((name for name in wanted if name not in known), None)
     if lacking is None:
         return
     advice = (
@@ -338,6 +345,14 @@ def _names_files(table: Table, column: str) -> bool:
         return (table.folder / first).is_file()
     except (OSError, ValueError):
         return False
+
+
+def _matrix(rows: pa.Table, columns: Sequence[str]) -> Values:
+    """(N, C) float32 of C columns of numbers, NaN for nothing: read row by row, tables of thousands would take long."""
+    found = np.empty((rows.num_rows, len(columns)), dtype=np.float32)
+    for place, name in enumerate(columns):
+        found[:, place] = rows.column(name).cast(pa.float64(), safe=False).to_numpy()
+    return found
 
 
 def _array(value: Any, *, where: str) -> Values:

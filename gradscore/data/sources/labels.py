@@ -68,7 +68,7 @@ def _plain(label: Any) -> Any:
     if value is None or value == "" or (isinstance(value, float) and np.isnan(value)):
         return None
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return int(value) if isinstance(value, bool) else value

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import DataError
 from .base import Request, no_file
 from .columns import ColumnSource, Table, column_source
+from .text_tables import read_text_table
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
 """What reading a damaged table raises."""
@@ -23,34 +23,13 @@ DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueEr
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = existing(request)
-    form = csv_form(path)
     images = request.arguments.get("inputs")
-    types = None
-    if isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys():
-        types = {images: str}  # 0012 is a name
+    names_files = isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys()
     try:
-        heading = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()  # pandas renames copies
-        rows = pa.Table.from_pandas(read_text_table(path, types=types), preserve_index=False)
+        rows = read_text_table(path, texts=(images,) if names_files else ())  # 0012 is a name
     except DAMAGE as error:
         raise unreadable(path, error, "a table with the names of its columns in the first line") from None
-    _refuse_copies([str(name) for name in heading], where=f"data file {path}")
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
-
-
-def read_text_table(path: Path, *, types: Any = None) -> pd.DataFrame:
-    """A table of text as pandas reads it; raises one of `DAMAGE`.
-
-    Args:
-        path: the file, whose ending says how columns are parted.
-        types: of all columns, or by their names; None for those that pandas finds, one for each column.
-    """
-    table: pd.DataFrame = pd.read_csv(path, low_memory=False, dtype=types, **csv_form(path))
-    return table
-
-
-def csv_form(path: Path) -> dict[str, Any]:
-    """How pandas is to read a table of text, by its ending."""
-    return {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "skipinitialspace": True}
 
 
 def parquet_source(request: Request) -> ColumnSource:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray
-from .base import IMAGE_SUFFIXES, Raw, Request, UnreadableImageError, Values, no_file
+from .base import IMAGE_SUFFIXES, Raw, Request, UnreadableImageError, Values, as_texts, no_file
 from .encoded import decoded
 from .labels import as_labels
 from .npz_archive import READING_ERRORS
@@ -23,6 +23,7 @@ from .npz_archive import READING_ERRORS
 LABELS = ("cls", "label", "label.txt", "class")
 TEXTS = ("txt", "text")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+_WHOLE = re.compile("-?[0-9]+")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST_SHARDS = 10**6
 
@@ -109,7 +110,7 @@ def wds_source(request: Request) -> TarSource:
         found = as_labels(texts, where=f"{request.source}: .{label}")
     return TarSource(
         inputs=[{ending: entry[ending] for ending in chosen if ending in entry} for entry in members.values()],
-        ids=list(members),
+        ids=as_texts(list(members), where=request.source),
         labels=None if found is None else found.numbers,
         class_names=None if found is None else found.names,
         where=request.source,
@@ -201,8 +202,8 @@ def _one_each(request: Request, images: list[str]) -> list[str]:
 def _label(member: Member | None) -> str | int | None:
     if member is None:
         return None
-    text = member.read().decode("utf-8", "replace").strip()
-    return int(text) if text.lstrip("-").isdigit() else text
+    text = member.read().decode("utf-8", "backslashreplace").strip()  # so that two names stay two
+    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 def _value(ending: str, member: Member, *, name: str) -> Raw:
