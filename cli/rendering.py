@@ -67,7 +67,7 @@ def escape_remarks_of_others() -> None:
             made.msg, made.args = _lines(made.getMessage()), ()
         return made
 
-    def show(message: Warning | str, category: type[Warning], *_where: object) -> None:
+    def show(message: Warning | str, category: type[Warning], *_where: Any, **_more: Any) -> None:
         typer.echo(_lines(f"warning: {message} ({category.__name__})"), err=True)
 
     logging.setLogRecordFactory(record)

@@ -153,13 +153,15 @@ def read_times(
         return None
     if column is None:
         raise DataError(f"--by {by} needs the times of the samples: give --time COLUMN, a column of a table of samples")
-    return table_column(samples, column) if form is None else _written(table_column(samples, column, as_text=True), form)
+    return (
+        table_column(samples, column) if form is None else _written(table_column(samples, column, as_text=True), form)
+    )
 
 
 def _written(values: list[object], form: str) -> list[object]:
     """Times from texts of a form."""
     try:
-        date_back = datetime.strptime(_TRIED.strftime(form), form).date()  # noqa: DTZ007, a day is all that is wanted
+        date_back = datetime.strptime(_TRIED.strftime(form), form).date()
     except ValueError as error:
         raise DataError(f"--time-format {form}: {error}; wanted signs of strftime, as in %d.%m.%Y %H:%M") from None
     if date_back != _TRIED.date():
@@ -205,7 +207,9 @@ def _of_objects(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
     _refuse_digits(column, texts, first=first)
     parts = texts.str.extract(_ISO)
     _refuse(column, ~is_date & parts["day"].isna(), _WANTED, first=first)
-    found = pd.to_datetime(texts.str.replace(",", ".").where(is_text, column), utc=True, errors="coerce", format="ISO8601")
+    found = pd.to_datetime(
+        texts.str.replace(",", ".").where(is_text, column), utc=True, errors="coerce", format="ISO8601"
+    )
     _refuse(column, found.isna(), f"{_WANTED} that there is", first=first)
     has_zone = parts["zone"].notna() | column.map(lambda value: getattr(value, "tzinfo", None) is not None)
     other = has_zone != bool(has_zone.iloc[0]) if len(has_zone) else has_zone
@@ -242,8 +246,8 @@ def _refuse_digits(column: pd.Series[Any], digits: pd.Series[Any], *, first: int
         )
 
 
-def _refuse(column: pd.Series[Any], bad: pd.Series[Any], wanted: str, *, first: int) -> None:
-    lost = np.flatnonzero(bad.to_numpy())
+def _refuse(column: pd.Series[Any], bad: pd.Series[Any] | NDArray[np.bool_], wanted: str, *, first: int) -> None:
+    lost = np.flatnonzero(np.asarray(bad))
     if len(lost):
         place = int(lost[0])
         raise DataError(

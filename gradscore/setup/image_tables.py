@@ -14,6 +14,7 @@ from ..data import (
     DAMAGE,
     IMAGE_NAMES,
     LABEL_NAMES,
+    NOTHING,
     ImageSource,
     class_names_of,
     delimiter_of,
@@ -142,7 +143,7 @@ class _Reader:
         if why:
             return ImageTable(self.path, files, f"{self.path}: {why}")
         absent = sum(not found for found in named[column].values())
-        remarks = [*self._doubts(label, is_guess), *self._remarks(rows, there=len(labels), absent=absent)]
+        remarks = [*self._doubts(label, is_guess, classes), *self._remarks(rows, there=len(labels), absent=absent)]
         return ImageTable(
             self.path,
             files,
@@ -251,10 +252,13 @@ class _Reader:
             f"{{source: csv:..., arguments: {{inputs: {column}, labels: COLUMN}}}}"
         )
 
-    def _doubts(self, label: str, is_guess: bool) -> Iterator[str]:
+    def _doubts(self, label: str, is_guess: bool, classes: Sequence[str]) -> Iterator[str]:
         """What may be wrong with the column of classes."""
         if is_guess:
             yield f"the column {label!r} is taken for the classes, since there is no other; check"
+        words = [repr(name) for name in classes if name.lower() in NOTHING]
+        if words:
+            yield f"{' and '.join(words)} in the column {label!r} is taken for a class; leave the field empty for none"
         rivals = [repr(name) for name in self._others() if name != label and name.lower() in LABEL_NAMES]
         if rivals:
             yield f"the column {label!r} is taken for the classes, and not {', '.join(rivals)}; check"

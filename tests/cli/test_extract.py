@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -221,3 +222,23 @@ def test_a_share_without_a_shard_is_named(config_file: Path) -> None:
     result = extract(config_file, "--shard", "3/4")
     assert result.exit_code == 0, result.stderr
     assert "share 3/4 has no shard: there are more shares than shards" in result.stdout
+
+
+def test_names_of_files_that_are_no_utf_8(config_file: Path, tmp_path: Path) -> None:
+    for place in range(6):
+        folder = tmp_path / "images" / os.fsdecode((b"cat", b"\xff")[place % 2])
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(place).integers(0, 256, (8, 8), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / os.fsdecode(b"%d\xfe.png" % place))
+    (tmp_path / "images" / "cat" / os.fsdecode(b"\xfd.png")).write_bytes(b"no image")
+    set_of = 'fit: {source: "folder:images", label_map: {cat: 1, "\\\\udcff": 2}}'
+    config_file.write_text(CONFIG.replace('fit: {source: "sklearn:digits", select: {stop: 12}}', set_of))
+    result = extract(config_file, "--set", "extract.on_error=skip")
+    assert result.exit_code == 0, result.stderr
+    assert r"skipped: in_dist.fit, cat/\udcfd.png: " in result.stdout
+    table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "run" / "features" / "in_dist.fit").glob("*.parquet"))))
+    assert table["sample_id"].tolist() == [
+        *(rf"cat/{k}\udcfe.png" for k in (0, 2, 4)),
+        *(rf"\udcff/{k}\udcfe.png" for k in (1, 3, 5)),
+    ]
+    assert table["label"].tolist() == [1, 1, 1, 2, 2, 2]

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,19 @@ def test_progress_has_none_either(terminal: Terminal) -> None:
     with progress_bar(terminal) as bar:
         Bar(bar)("a\x1b[2Jb", 1, 2)
         assert bar.tasks[0].description == r"a\x1b[2Jb"
+
+
+SAY = """
+import logging, warnings
+from gradscore_cli.rendering import escape_remarks_of_others
+escape_remarks_of_others()
+warnings.warn("a\\x1b[2Jb\\nc", stacklevel=1)
+logging.getLogger("some.library").warning("%s", "d\\x9bb")
+logging.getLogger("some.library").warning("%d", "e")
+"""
+
+
+def test_warnings_and_logs_of_libraries_are_printable() -> None:
+    done = subprocess.run([sys.executable, "-c", SAY], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[:3] == [r"warning: a\x1b[2Jb", "c (UserWarning)", r"d\x9bb"]
+    assert "--- Logging error ---" in done.stderr

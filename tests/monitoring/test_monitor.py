@@ -224,7 +224,7 @@ BAD_TIMES = {
         "time of sample 1: .* this one says no time zone, got '2026-11-01T11:00'",
     ),
     "a time zone of objects sometimes": (
-        [datetime(2026, 11, 1), datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 1)],  # noqa: DTZ001
+        [datetime(2026, 11, 1), datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 1)],
         "time of sample 1: .* this one says a time zone",
     ),
     "backwards": (
@@ -250,9 +250,12 @@ DAYS = {
         ["2026-10-25T01:30+02:00", "2026-10-25T02:30:00+0100", "2026-10-25 23:30 -01"],
         ["2026-10-24", "2026-10-25", "2026-10-26"],
     ),
-    "objects": ([date(2026, 11, 1), datetime(2026, 11, 1, 23), pd.Timestamp("2026-11-02")], ["2026-11-01"] * 2 + ["2026-11-02"]),  # noqa: DTZ001
+    "objects": (
+        [date(2026, 11, 1), datetime(2026, 11, 1, 23), pd.Timestamp("2026-11-02")],
+        ["2026-11-01", "2026-11-01", "2026-11-02"],
+    ),
     "NumPy": (np.array(["2026-11-01T23:00", "2026-11-02T01:00"], dtype="datetime64[m]"), ["2026-11-01", "2026-11-02"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("times", "days"), DAYS.values(), ids=DAYS)

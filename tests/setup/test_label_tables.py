@@ -402,9 +402,9 @@ def without_any_class(folder: Path) -> None:
     table(folder / "labels.csv", *[(f"photos/{k}.png", "") for k in range(6)])
 
 
-def with_a_word_for_none(folder: Path) -> None:
+def without_a_class_in_half(folder: Path) -> None:
     numbered(folder / "photos")
-    table(folder / "labels.csv", *[(f"photos/{k}.png", ("cat", "None")[k % 2]) for k in range(6)])
+    table(folder / "labels.csv", *[(f"photos/{k}.png", ("cat", "")[k % 2]) for k in range(6)])
 
 
 WITHHELD = {
@@ -420,8 +420,8 @@ WITHHELD = {
     "links that lead out": (with_links_that_lead_out, "leads out of"),
     "many classes": (with_many_classes, "'label' has 6 classes for 9 images"),
     "no class": (without_any_class, "no row has a class in the column 'label'"),
-    "a word for none": (
-        with_a_word_for_none,
+    "one class and none": (
+        without_a_class_in_half,
         "all its images have the class cat; 3 of 6 rows have none (an empty field",
     ),
 }
@@ -806,3 +806,11 @@ def test_folders_where_one_may_not_look_have_no_images(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert sources(propose([tmp_path], base=tmp_path)) == ({"fit": "folder:val", "test": "folder:val"}, [])
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "null", "nan", "N/A"])
+def test_a_class_that_is_a_word_for_none_is_one_and_is_said(tmp_path: Path, word: str) -> None:
+    numbered(tmp_path / "photos")
+    table(tmp_path / "labels.csv", *[(f"photos/{k}.png", ("cat", word)[k % 2]) for k in range(6)])
+    (remark,) = propose([tmp_path], base=tmp_path).remarks
+    assert f"{word!r} in the column 'label' is taken for a class; leave the field empty for none" in remark

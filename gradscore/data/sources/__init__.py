@@ -45,7 +45,7 @@ from .synthetic import KINDS, synthetic_source
 from .synthetic_values import VALUE_KINDS
 from .tables import DAMAGE, csv_source, parquet_source, reason_of
 from .tar_shards import wds_source
-from .text_tables import delimiter_of, read_text_table
+from .text_tables import NOTHING, delimiter_of, read_text_table
 from .torchvision_sets import torchvision_source
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "IMAGE_NAMES",
     "IMAGE_SUFFIXES",
     "LABEL_NAMES",
+    "NOTHING",
     "SOURCES",
     "UNLABELLED",
     "ArraySource",

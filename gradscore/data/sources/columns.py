@@ -125,7 +125,7 @@ class ColumnSource:
             raise UnreadableImageError(f"{where} {error}{advice}") from None
 
     def _vector(self, vectors: Values, index: int, where: str) -> Values:
-        vector = vectors[index].copy()
+        vector: Values = vectors[index].copy()
         if np.isnan(vector).any():
             empty = self.columns[int(np.flatnonzero(np.isnan(vector))[0])]
             raise UnreadableImageError(f"{where} has nothing in column {empty!r}")
@@ -224,8 +224,8 @@ def _unique(table: Table, name: str) -> list[str]:
     values = table.rows.column(name).to_pylist()
     if None in values:
         raise DataError(
-            f"{table.where}: row {values.index(None)} has nothing in column {name!r}, which names the samples; fill it, "
-            "or set arguments: {ids: null} to name them by row"
+            f"{table.where}: row {values.index(None)} has nothing in column {name!r}, which names the samples; fill "
+            "it, or set arguments: {ids: null} to name them by row"
         )
     found = [str(value) for value in values]
     twice = next((value for value, count in Counter(found).items() if count > 1), None)

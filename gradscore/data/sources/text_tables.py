@@ -55,7 +55,9 @@ def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Tab
         low_memory=False,
     )
     if len(frame) != rows:
-        raise ValueError(f"it has {rows} rows by one way of reading and {len(frame)} by another (lines of spaces alone?); write it anew")
+        raise ValueError(
+            f"it has {rows} rows by one way of reading and {len(frame)} by another (lines of spaces?); write it anew"
+        )
     columns = {name: _column(frame[place], place in as_text) for place, name in zip(places, names, strict=True)}
     unnamed = columns.pop("", None)
     if unnamed is not None and names[0] and unnamed.null_count < rows:
@@ -107,7 +109,7 @@ def _shape(lines: Any) -> tuple[list[str], int]:
 
 
 _ADVICE = (
-    "write a name for each column there (the one of row names, too; nothing after a delimiter that ends each line), and "
+    "write a name for each column there (that of row names, too; nothing after a delimiter that ends each line), and "
     'quote texts that hold a delimiter, as in "a, b"'
 )
 

@@ -1,6 +1,9 @@
 """Raw images: every source against what was put into it, and sources that cannot be used."""
 
+import io
+import os
 import pickle
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -216,3 +219,62 @@ def test_unusable_source(source: str, arguments: dict, message: str) -> None:
 def test_unknown_kind() -> None:
     with pytest.raises(ConfigError, match=r"'foldr:images': no data source 'foldr'; did you mean 'folder'\?"):
         open_source("foldr:images")
+
+
+@pytest.fixture
+def odd_names(tmp_path: Path) -> Path:
+    """Images, two of them in a class folder, whose names are no UTF-8."""
+    root = tmp_path / "odd"
+    save_images(
+        root,
+        "cat/0.png",
+        os.fsdecode(b"cat/\xff.png"),
+        os.fsdecode(b"\xe9 owl/0.png"),
+        os.fsdecode(b"\xe9 owl/\xfe.png"),
+    )
+    return root
+
+
+def test_names_that_are_no_utf_8_are_escaped(odd_names: Path) -> None:
+    source = open_source(f"folder:{odd_names}", {})
+    assert list(source.ids) == ["cat/0.png", r"cat/\udcff.png", r"\udce9 owl/0.png", r"\udce9 owl/\udcfe.png"]
+    assert list(source.class_names) == ["cat", r"\udce9 owl"]
+    assert [np.array_equal(source.image(place), COLOUR[place]) for place in range(4)] == [True] * 4
+    assert len(source.content()) == 64
+
+
+def test_two_names_that_are_one_once_escaped_are_refused(odd_names: Path) -> None:
+    save_images(odd_names, r"cat/\udcff.png")
+    with pytest.raises(DataError, match=r"two names are cat/\\udcff.png once bytes that are no UTF-8 are escaped"):
+        open_source(f"folder:{odd_names}", {})
+
+
+def test_names_in_tar_files_that_are_no_utf_8_are_escaped(odd_names: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(odd_names / os.fsdecode(b"cat/\xff.png"), os.fsdecode(b"\xff.png"))
+        for ending, content in ((".cls", b"\xfe"), (".txt", b"x")):
+            info = tarfile.TarInfo(os.fsdecode(b"\xff" + ending.encode()))
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    source = open_source(f"wds:{tmp_path}/x.tar", {})
+    assert (list(source.ids), list(source.class_names)) == ([r"\udcff"], [r"\xfe"])
+    assert np.array_equal(source.image(0), COLOUR[1])
+
+
+@pytest.mark.parametrize("name", ["[ab]", "NA", "None", "*"])
+def test_class_folders_may_be_called_anything(tmp_path: Path, name: str) -> None:
+    save_images(tmp_path, f"{name}/0.png", "a/0.png")
+    source = open_source(f"folder:{tmp_path}", {})
+    assert sorted(source.ids) == sorted([f"{name}/0.png", "a/0.png"])
+    assert sorted(source.class_names) == sorted([name, "a"])
+
+
+@pytest.mark.parametrize("text", ["NA", "null", "--5", "²"])
+def test_classes_in_tar_files_may_be_called_anything(tmp_path: Path, text: str) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for name, content in (("0.txt", b"one"), ("0.cls", text.encode()), ("1.txt", b"two")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    source = open_source(f"wds:{tmp_path}/x.tar", {})
+    assert (list(source.class_names), source.labels.tolist()) == ([text], [0, -1])
