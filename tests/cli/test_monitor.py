@@ -243,3 +243,17 @@ def test_what_cannot_be_expected_is_said(small_bundle, samples, tmp_path: Path) 
 def test_short_windows_are_said_to_have_no_expected_accuracy(small_bundle, samples, tmp_path: Path) -> None:
     result = monitor(small_bundle, samples / "table.csv", "--by", "day", "--time", "taken", "--out", tmp_path)
     assert "windows of fewer than 50 samples have no expected accuracy" in " ".join(result.output.split())
+
+
+def test_days_that_are_written_day_first_need_a_format(small_bundle, samples, tmp_path: Path) -> None:
+    table = pd.read_csv(samples / "table.csv")
+    table["taken"] = pd.to_datetime(table["taken"]).dt.strftime("%d.%m.%Y %H:%M")
+    table.to_csv(samples / "days.csv", index=False)
+    options = (samples / "days.csv", "--by", "day", "--time", "taken")
+    guessed = monitor(small_bundle, *options, "--out", tmp_path / "a")
+    assert (guessed.exit_code, (tmp_path / "a").exists()) == (2, False)
+    assert "time of sample 0: wanted ISO 8601" in guessed.stderr
+    assert "got '21.11.2026 12:00'" in guessed.stderr
+    told = monitor(small_bundle, *options, "--time-format", "%d.%m.%Y %H:%M", "--out", tmp_path / "b")
+    assert told.exit_code == 0, told.stderr
+    assert [window["name"] for window in lines(tmp_path / "b")] == ["2026-11-21", "2026-11-22", "2026-11-23"]

@@ -24,11 +24,9 @@ def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = existing(request)
     images = request.arguments.get("inputs")
-    names_files = {"folder", "suffix"} & request.arguments.keys()
+    is_name = isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys()
     try:
-        rows = read_text_table(
-            path, texts=[images] if isinstance(images, str) and names_files else []
-        )  # 0012 is a name
+        rows = read_text_table(path, texts=[str(images)] if is_name else [])  # 0012 is a name
     except DAMAGE as error:
         raise unreadable(path, error, "a table with the names of its columns in the first line") from None
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
