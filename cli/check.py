@@ -13,13 +13,17 @@ from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
 
-from .options import QuietOption, RunArgument
+from .evaluate import evaluated
+from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
+from .fit_meta import fitted
+from .options import QuietOption, SetOption, TrustOption
 from .output import Output
 from .rendering import figures_table
+from .sources import SourceArgument
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
-    from gradscore.deployment import Baseline, CheckReport, Policy
+    from gradscore.deployment import Baseline, CheckReport, Policy, Sources
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
@@ -32,7 +36,7 @@ class WritesJson(TyperCommand):
     """A command whose `--json` is followed by a file or by nothing, for standard output."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Puts standard output where no file follows; a run folder is the run that is checked."""
+        """Puts standard output where no file follows; a configuration or run folder is what is checked."""
         given = [
             f"--json={STDOUT}" if arg == "--json" and not _is_file(following) else arg
             for arg, following in zip(args, [*args[1:], ""], strict=True)
@@ -43,11 +47,16 @@ class WritesJson(TyperCommand):
 def _is_file(argument: str) -> bool:
     if argument.startswith("-") or not argument:
         return argument == str(STDOUT)
-    return "://" not in argument and not (Path(argument) / "manifest.json").is_file()
+    return "://" not in argument and not _is_config(Path(argument)) and not (Path(argument) / "manifest.json").is_file()
+
+
+def _is_config(source: Path) -> bool:
+    return source.suffix in (".yaml", ".yml")
 
 
 def check(
-    run: RunArgument,
+    context: typer.Context,
+    source: SourceArgument,
     baseline: Annotated[Path, typer.Option("--baseline", metavar="FILE", help="The baseline, a JSON file.")],
     update: Annotated[
         bool, typer.Option("--update", help="Show the difference, then make this run the baseline; exits with 0.")
@@ -61,6 +70,19 @@ def check(
             "and level. With --update it is written to the baseline.",
         ),
     ] = None,
+    out: OutOption = None,
+    settings: SetOption = None,
+    device: DeviceOption = None,
+    batch_size: BatchOption = None,
+    workers: WorkersOption = None,
+    trust_code: TrustOption = False,
+    without_sources: Annotated[
+        bool,
+        typer.Option(
+            "--without-sources",
+            help="Compare the stored run without a look at its model and data, which may be gone or others by now.",
+        ),
+    ] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a summary.")] = None,
     json_file: Annotated[
@@ -69,16 +91,20 @@ def check(
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare a run with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.
+    """Compare a model with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.
 
-    Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used, and 3 if the
-    samples cannot tell. Needs the results of gradscore evaluate.
+    With a configuration it first does what gradscore run does: extracts what is missing or changed, fits and evaluates.
+    A run folder is compared as it is, if nothing changed since it was made: neither its model and data, nor its features
+    after the evaluation.
 
-    Example: gradscore check runs/digits/run --baseline baseline.json --junit check.xml
+    Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used or changed
+    since the run was made, and 3 if the samples cannot tell.
+
+    Example: gradscore check configs/digits.yaml --baseline baseline.json --junit check.xml --trust-code
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.deployment import check_run, make_baseline, read_baseline, write_baseline
-    from gradscore.store import RunFolder, label_warnings, refuse_run_files
+    from gradscore.store import RunFolder, refuse_run_files
     from gradscore.system import check_target
 
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
@@ -87,17 +113,26 @@ def check(
         if target not in (None, STDOUT):
             refuse_run_files(target, option=option)
             check_target(target)
-    output, folder = Output(as_json=json_file == STDOUT, quiet=quiet), RunFolder(run)
-    if update and not baseline.exists():
-        made = make_baseline(folder, _policy(None, margins or ()))
-        output.doubt(label_warnings(folder))
+    known = None if update and not baseline.exists() else read_baseline(baseline)
+    policy = _policy(known, margins or ())
+    output = Output(as_json=json_file == STDOUT, quiet=quiet)
+    given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    sources: Sources = "left out" if without_sources else "compared"
+    if _is_config(source) or source.is_file():
+        if without_sources:
+            raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
+        run = _made(context, output, source, given, out=out, trust_code=trust_code)
+        sources = "extracted"
+    else:
+        run = _stored(output, source, is_alone=out is None and not given and not trust_code)
+    folder = RunFolder(run)
+    if known is None:
+        made = make_baseline(folder, policy, sources=sources)
         write_baseline(baseline, made)
         output.say(f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
         output.document({"baseline": baseline})
         return
-    known = read_baseline(baseline)
-    report = check_run(folder, known, policy=_policy(known, margins or ()))
-    output.doubt(label_warnings(folder))
+    report = check_run(folder, known, policy=policy, sources=sources)
     _print(output, report)
     _write(output, report, files)
     if update:
@@ -106,6 +141,29 @@ def check(
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _made(
+    context: typer.Context, output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool
+) -> Path:
+    """Extracts what is missing or changed, fits and evaluates, as gradscore run does; returns the run folder."""
+    summary = extracted(context, output, config, settings, out=out, trust_code=trust_code, to_fit=True)
+    fitted(output, summary.run)
+    evaluated(output, summary.run, tables=False, permuted=False, trust_code=trust_code)
+    return summary.run
+
+
+def _stored(output: Output, run: Path, *, is_alone: bool) -> Path:
+    """A run folder that is compared as it is, with a warning where its labels are doubtful."""
+    from gradscore.store import RunFolder, label_warnings
+
+    if not is_alone:
+        raise ConfigError(
+            f"{run}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and --trust-code "
+            "say how a configuration is run: give the configuration in its place, or leave them out"
+        )
+    output.doubt(label_warnings(RunFolder(run)))
+    return run
 
 
 def _check_targets(files: Mapping[str, Path | None]) -> None:

@@ -1,7 +1,7 @@
 """A fixture for pytest: `def test_model(gradscore_check): gradscore_check()`.
 
-Run folder and baseline come from the call, the command line (`--gradscore-run`, `--gradscore-baseline`) or the settings
-`gradscore_run` and `gradscore_baseline`; relative paths are relative to pytest's root folder.
+Configuration and baseline come from the call, the command line (`--gradscore-config`, `--gradscore-baseline`) or the
+settings `gradscore_config` and `gradscore_baseline`; relative paths are relative to pytest's root folder.
 
 It is not in the package `gradscore`, whose import takes a second that every pytest session would wait for.
 """
@@ -18,7 +18,10 @@ import pytest
 if TYPE_CHECKING:
     from gradscore.deployment import CheckReport
 
-_SETTINGS = {"run": "the run folder gradscore_check looks at", "baseline": "the baseline it is compared with"}
+_SETTINGS = {
+    "config": "the configuration that gradscore_check runs, or a run folder",
+    "baseline": "the baseline it is compared with",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,18 +40,20 @@ class Checker:
 
     def __call__(
         self,
-        run: str | Path | None = None,
+        config: str | Path | None = None,
         baseline: str | Path | None = None,
         *,
         margins: Mapping[str, float] | None = None,
+        trust_code: bool = False,
         allow_inconclusive: bool = False,
     ) -> CheckReport:
-        """Checks a run and fails the test if it does not pass.
+        """Extracts what is missing, evaluates, and fails the test if the outcome does not pass.
 
         Args:
-            run: the run folder.
+            config: the configuration; or a run folder, which must be of its model and data as they are now.
             baseline: the baseline.
             margins: margins other than those of the baseline, by name.
+            trust_code: allow a `python:` model, data and views of the configuration, whose code is run.
             allow_inconclusive: accept that the samples cannot tell.
 
         Returns:
@@ -58,12 +63,17 @@ class Checker:
             GradscoreError: input that cannot be used.
         """
         # These import PyTorch, which pytest need not wait for.
-        from gradscore.deployment import Policy, check_run, read_baseline
+        from gradscore.config import load_config
+        from gradscore.deployment import Policy, check_config, check_run, read_baseline
         from gradscore.store import RunFolder
 
         known = read_baseline(self._place("baseline", baseline))
         policy = Policy.model_validate({**known.policy.model_dump(), **(margins or {})})
-        report = check_run(RunFolder(self._place("run", run)), known, policy=policy)
+        place = self._place("config", config)
+        if place.is_dir():
+            report = check_run(RunFolder(place), known, policy=policy)
+        else:
+            report = check_config(load_config(place), known, policy=policy, trust_code=trust_code)
         if report.status == "fail" or (report.status == "inconclusive" and not allow_inconclusive):
             lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
             pytest.fail("\n".join([report.summary, *lines]), pytrace=False)
@@ -80,5 +90,5 @@ class Checker:
 
 @pytest.fixture
 def gradscore_check(request: pytest.FixtureRequest) -> Checker:
-    """Compares a run with a baseline: `gradscore_check()`, or `gradscore_check(run, baseline)`."""
+    """Compares a model with a baseline: `gradscore_check()`, or `gradscore_check(config, baseline)`."""
     return Checker(request.config)

@@ -27,7 +27,7 @@ from .near_duplicates import NearDuplicates
 from .preparation import Prepared, Tables, prepare
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, remarks, score_records
-from .score_table import ScoreFile, read_scores
+from .score_table import ScoreFile
 from .scoring import ScoreTables
 from .thinning import rows_that_fit
 from .verdict import NOTHING_TO_TELL, Verdict, verdicts
@@ -91,8 +91,8 @@ class EvaluationReport:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """The table of `scores.parquet`, see `read_scores`; it is read when it is first asked for."""
-        return read_scores(self.path.parent)
+        """The table of `scores.parquet`, see `read_scores`; read when it is first asked for."""
+        return self.score_file.table()
 
     @property
     def score_file(self) -> ScoreFile:

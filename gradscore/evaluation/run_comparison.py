@@ -94,7 +94,7 @@ def compare_runs(runs: Sequence[RunFolder], *, score: str = "meta") -> Compariso
 
 
 def _blocks(run: RunFolder, score: str) -> dict[tuple[str, ...], pd.DataFrame]:
-    table = read_scores(run.evaluation_path)
+    table = read_scores(run)
     if score not in score_columns(table):
         known = ", ".join(score_columns(table))
         raise EvaluationError(f"{run.path}: no score {score!r}; wanted one of {known}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import pandas as pd
@@ -14,10 +16,17 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ..data import CALIBRATION
 from ..errors import StoreError
-from ..system import BoolArray, FloatArray, IntArray, replacing
+from ..store import RunFolder
+from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
 
 NAME = "scores.parquet"
+
+MADE_OF = b"gradscore.made_of"
+"""The entry of the file's metadata that says which features and meta models the scores were made of."""
+
+_META = "meta models"
 
 LEADING = (
     "task",
@@ -86,13 +95,28 @@ def scores_of(block: pd.DataFrame) -> list[str]:
     return [name for name in score_columns(block) if bool(block[name].notna().all())]
 
 
+def made_of(run: RunFolder) -> dict[str, str]:
+    """The hashes of all that the scores of a run are made of: its meta models, and the features of each split.
+
+    Raises:
+        StoreError: the run is not finished, or a file is missing.
+    """
+    tables = {info.name: run.table_sha256(info.name) for info in run.splits() if info.name != CALIBRATION}
+    models = sorted(path for path in run.meta_path.rglob("*") if path.is_file())
+    lines = [f"{path.relative_to(run.path).as_posix()} {file_sha256(path)}\n" for path in models]
+    return {_META: sha256("".join(lines).encode()), **tables}
+
+
 @contextmanager
-def writing_scores(folder: Path, columns: Sequence[str]) -> Iterator[Callable[[pd.DataFrame], None]]:
+def writing_scores(
+    folder: Path, columns: Sequence[str], *, of: Mapping[str, str]
+) -> Iterator[Callable[[pd.DataFrame], None]]:
     """Writes `scores.parquet` to a folder, part by part and in one step: all of it, or nothing.
 
     Args:
         folder: of the evaluation.
         columns: of the scores, after `LEADING`; a score that a part lacks is missing there.
+        of: what they are made of, see `made_of`.
 
     Yields:
         What is given parts of the table, each of one data set, those of a data set one after the other.
@@ -100,6 +124,7 @@ def writing_scores(folder: Path, columns: Sequence[str]) -> Iterator[Callable[[p
     types = {"label": pa.int64(), "prediction": pa.int64(), "positive": pa.bool_(), "probability": pa.float64()}
     text = {name: pa.large_string() for name in LEADING}
     schema = pa.schema({**text, **types, **dict.fromkeys(columns, pa.float64())})
+    schema = schema.with_metadata({MADE_OF: json.dumps(dict(of))})
     with (
         replacing(folder / NAME) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
@@ -111,22 +136,41 @@ def writing_scores(folder: Path, columns: Sequence[str]) -> Iterator[Callable[[p
         yield write
 
 
-def read_scores(folder: Path) -> pd.DataFrame:
-    """Reads the `scores.parquet` of an evaluation folder.
+def read_scores(run: RunFolder) -> pd.DataFrame:
+    """Reads the scores of the last evaluation of a run, if they are of the features and meta models that it has now.
 
     Returns:
         One row for each reported sample of each data set: `LEADING`, then one float64 column per score, higher = more
         likely wrong or OOD.
 
     Raises:
-        StoreError: it is missing or damaged.
+        StoreError: they are missing, damaged, or older than the features or meta models.
     """
-    with _reading(folder) as path:
-        table: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
-    missing = [name for name in LEADING if name not in table.columns]
-    if missing or not score_columns(table):
-        raise StoreError(f"{path}: no column {', '.join(missing) or 'of scores'}; run `gradscore evaluate` again")
-    return table
+    file = ScoreFile(run.evaluation_path)
+    _check_current(run, file.made_of())
+    return file.table()
+
+
+def _check_current(run: RunFolder, known: Mapping[str, str]) -> None:
+    """Makes sure that scores made of this are what an evaluation would be made of now.
+
+    Raises:
+        StoreError: something else is there now.
+    """
+    now = made_of(run)
+    others = [name for name in dict.fromkeys([*known, *now]) if known.get(name) != now.get(name)]
+    if not others:
+        return
+    tables = [name for name in others if name != _META]
+    found = [
+        *(["the meta models"] if _META in others else []),
+        *([f"the features of {some(tables)}"] if tables else []),
+    ]
+    first = f"gradscore fit-meta {quote(str(run.path))}` and `" if tables else ""
+    raise StoreError(
+        f"{run.evaluation_path}: this evaluation is not of what the run holds now: {' and '.join(found)} changed since; "
+        f"run `{first}gradscore evaluate {quote(str(run.path))}`"
+    )
 
 
 @dataclass(frozen=True)
@@ -138,6 +182,31 @@ class ScoreFile:
     """
 
     folder: Path
+
+    def made_of(self) -> dict[str, str]:
+        """What the scores were made of, see `made_of`; nothing where the file does not say.
+
+        Raises:
+            StoreError: the file is missing or damaged.
+        """
+        with _reading(self.folder) as path:
+            found = json.loads((pq.read_schema(path).metadata or {}).get(MADE_OF, b"{}"))
+            if not isinstance(found, dict):
+                raise ValueError(f"{MADE_OF.decode()} is no JSON object")
+        return found
+
+    def table(self) -> pd.DataFrame:
+        """All of it; see `read_scores`.
+
+        Raises:
+            StoreError: the file is missing or damaged.
+        """
+        with _reading(self.folder) as path:
+            table: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
+        missing = [name for name in LEADING if name not in table.columns]
+        if missing or not score_columns(table):
+            raise StoreError(f"{path}: no column {', '.join(missing) or 'of scores'}; run `gradscore evaluate` again")
+        return table
 
     def columns(self, task: str, protocol: str, dataset: str, names: Sequence[str]) -> pd.DataFrame:
         """Some columns of one reported data set; those that the file lacks are left out.

@@ -17,7 +17,7 @@ from ..store import RunFolder
 from ..system import FloatArray, IntArray
 from .contents import common
 from .protocols import MetaModelSpec, RowMasks, Task
-from .score_table import Block, writing_scores
+from .score_table import Block, made_of, writing_scores
 from .spool import Place, Spool
 
 LOGIT_LR = "logit_lr"
@@ -125,7 +125,7 @@ class ScoreTables:
 
     def write(self, folder: Path) -> None:
         """Writes `scores.parquet` of the last `blocks` to a folder, see `read_scores`."""
-        with writing_scores(folder, self._names) as write:
+        with writing_scores(folder, self._names, of=made_of(self._run)) as write:
             for plan in self._plans:
                 for split, mask in plan.rows.items():
                     chosen = np.flatnonzero(mask)

@@ -14,6 +14,7 @@ from ..config import Config, placed
 from ..data import BANK, FIT, naming_lost_workers
 from ..errors import DataError, StoreError
 from ..gradients import GradientWarning
+from ..models import weight_files_sha256
 from ..store import (
     MEAN_GRADIENTS,
     RunFolder,
@@ -134,6 +135,7 @@ def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = Non
         GradscoreError: as `extract`, and what `maker` raises.
     """
     config = plan.config
+    weight_files = weight_files_sha256(config.model)
     target = check_target(config.run, config, plan.inputs)
     was_complete = is_complete(config.run, target.manifest)
     with warnings.catch_warnings():
@@ -141,7 +143,11 @@ def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = Non
         if not was_complete:
             plan.warm_up()
         with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
-            writer.note(class_names=plan.class_names, input_columns=plan.input_columns)
+            writer.note(
+                class_names=plan.class_names,
+                input_columns=plan.input_columns,
+                weight_files_sha256=weight_files,
+            )
             counter = Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(plan, maker, writer, counter)
             if not was_complete:

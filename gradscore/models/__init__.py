@@ -1,7 +1,7 @@
 """Classifiers: building them, and looking into them.
 
 In come a model source and a checkpoint; out comes a module in eval mode with its weights (`build`, `checkpoint`), told
-apart by hashes (`identity`); `code` says which code of others may run and `interface` what models take and return.
+apart by hashes (`identity`, and of the files of weights `weight_hashes`); `code` says which code of others may run and `interface` what models take and return.
 `parameter_groups` says which parameters make a group of features, `last_layer` catches what enters the last layer,
 `layer_watch` what layers put out, and `copies` has copies for several forward passes at once. `settings` is the
 section `model` of a configuration.
@@ -30,6 +30,7 @@ from .parameter_groups import LAST_LAYER, ROOT, WHOLE_MODEL, Granularity, group_
 from .processor import TRANSFORMERS, FolderProcessor, processor_files, processor_sha256
 from .settings import CodeSource, ModelConfig
 from .sources import MODEL_SOURCES, ModelRequest, ModelSource
+from .weight_hashes import weight_files_sha256
 
 __all__ = [
     "COUNTER",
@@ -83,6 +84,7 @@ __all__ = [
     "source_path",
     "to_be_named",
     "to_eval",
+    "weight_files_sha256",
     "weight_notices",
     "weights_sha256",
 ]

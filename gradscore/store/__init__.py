@@ -10,6 +10,7 @@ does so within `changing`.
 from __future__ import annotations
 
 from .agreement import Agreement, agreement_of
+from .changes import Changes, find_changes
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
@@ -39,6 +40,7 @@ __all__ = [
     "MEAN_GRADIENTS",
     "PARTIAL",
     "Agreement",
+    "Changes",
     "RunContents",
     "RunFolder",
     "RunSummary",
@@ -55,6 +57,7 @@ __all__ = [
     "describe_inputs",
     "describe_run",
     "differences",
+    "find_changes",
     "find_runs",
     "is_complete",
     "is_intact",

@@ -31,11 +31,13 @@ class Changes:
     """What differs between the inputs of a run and those it goes on with.
 
     Attributes:
+        common: what concerns all splits, each as `differences` says it: a run of others is another run.
         stale: splits that are computed anew, and why.
         removed: splits that are no longer asked for.
         added: splits that are new.
     """
 
+    common: list[str] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
@@ -47,24 +49,17 @@ class Changes:
         return [*again, *(f"{name} is no longer asked for: its table was removed" for name in self.removed)]
 
 
-def find_changes(path: Path, manifest: Mapping[str, Any], config: Config, inputs: Mapping[str, Any]) -> Changes:
-    """What changed since the run in `path` with this manifest was made.
+def find_changes(manifest: Mapping[str, Any], config: Config, inputs: Mapping[str, Any]) -> Changes:
+    """What changed since a run with this manifest was made.
 
     Args:
-        path: the run folder, for messages.
         manifest: of the run.
         config: the settings it goes on with.
         inputs: what they are made of, as `describe_inputs` gives it.
-
-    Raises:
-        StoreError: something that concerns all splits differs.
     """
     before, now = manifest["inputs"], json.loads(json.dumps(inputs))
     planned = planned_splits(config.data)
     known: Mapping[str, Mapping[str, Any]] = manifest["splits"]
-    found = differences(*(_common(each) for each in _with_equal_code(before, now)))
-    if found:
-        raise _other_inputs(path, found)
     stale = _of_settings(before, now, known)
     for name in planned:
         changed = _of_data(name, before, now)
@@ -77,6 +72,7 @@ def find_changes(path: Path, manifest: Mapping[str, Any], config: Config, inputs
     if FIT in stale and COSINE in config.features.columns:
         stale = {name: f"features.columns has {COSINE}, and {FIT} changed" for name in planned if name != BANK} | stale
     return Changes(
+        common=differences(*(_common(each) for each in _with_equal_code(before, now))),
         stale={name: reason for name, reason in stale.items() if name in known and name in planned},
         removed=[name for name in known if name not in planned],
         added=[name for name in planned if name not in known],
@@ -91,7 +87,7 @@ def check_same_versions(path: Path, manifest: Mapping[str, Any]) -> None:
     """
     found = differences({"versions": manifest["versions"]}, {"versions": package_versions()})
     if found:
-        raise _other_inputs(path, found)
+        raise other_inputs(path, found)
 
 
 def after(manifest: Mapping[str, Any], changes: Changes, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +158,8 @@ def _with_equal_code(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple
     return first, second
 
 
-def _other_inputs(path: Path, found: list[str]) -> StoreError:
+def other_inputs(path: Path, found: list[str]) -> StoreError:
+    """The error that says which inputs of the run in `path` differ."""
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return StoreError(
         f"{path}: this run folder was made from other inputs: {'; '.join(found[:_SHOWN])}{more}. "

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from torch import nn
 
 from ..config import Config, FeaturesConfig
 from ..data import DatasetConfig, kind_of, planned_splits, view_name
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
-from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_path, weights_sha256
+from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_path
 from ..statistics import STATISTICS
 from ..system import Influence, as_address, is_address, parse_json, settings_of, write_text
 
@@ -107,6 +106,7 @@ class _Manifest(_Open):
     notices: list[str] | None = None
     class_names: list[str] | None = None
     input_columns: list[str] | None = None
+    weight_files_sha256: str | None = None
 
     @field_validator("splits")
     @classmethod
@@ -125,7 +125,7 @@ class _Manifest(_Open):
 def describe_inputs(
     config: Config,
     *,
-    model: nn.Module,
+    weights_sha256: str,
     device: str,
     groups: Mapping[str, Sequence[str]],
     fingerprints: Mapping[str, str],
@@ -139,7 +139,7 @@ def describe_inputs(
 
     Args:
         config: the settings of the run.
-        model: the model with its weights.
+        weights_sha256: the hash of the model's weights.
         device: the kind of device that computes.
         groups: the parameters of each feature group.
         fingerprints: of the samples of each split, by the name of the split.
@@ -152,7 +152,7 @@ def describe_inputs(
             "source": _without_folder(config.model.source),
             "code_sha256": code_sha256(config.model.source),
             "code_syntax_sha256": code_syntax_sha256(config.model.source),
-            "weights_sha256": weights_sha256(model),
+            "weights_sha256": weights_sha256,
         },
         "preprocessing": {
             **settings_of(config.preprocessing, Influence.FEATURES),

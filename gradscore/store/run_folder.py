@@ -214,25 +214,27 @@ class RunFolder:
         Raises:
             StoreError: it is another one, of another run for example, or damaged.
         """
-        name = path.relative_to(self.path).as_posix()
-        if name in self._intact:
-            return
-        wanted = self._recorded.get(name)
-        if wanted is not None and file_sha256(path) != wanted:
+        wanted = self._recorded.get(path.relative_to(self.path).as_posix())
+        if wanted is not None and self._sha256_of(path) != wanted:
             raise StoreError(
                 f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; run the same "
                 "extract command again, which makes it anew"
             )
-        self._intact.add(name)
+
+    def _sha256_of(self, path: Path) -> str:
+        """The hash of a file, computed when it is first asked for."""
+        if path not in self._hashes:
+            self._hashes[path] = file_sha256(path)
+        return self._hashes[path]
 
     @cached_property
     def _recorded(self) -> dict[str, str]:
         return read_checksums(self.path)
 
     @cached_property
-    def _intact(self) -> set[str]:
-        """The files that were looked at already."""
-        return set()
+    def _hashes(self) -> dict[Path, str]:
+        """The hashes of the files that were looked at already."""
+        return {}
 
     def columns(self, split_name: str) -> list[str]:
         """The names of the columns of a split's feature table.
@@ -252,7 +254,7 @@ class RunFolder:
         entry = self._finished(split_name)
         paths = [shard_path(split_folder(self.path, split_name), number) for number in range(entry["parts"])]
         try:
-            return sha256("".join(map(file_sha256, paths)).encode())
+            return sha256("".join(map(self._sha256_of, paths)).encode())
         except OSError as error:
             raise StoreError(
                 f"{error.filename}: this shard cannot be read ({error.strerror}); run the same extract command again"

@@ -13,7 +13,7 @@ from ..config import Config, dump_config
 from ..data import FIT, planned_splits
 from ..errors import StoreError
 from ..system import is_temporary, write_text
-from .changes import Changes, after, check_same_versions, find_changes
+from .changes import Changes, after, check_same_versions, find_changes, other_inputs
 from .checksums import changing
 from .head import NAME as HEAD
 from .manifest import CONFIG, FORMAT, MANIFEST, package_versions, read_manifest, write_manifest
@@ -163,7 +163,9 @@ def check_target(path: Path, config: Config, inputs: Mapping[str, Any]) -> Targe
     """
     if (path / MANIFEST).exists():
         manifest = read_manifest(path)
-        changes = find_changes(path, manifest, config, inputs)
+        changes = find_changes(manifest, config, inputs)
+        if changes.common:
+            raise other_inputs(path, changes.common)
         now = after(manifest, changes, inputs)
         if not is_complete(path, now):
             check_same_versions(path, manifest)

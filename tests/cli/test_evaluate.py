@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from gradscore.config import load_config
 from gradscore.config.schema import Config
 from gradscore.evaluation.run import evaluate_run
-from gradscore.evaluation.score_table import read_scores, score_columns
+from gradscore.evaluation.score_table import ScoreFile, score_columns
 from gradscore.evaluation.verdict import Verdict
 from gradscore.reporting.evaluation.figures import Figures
 from gradscore.reporting.evaluation.sentences import headlines
@@ -119,7 +119,7 @@ def test_one_class_is_said_and_null(stdout: str, evaluation: Path) -> None:
 
 
 def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
-    table = read_scores(evaluation)
+    table = ScoreFile(evaluation).table()
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_out", "far"] == 2 * SIZE
@@ -129,7 +129,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
 
 
 def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:
-    table = read_scores(evaluation)
+    table = ScoreFile(evaluation).table()
     ood = table[table["task"] == "ood"].groupby("protocol")
     assert ood["meta_wrong"].count().to_dict() == {"in_dist_only": 4 * SIZE, "known": 0, "leave_one_out": 0}
     assert ood["logit_lr"].count()["in_dist_only"] == 0

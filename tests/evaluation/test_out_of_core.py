@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, read_scores, scoring
+from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, scoring
 from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_table import LEADING, blocks_of, writing_scores
 from gradscore.evaluation.spool import Spool
@@ -90,8 +90,8 @@ def written(tmp_path: Path) -> Path:
 
 def test_the_table_is_its_parts_one_after_the_other(written: Path) -> None:
     expected = pd.concat(PARTS, ignore_index=True)
-    pd.testing.assert_frame_equal(read_scores(written), expected, check_dtype=False)
-    assert [(block.dataset, block.names) for block in blocks_of(read_scores(written))] == [
+    pd.testing.assert_frame_equal(ScoreFile(written).table(), expected, check_dtype=False)
+    assert [(block.dataset, block.names) for block in blocks_of(ScoreFile(written).table())] == [
         ("a", ["meta"]),
         ("b", ["meta", "knn"]),
     ]

@@ -57,7 +57,7 @@ def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
 
 def test_a_thinned_run_fits_on_fewer_and_reports_all(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate_run(copy)
-    before = read_scores(copy.evaluation_path)
+    before = read_scores(copy)
     monkeypatch.setattr(thinning, "MOST_SAMPLES", 48)
     report = fit_run(copy)
     numbers = {fitted.spec.label: fitted.model.notes["n"] for fitted in report.models}
@@ -65,7 +65,7 @@ def test_a_thinned_run_fits_on_fewer_and_reports_all(copy: RunFolder, monkeypatc
     assert numbers["ood/leave_one_out/files"] <= 24 + 24
     assert any("24 of 40 of in_dist.fit" in notice for notice in report.notices)
     evaluate_run(copy)
-    after = read_scores(copy.evaluation_path)
+    after = read_scores(copy)
     keys = ["task", "protocol", "dataset", "sample_id"]
     pd.testing.assert_frame_equal(before[keys], after[keys])
 

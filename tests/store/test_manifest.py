@@ -13,7 +13,7 @@ from torch import nn
 from gradscore.config import Config
 from gradscore.gradients import RULES
 from gradscore.losses import LOSSES
-from gradscore.models import group_parameters
+from gradscore.models import group_parameters, weights_sha256
 from gradscore.statistics import STATISTICS
 from gradscore.store import describe_inputs
 from gradscore.system import Influence, Section, influence_of
@@ -170,7 +170,7 @@ def identity(settings: dict[str, Any]) -> dict[str, Any]:
     features = config.features
     return describe_inputs(
         config,
-        model=model,
+        weights_sha256=weights_sha256(model),
         device="cpu" if config.extract.device == "auto" else config.extract.device,
         groups=group_parameters(model, features.parameters, granularity=features.granularity),
         fingerprints=dict.fromkeys(

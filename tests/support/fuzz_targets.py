@@ -25,7 +25,7 @@ from gradscore.deployment.bundle import Detector, SelfTest
 from gradscore.deployment.conformal import threshold
 from gradscore.deployment.guard.baseline import Baseline, Policy, Probe, Samples
 from gradscore.errors import DataError
-from gradscore.evaluation import read_scores
+from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_table import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.models import Head, load_checkpoint
@@ -265,5 +265,5 @@ TARGETS = {
     "images": Target(_images, _read_images),
     "arrays (.npz)": Target(_arrays, _read_arrays),
     "lists (Parquet)": Target(_lists, _read_images),
-    "score tables": Target(_scores, lambda path: read_scores(path.parent)),
+    "score tables": Target(_scores, lambda path: ScoreFile(path.parent).table()),
 }

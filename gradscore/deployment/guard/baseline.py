@@ -23,11 +23,12 @@ from ...store import RunFolder, package_versions
 from ...system import as_address, is_address, parse_json, write_text
 from ..choice import deployed_protocol
 from ..conformal import threshold
+from .sources import Sources, caveats_of
 
 FORMAT = "gradscore baseline"
-VERSION = 1
+VERSION = 2
 PANEL = 2000
-"""Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 35
+"""Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
 bytes of the baseline."""
 
 PROBE = 8
@@ -70,24 +71,28 @@ class Policy(_Section):
 
 
 class Samples(_Section):
-    """Samples of a split: `correct` has `1`, `0` or `-` (no label) for each, `scores` a number for each."""
+    """Samples of a split: `correct` has `1`, `0` or `-` (no label) for each, `scores` a number for each.
+
+    `classes` has the label of each, of a sample without one the predicted class.
+    """
 
     content_hash: list[str]
     correct: str
+    classes: list[int]
     scores: dict[Detector, list[float]]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        lengths = {len(self.content_hash), len(self.correct), *map(len, self.scores.values())}
+        lengths = {len(self.content_hash), len(self.correct), len(self.classes), *map(len, self.scores.values())}
         if len(lengths) > 1 or set(self.correct) - set("10-"):
-            raise ValueError("hashes, correct and scores must belong to the same samples")
+            raise ValueError("hashes, correct, classes and scores must belong to the same samples")
         return self
 
     def frame(self) -> pd.DataFrame:
-        """One row per sample by its hash: `correct` (1.0, 0.0 or missing), and a column for each score."""
+        """One row per sample by its hash: `correct` (1.0, 0.0 or missing), `class`, and a column for each score."""
         correct = [{"1": 1.0, "0": 0.0}.get(mark, np.nan) for mark in self.correct]
         scores = {str(name): values for name, values in self.scores.items()}
-        return pd.DataFrame({"correct": correct, **scores}, index=pd.Index(self.content_hash))
+        return pd.DataFrame({"correct": correct, "class": self.classes, **scores}, index=pd.Index(self.content_hash))
 
 
 class Probe(_Section):
@@ -119,7 +124,7 @@ class Baseline(_Section):
     """
 
     format: Literal["gradscore baseline"] = "gradscore baseline"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
@@ -132,26 +137,28 @@ class Baseline(_Section):
     probe: Probe
 
 
-def make_baseline(run: RunFolder, policy: Policy | None = None) -> Baseline:
+def make_baseline(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> Baseline:
     """Takes down a run that was evaluated.
 
     Args:
         run: the run folder.
         policy: how much worse later runs may be.
+        sources: what is done about the model and the data that the run was made from, see `caveats_of`.
 
     Returns:
         The baseline.
 
     Raises:
         BaselineError: the run has no scores to keep.
-        StoreError: the run is not finished or not evaluated.
+        StoreError: the run is not finished, not evaluated since, or not of its model and data as they are now.
     """
+    caveats_of(run, sources)
     return baseline_of(run, run.read(TEST), policy=policy or Policy(), protocol=deployed_protocol(run))
 
 
 def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> Baseline:
     """As `make_baseline`, with the feature table of the run's test split and the protocol of OOD scores at hand."""
-    table = read_scores(run.evaluation_path)
+    table = read_scores(run)
     wrong = table[table["task"] == "misclassification"]
     ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
     if protocol is not None and ood.empty and any(info.is_reported_ood for info in run.splits()):
@@ -198,7 +205,7 @@ def read_baseline(path: Path) -> Baseline:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BaselineError(
-            f"{path}: there is no baseline; make it with gradscore check RUN --baseline {path} --update"
+            f"{path}: there is no baseline; make it with gradscore check CONFIG --baseline {path} --update"
         ) from None
     except (OSError, ValueError) as error:
         raise BaselineError(f"{path}: cannot be read as JSON: {error}; restore it from version control") from None
@@ -218,17 +225,19 @@ def read_baseline(path: Path) -> Baseline:
 
 def _samples(split: str, scores: Mapping[Detector, pd.DataFrame], test: pd.DataFrame) -> Samples:
     """The panel of a split: its distinct samples with the smallest hashes."""
-    tables = {
-        name: table[table["split"] == split].drop_duplicates("content_hash").set_index("content_hash")["meta"]
+    rows = {
+        name: table[table["split"] == split].drop_duplicates("content_hash").set_index("content_hash")
         for name, table in scores.items()
     }
-    columns = {name: column for name, column in tables.items() if len(column)}
+    columns = {name: table["meta"] for name, table in rows.items() if len(table)}
+    classes = pd.concat([table["label"].where(table["label"] >= 0, table["prediction"]) for table in rows.values()])
     frame = pd.DataFrame(columns).dropna().sort_index().iloc[:PANEL]
     correct = test.drop_duplicates("content_hash").set_index("content_hash")["correct"]
     marks = correct.reindex(frame.index) if split == TEST else pd.Series(pd.NA, index=frame.index, dtype="boolean")
     return Samples(
         content_hash=[str(name)[:HASH_DIGITS] for name in frame.index],
         correct="".join("-" if mark is pd.NA else str(int(mark)) for mark in marks),
+        classes=classes[~classes.index.duplicated()].reindex(frame.index).astype(int).tolist(),
         scores={name: _rounded(frame[name]) for name in columns},
     )
 

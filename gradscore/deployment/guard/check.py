@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 
+from ...config import Config
 from ...data import TEST
+from ...evaluation import evaluate_run, fit_run
+from ...features import extract
 from ...store import RunFolder
 from .baseline import Baseline, Detector, Policy, baseline_of
 from .drift import feature_drift
-from .gates import NOT_IN_THE_RUN, Gate, Metric, difference_gate, feature_gate, speed_gate
+from .gates import NOT_IN_THE_RUN, Gate, Metric, difference_gate, feature_gate, missing_gate, speed_gate
+from .missing import in_words as missing_in_words
+from .missing import missing_samples
 from .noninferiority import (
     Difference,
     Status,
@@ -21,10 +26,15 @@ from .noninferiority import (
     rate_difference_other,
     rate_difference_overlapping,
 )
+from .sources import Sources, caveats_of
 
 ENOUGH_IN_COMMON = 0.5
 """From this share of the baseline's samples on, two runs are compared on the samples they have in common:
 a paired test on half of them sees as much as one of different samples where errors correlate by 0.5."""
+
+METRICS_OF_TEST: tuple[Metric, ...] = ("accuracy", "auroc", "false_alarm")
+METRICS_OF_OOD: tuple[Metric, ...] = ("auroc", "detection")
+"""Whose margins say how large a drop samples may hide that are gone and no random part."""
 
 WORDS = {"wrong": "wrong predictions", "ood": "OOD samples"}
 
@@ -36,12 +46,14 @@ class CheckReport:
     Attributes:
         run: name of the run folder.
         gates: what was checked.
-        notices: what could not be, and what else to know.
+        caveats: what has to be known beside the outcome: samples that are gone, what was not looked at.
+        notices: what could not be checked, and what else to know.
         current: the run as a baseline, under the policy it was checked with.
     """
 
     run: str
     gates: list[Gate]
+    caveats: list[str]
     notices: list[str]
     current: Baseline
 
@@ -58,33 +70,43 @@ class CheckReport:
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """The outcome with its caveats."""
+        return "; ".join([self.verdict, *self.caveats])
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a few words."""
         words = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "info": "for information"}
         counts = {word: sum(gate.status == status for gate in self.gates) for status, word in words.items()}
         listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         return f"{self.run}: {words[self.status]} ({listed})"
 
 
-def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = None) -> CheckReport:
+def check_run(
+    run: RunFolder, baseline: Baseline, *, policy: Policy | None = None, sources: Sources = "compared"
+) -> CheckReport:
     """Compares a run that was evaluated with a baseline.
 
     Args:
         run: the run folder.
         baseline: what it is held to.
         policy: margins other than those of the baseline.
+        sources: what is done about the model and the data that the run was made from, see `caveats_of`.
 
     Returns:
         The report.
 
     Raises:
-        StoreError: the run is not finished or not evaluated.
+        StoreError: the run is not finished, not evaluated since, or not of its model and data as they are now.
         BaselineError: the run has no scores to compare.
     """
+    caveats = caveats_of(run, sources)
     policy = policy or baseline.policy
     test = run.read(TEST)
     current = baseline_of(run, test, policy=policy, protocol=baseline.protocol)
     same_model = current.model == baseline.model
-    differences = list(_differences(baseline, current, same_model=same_model))
+    pairs = _pairs(baseline, current)
+    differences = list(_differences(baseline, pairs, same_model=same_model))
     drift = feature_drift(baseline.probe, test, tolerance=policy.feature)
     same_weights = current.model["weights_sha256"] == baseline.model["weights_sha256"]
     gates = [
@@ -92,19 +114,50 @@ def check_run(run: RunFolder, baseline: Baseline, *, policy: Policy | None = Non
         for name, metric, found in differences
     ]
     gates.append(feature_gate(drift, policy=policy, same_weights=same_weights))
+    for name, pair in pairs.items():
+        found = missing_samples(
+            baseline.splits[name].frame(), current.splits[name].frame(), paired=pair.are_same, names=run.class_names
+        )
+        caveats += [text for text in [missing_in_words(name, found, paired=pair.are_same)] if text]
+        margin = min(getattr(policy, metric) for metric in (METRICS_OF_TEST if name == TEST else METRICS_OF_OOD))
+        if found.share > margin:
+            gates.append(missing_gate(name, found, margin=margin))
     gates.append(speed_gate(baseline.samples_per_second, current.samples_per_second))
     notices = [*baseline.notices, *_notices(baseline, current)]
-    return CheckReport(run=Path(run.path).name, gates=gates, notices=notices, current=current)
+    return CheckReport(run=Path(run.path).name, gates=gates, caveats=caveats, notices=notices, current=current)
 
 
-def _differences(
-    baseline: Baseline, current: Baseline, *, same_model: bool
-) -> Iterator[tuple[str, Metric, Difference]]:
-    pairs = {
+def check_config(
+    config: Config, baseline: Baseline, *, policy: Policy | None = None, trust_code: bool = False
+) -> CheckReport:
+    """Extracts what is missing or changed since, fits, evaluates, and compares with a baseline.
+
+    Args:
+        config: the settings, with the folder of the run.
+        baseline: what it is held to.
+        policy: margins other than those of the baseline.
+        trust_code: allow a `python:` model, data and views, whose code is run.
+
+    Raises:
+        GradscoreError: as `extract`, `fit_run`, `evaluate_run` and `check_run`.
+    """
+    run = extract(config, trust_code=trust_code).run
+    fit_run(RunFolder(run))
+    evaluate_run(RunFolder(run))
+    return check_run(RunFolder(run), baseline, policy=policy, sources="extracted")
+
+
+def _pairs(baseline: Baseline, current: Baseline) -> dict[str, _Pair]:
+    return {
         name: _Pair.of(samples.frame(), current.splits[name].frame())
         for name, samples in baseline.splits.items()
         if name in current.splits
     }
+
+
+def _differences(
+    baseline: Baseline, pairs: dict[str, _Pair], *, same_model: bool
+) -> Iterator[tuple[str, Metric, Difference]]:
     test = pairs[TEST]
     if baseline.accuracy is not None:
         yield (

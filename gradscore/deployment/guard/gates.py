@@ -9,9 +9,10 @@ import numpy as np
 
 from .baseline import Policy
 from .drift import Drift
+from .missing import Missing, why_not
 from .noninferiority import Difference, Status, Verdict, judge
 
-Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed", "samples"]
 
 
 NOT_IN_THE_RUN = Difference(before=None, now=None, error=None, method="not in the run", n=0)
@@ -127,6 +128,24 @@ def feature_gate(drift: Drift, *, policy: Policy, same_weights: bool) -> Gate:
         method="relative change",
         n=drift.samples,
         message=f"features of the probe: {message}",
+    )
+
+
+def missing_gate(split: str, found: Missing, *, margin: float) -> Gate:
+    """The gate of samples that are gone and no random part: what is left cannot tell."""
+    return Gate(
+        name=f"samples of {split}",
+        metric="samples",
+        status="inconclusive",
+        before=float(found.samples),
+        now=float(found.samples - found.gone),
+        margin=margin,
+        low=None,
+        high=None,
+        smallest_drop=None,
+        method="gone at random?",
+        n=found.samples,
+        message=why_not(split, found),
     )
 
 

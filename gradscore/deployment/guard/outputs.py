@@ -16,12 +16,13 @@ LARGE = 100
 
 
 def to_json(report: CheckReport) -> str:
-    """The report as JSON: `run`, `status`, `exit_code`, `gates` and `notices`."""
+    """The report as JSON: `run`, `status`, `exit_code`, `gates`, `caveats` and `notices`."""
     content = {
         "run": report.run,
         "status": report.status,
         "exit_code": report.exit_code,
         "gates": [asdict(gate) for gate in report.gates],
+        "caveats": report.caveats,
         "notices": report.notices,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -44,6 +45,8 @@ def to_junit(report: CheckReport) -> str:
         if kind is not None:
             Xml.SubElement(case, kind, message=gate.message)
         Xml.SubElement(case, "system-out").text = gate.message
+    if report.caveats:
+        Xml.SubElement(suite, "system-out").text = "\n".join(report.caveats)
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -51,8 +54,9 @@ def to_junit(report: CheckReport) -> str:
 def to_markdown(report: CheckReport) -> str:
     """The report as Markdown, for the summary of a job."""
     lines = [
-        f"## {MARKS[report.status]} gradscore check: {report.summary}",
+        f"## {MARKS[report.status]} gradscore check: {report.verdict}",
         "",
+        *[line for caveat in report.caveats for line in (f"**{_cell(caveat)}**", "")],
         "| | gate | baseline | now | change for the better, bounds | margin | n | method |",
         "|---|---|---:|---:|---:|---:|---:|---|",
         *(_row(gate) for gate in report.gates),
@@ -64,13 +68,14 @@ def to_markdown(report: CheckReport) -> str:
 
 
 def to_annotations(report: CheckReport) -> str:
-    """Workflow commands of GitHub: an error for each gate that failed, a warning for each inconclusive one."""
+    """Workflow commands of GitHub: an error for each gate that failed, a warning for each inconclusive one and each caveat."""
     kinds = {"fail": "error", "inconclusive": "warning"}
     lines = [
         f"::{kinds[gate.status]} title=gradscore check::{_escaped(gate.message)}"
         for gate in report.gates
         if gate.status in kinds
     ]
+    lines += [f"::warning title=gradscore check::{_escaped(caveat)}" for caveat in report.caveats]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -78,7 +83,7 @@ def gate_cells(gate: Gate) -> tuple[str, str, str, str]:
     """What a gate compares, as text: the baseline, the run, the bounds of the change for the better, and the margin."""
     bounds = "-" if gate.low is None or gate.high is None else f"{gate.low:+.4f} to {gate.high:+.4f}"
     margin = "-" if gate.margin is None else f"{gate.margin:g}"
-    number = _rate if gate.metric == "speed" else _number
+    number = _rate if gate.metric in ("speed", "samples") else _number
     return number(gate.before), number(gate.now), bounds, margin
 
 
@@ -88,7 +93,7 @@ def _number(value: float | None) -> str:
 
 
 def _rate(value: float | None) -> str:
-    """Samples per second, of which decimals say nothing."""
+    """A count, or samples per second, of which decimals say nothing."""
     return "-" if value is None else f"{value:.0f}"
 
 

@@ -84,7 +84,7 @@ def test_the_feature_table_is_read_once(small_run, baseline, monkeypatch) -> Non
 
 
 def test_the_baseline_holds_what_the_evaluation_found(small_run, baseline) -> None:
-    table = read_scores(small_run / "evaluation")
+    table = read_scores(RunFolder(small_run))
     wrong = table[table["task"] == "misclassification"].set_index("content_hash")["meta"]
     frame = baseline.splits["in_dist.test"].frame()
     assert len(frame) == wrong.index.nunique()
@@ -315,13 +315,13 @@ def test_reads_back_and_is_small_and_readable(baseline, tmp_path: Path) -> None:
 
 
 BAD_FILES = {
-    "missing": (None, "there is no baseline; make it with gradscore check RUN --baseline"),
+    "missing": (None, "there is no baseline; make it with gradscore check CONFIG --baseline"),
     "no JSON": ("{", "cannot be read as JSON"),
-    "a list": ("[]", "wanted 'gradscore baseline' version 1, got None"),
+    "a list": ("[]", "wanted 'gradscore baseline' version 2, got None"),
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
-    "another version": ('{"format": "gradscore baseline", "version": 2}', "version 2; write it anew with --update"),
-    "incomplete": ('{"format": "gradscore baseline", "version": 1}', "policy: Field required"),
+    "another version": ('{"format": "gradscore baseline", "version": 1}', "version 1; write it anew with --update"),
+    "incomplete": ('{"format": "gradscore baseline", "version": 2}', "policy: Field required"),
 }
 
 

@@ -65,7 +65,7 @@ def unit(run: RunFolder, split: str) -> np.ndarray:
 
 def test_they_are_those_with_the_smallest_distances(run: RunFolder) -> None:
     split = "in_dist.bank" if "in_dist.bank" in run.sizes else "in_dist.fit"
-    table = read_scores(run.evaluation_path)
+    table = read_scores(run)
     rows = table[table["dataset"] == "noise"].groupby("split").head(4)
     found = NearestOfBank(run, Inputs.load(run.inputs_path)).of(rows)
     bank, names = unit(run, split), run.read(split, ["sample_id", "label"])

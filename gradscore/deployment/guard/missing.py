@@ -1,0 +1,132 @@
+"""Samples of the baseline that a run no longer has: how many, and are they a random part?
+
+Where whole classes are gone, what is left says nothing of them: a network that never predicts one of them passes every
+comparison of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from scipy.stats import hypergeom
+
+from ...system import BoolArray, some
+from .baseline import PANEL
+
+BY_CHANCE = 0.01
+"""In so many cases at most, samples that are gone at random are taken for something else, over all classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """What of a split of the baseline a run lacks.
+
+    Attributes:
+        samples: N, those of the baseline.
+        gone: those among them that the run lacks.
+        lacking: classes of which there is less than chance explains, each in words.
+        share: by how much the share of these classes fell, added up: so large a drop in them would not be seen.
+    """
+
+    samples: int
+    gone: int
+    lacking: list[str] = field(default_factory=list)
+    share: float = 0.0
+
+
+def missing_samples(before: pd.DataFrame, now: pd.DataFrame, *, paired: bool, names: Sequence[str] | None) -> Missing:
+    """Looks for samples of the baseline in the run, and whether those that are gone are a random part.
+
+    Where the rest is compared sample by sample, the samples of each class, and those that the baseline's network got
+    wrong, are among those that are gone as in a draw without replacement. Where other samples stand in their place,
+    labelled samples of both are one draw. Hypergeometric tails, by Bonferroni over classes.
+
+    Args:
+        before: samples of the baseline by hash, as `Samples.frame` gives them.
+        now: those of the run.
+        paired: whether the samples in common are compared.
+        names: of the classes.
+    """
+    if len(now) >= PANEL:  # those with larger hashes may be in the run all the same
+        before = before[before.index <= now.index.max()]
+    gone = ~before.index.isin(now.index)
+    found = Missing(samples=len(before), gone=int(gone.sum()))
+    if not gone.any():
+        return found
+    if paired:
+        groups = _of_classes(before["class"], names)
+        wrong = (before["correct"] == 0).to_numpy()
+        lacking = [
+            *_lacking(groups, ~gone, against=np.ones_like(gone), tests=len(groups) + 1),
+            *_lacking({WRONG: wrong}, ~gone, against=np.ones_like(gone), tests=len(groups) + 1),
+        ]
+    else:
+        both = pd.concat([before, now])
+        kept = both["correct"].notna().to_numpy()
+        groups = _of_classes(both["class"][kept], names)
+        is_now = np.arange(len(both))[kept] >= len(before)
+        lacking = _lacking(groups, is_now, against=~is_now, tests=len(groups))
+    shares = [drop for name, drop, _ in lacking if name != WRONG] or [0.0]
+    of_wrong = [drop for name, drop, _ in lacking if name == WRONG] or [0.0]
+    return Missing(
+        samples=found.samples,
+        gone=found.gone,
+        lacking=[text for *_, text in lacking],
+        share=float(max(sum(shares), *of_wrong)),
+    )
+
+
+WRONG = "those that the baseline's network got wrong"
+
+
+def _of_classes(classes: pd.Series[int], names: Sequence[str] | None) -> dict[str, BoolArray]:
+    """Which samples (N,) are of each class."""
+    return {
+        f"class {label if names is None else names[label]}": (classes == label).to_numpy()
+        for label in sorted(set(classes.tolist()))
+    }
+
+
+def _lacking(
+    groups: dict[str, BoolArray], there: BoolArray, *, against: BoolArray, tests: int
+) -> list[tuple[str, float, str]]:
+    """The groups with fewer samples among those that are there than a random draw would leave.
+
+    Args:
+        groups: which of N samples belong to each.
+        there: (N,) the samples that are drawn from all.
+        against: (N,) those that the share of a group is compared with.
+        tests: how many groups are looked at.
+
+    Returns:
+        Of each its name, by how much its share fell, and both in words.
+    """
+    found = []
+    for name, of in groups.items():
+        left, of_all = int((of & there).sum()), int(of.sum())
+        if tests * hypergeom.cdf(left, len(of), of_all, int(there.sum())) < BY_CHANCE:
+            was = int((of & against).sum())
+            drop = was / against.sum() - left / max(there.sum(), 1)
+            found.append((name, float(drop), f"{left} instead of {was} of {name}"))
+    return found
+
+
+def in_words(split: str, found: Missing, *, paired: bool) -> str:
+    """How many samples of a split are gone; empty where none is."""
+    if not found.gone:
+        return ""
+    share = f"{100 * found.gone / found.samples:.1f} %"
+    ending = "" if paired else ", so the two are compared as different samples"
+    return f"{found.gone} of the baseline's {found.samples} samples of {split} ({share}) are not in the run{ending}"
+
+
+def why_not(split: str, found: Missing) -> str:
+    """Why the comparison of the rest does not tell."""
+    return (
+        f"samples of {split}: those that are gone are no random part of the baseline's ({some(found.lacking)}), so what "
+        f"is left would not show a drop of {found.share:.3f} that is there alone; bring them back, or write the "
+        "baseline anew with --update"
+    )
