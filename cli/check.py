@@ -94,8 +94,8 @@ def check(
     """Compare a model with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.
 
     With a configuration it first does what gradscore run does: extracts what is missing or changed, fits and evaluates.
-    A run folder is compared as it is, if nothing changed since it was made: neither its model and data, nor its features
-    after the evaluation.
+    A run folder is compared as it is, if nothing changed since: neither its model and data, nor its features after the
+    evaluation.
 
     Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used or changed
     since the run was made, and 3 if the samples cannot tell.
@@ -159,8 +159,8 @@ def _stored(output: Output, run: Path, *, is_alone: bool) -> Path:
 
     if not is_alone:
         raise ConfigError(
-            f"{run}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and --trust-code "
-            "say how a configuration is run: give the configuration in its place, or leave them out"
+            f"{run}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and "
+            "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
         )
     output.doubt(label_warnings(RunFolder(run)))
     return run

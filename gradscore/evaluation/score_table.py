@@ -168,7 +168,7 @@ def _check_current(run: RunFolder, known: Mapping[str, str]) -> None:
     ]
     first = f"gradscore fit-meta {quote(str(run.path))}` and `" if tables else ""
     raise StoreError(
-        f"{run.evaluation_path}: this evaluation is not of what the run holds now: {' and '.join(found)} changed since; "
+        f"{run.evaluation_path}: not of what the run holds now: {' and '.join(found)} changed since; "
         f"run `{first}gradscore evaluate {quote(str(run.path))}`"
     )
 

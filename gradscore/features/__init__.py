@@ -8,8 +8,8 @@ makes a data frame of them, or of those of a split (`split_samples`), and `of_lo
 `split_rows` makes rows of batches, `extractor` values of them, of which `sharing` computes several parts at once;
 `forward` has what takes no gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic
 of parameter gradients, `class_gradients` has the mean gradients of predicted classes, which are computed beforehand.
-`run_plan` cuts a run into shards and computes them, `makers` says who does; `outdated` says whether a run is still of
-its model and its data.
+`run_plan` cuts a run into shards and computes them, `makers` says who does; `freshness` whether a run is still of
+its model and data.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .datasets import open_datasets
 from .extraction import ExtractSummary, SplitSummary, complete_run, extract
 from .extractor import Extractor
 from .forward import FAILURES, ForwardPass, refusal
+from .freshness import Outdated, outdated
 from .live_model import WARM_UP, LiveModel, check_mode, count_classes, input_dtype
 from .makers import Maker
 from .of_samples import feature_table, features_of, given_samples, warn_of_overflow
-from .outdated import Outdated, outdated
 from .progress import Counter, Progress
 from .run_plan import RunPlan, Told, check_names
 from .split_rows import check_labelled, check_samples

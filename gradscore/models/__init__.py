@@ -1,7 +1,8 @@
 """Classifiers: building them, and looking into them.
 
 In come a model source and a checkpoint; out comes a module in eval mode with its weights (`build`, `checkpoint`), told
-apart by hashes (`identity`, and of the files of weights `weight_hashes`); `code` says which code of others may run and `interface` what models take and return.
+apart by hashes (`identity`; `weight_hashes` has those of the files); `code` says which code of others may run and
+`interface` what models take and return.
 `parameter_groups` says which parameters make a group of features, `last_layer` catches what enters the last layer,
 `layer_watch` what layers put out, and `copies` has copies for several forward passes at once. `settings` is the
 section `model` of a configuration.

@@ -5,7 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
 from gradscore_cli.main import app
@@ -104,6 +108,127 @@ def test_unusable_input(small_run, baseline, tmp_path: Path, change, arguments: 
     result = check(run, baseline, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.fixture
+def own(small_run: Path, tmp_path: Path) -> Path:
+    """A folder of one's own: a configuration, a model, an OOD set, and the run made of them."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for name in ("net.py", "net.safetensors"):
+        shutil.copy(small_run.parent / name, folder / name)
+    noise(folder, seed=0)
+    settings = yaml.safe_load((small_run / "config.yaml").read_text())
+    settings["model"] |= {"source": f"python:{folder}/net.py:net", "checkpoint": str(folder / "net.safetensors")}
+    settings["data"]["ood"] = [{"name": "mine", "source": f"npz:{folder}/ood.npz"}]
+    settings["run"] = str(folder / "run")
+    (folder / "own.yaml").write_text(yaml.safe_dump(settings))
+    margins = [word for name in ("accuracy=0.1", "auroc=0.2", "false_alarm=0.1") for word in ("--margin", name)]
+    result = check(folder / "own.yaml", folder / "baseline.json", "--update", "--trust-code", *margins)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def noise(folder: Path, *, seed: int) -> None:
+    """An OOD set of random pixels."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez(folder / "ood.npz", images=pixels)
+
+
+def swap_classes(folder: Path) -> None:
+    """Two classes of the last layer change places, in the file that the run was made from."""
+    weights = load_file(folder / "net.safetensors")
+    order = [1, 0, 3, 2, *range(4, 10)]
+    save_file(
+        weights | {name: weights[name][order].clone() for name in ("3.weight", "3.bias")}, folder / "net.safetensors"
+    )
+
+
+def ordinary_digits(folder: Path) -> None:
+    """The OOD set gives way to another one of the same name: digits, which no detector finds."""
+    np.savez(folder / "ood.npz", images=np.round(load_digits().images[900:960] * 255 / 16).astype(np.uint8))
+
+
+def test_a_configuration_that_did_not_change_passes(own) -> None:
+    result = check(own / "own.yaml", own / "baseline.json", "--trust-code")
+    assert result.exit_code == 0
+    assert "this run is already complete: nothing to compute" in result.stdout
+    assert "run: passed (8 passed, 1 for information)" in result.stdout
+
+
+def test_damaged_weights_never_pass(own) -> None:
+    """Neither by the run of the weights as they were, nor as a new baseline; anew, they fail."""
+    swap_classes(own)
+    before = (own / "baseline.json").read_text()
+    for options in ([], ["--update"]):
+        result = check(own / "run", own / "baseline.json", *options)
+        assert (result.exit_code, "passed" in result.output) == (2, False)
+        assert "net.safetensors, is another one" in result.stderr.replace("\n", " ")
+    assert (own / "baseline.json").read_text() == before
+    result = check(own / "own.yaml", own / "baseline.json", "--trust-code")
+    assert result.exit_code == 2
+    assert "model.weights_sha256 was" in result.stderr.replace("\n", " ")
+    result = check(own / "own.yaml", own / "baseline.json", "--trust-code", "--out", own / "damaged")
+    assert result.exit_code == 1
+    assert "damaged: failed" in result.stdout
+
+
+def test_another_ood_set_of_the_same_name_never_passes(own) -> None:
+    ordinary_digits(own)
+    result = check(own / "run", own / "baseline.json")
+    assert result.exit_code == 2
+    assert "ood.mine: the samples of ood.mine changed" in result.stderr.replace("\n", " ")
+    extracted = CliRunner().invoke(app, ["extract", str(own / "own.yaml"), "--trust-code"])
+    assert extracted.exit_code == 0
+    result = check(own / "run", own / "baseline.json")
+    assert result.exit_code == 2
+    assert "the features of ood.mine changed since; run `gradscore fit-meta" in result.stderr.replace("\n", " ")
+    result = check(own / "own.yaml", own / "baseline.json", "--trust-code")
+    assert result.exit_code == 1
+    assert "AUROC for ood.mine" in result.stdout
+
+
+def test_a_run_whose_weights_are_gone_needs_a_word(own, tmp_path: Path) -> None:
+    (own / "net.safetensors").unlink()
+    result = check(own / "run", own / "baseline.json")
+    assert result.exit_code == 2
+    assert "not found: the file of the weights" in result.stderr.replace("\n", " ")
+    files = {"--junit": tmp_path / "a.xml", "--markdown": tmp_path / "a.md", "--json": tmp_path / "a.json"}
+    options = ["--without-sources", *[word for pair in files.items() for word in pair]]
+    result = check(own / "run", own / "baseline.json", *options)
+    assert result.exit_code == 0
+    said = "the stored run alone was compared, without a look at its model and data"
+    assert said in result.stdout.replace("\n", " ")
+    assert [said in path.read_text() for path in files.values()] == [True] * 3
+
+
+WRONG_OPTIONS = {
+    "a run is not computed": (("run", "--out", "other"), "a run folder is compared as it is"),
+    "nor with other settings": (("run", "--set", "meta.cv_folds=3"), "a run folder is compared as it is"),
+    "a configuration has sources": (("own.yaml", "--without-sources"), "--without-sources is for a run folder"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
+def test_options_that_would_be_ignored(own, arguments: tuple[str, ...], message: str) -> None:
+    result = check(own / arguments[0], own / "baseline.json", *arguments[1:])
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", " ")
+
+
+def test_no_hours_are_spent_without_a_baseline(own) -> None:
+    result = check(own / "own.yaml", own / "nothing.json", "--trust-code", "--out", own / "other")
+    assert result.exit_code == 2
+    assert "there is no baseline" in result.stderr
+    assert not (own / "other").exists()
+
+
+def test_json_does_not_take_the_configuration_for_its_file(own) -> None:
+    text = (own / "own.yaml").read_text()
+    given = ["check", "--baseline", own / "baseline.json", "--trust-code", "--json", own / "own.yaml"]
+    result = CliRunner().invoke(app, [str(word) for word in given], env={"GITHUB_ACTIONS": ""})
+    assert json.loads(result.stdout)["exit_code"] == result.exit_code == 0
+    assert (own / "own.yaml").read_text() == text
 
 
 CLASHES = {

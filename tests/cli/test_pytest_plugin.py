@@ -52,6 +52,13 @@ def test_inconclusive_fails_unless_allowed(gradscore_check, small_run, baseline)
     assert report.status == "inconclusive"
 
 
+def test_a_configuration_is_run(gradscore_check, make_run, baseline) -> None:
+    """The run that is there is of other weights; the configuration is run in its place."""
+    run = make_run(steps=0, evaluate=False)
+    with pytest.raises(pytest.fail.Exception, match="accuracy of the classifier"):
+        gradscore_check(run / "config.yaml", baseline, trust_code=True)
+
+
 def test_paths_are_needed(gradscore_check) -> None:
     with pytest.raises(pytest.UsageError, match="gradscore_check: no baseline; give --gradscore-baseline"):
         gradscore_check()

@@ -136,6 +136,17 @@ class Baseline(_Section):
     splits: dict[str, Samples]
     probe: Probe
 
+    def changed_from(self, other: Baseline) -> list[str]:
+        """What of the model differs from that of another baseline: comments and layout of its code do not count."""
+        before, now = (_without_layout(each.model) for each in (other, self))
+        return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+
+
+def _without_layout(model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A model without the hash of the bytes of its code, where that of what it says to Python is known."""
+    is_known = model.get("code_syntax_sha256") is not None
+    return {name: value for name, value in model.items() if not (is_known and name == "code_sha256")}
+
 
 def make_baseline(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> Baseline:
     """Takes down a run that was evaluated.

@@ -104,7 +104,7 @@ def check_run(
     policy = policy or baseline.policy
     test = run.read(TEST)
     current = baseline_of(run, test, policy=policy, protocol=baseline.protocol)
-    same_model = current.model == baseline.model
+    same_model = not current.changed_from(baseline)
     pairs = _pairs(baseline, current)
     differences = list(_differences(baseline, pairs, same_model=same_model))
     drift = feature_drift(baseline.probe, test, tolerance=policy.feature)
@@ -290,7 +290,6 @@ def _notices(baseline: Baseline, current: Baseline) -> list[str]:
                if current.versions.get(name) != old]  # fmt: skip
     if changed:
         lines.append(f"versions changed: {', '.join(changed)}")
-    if baseline.model != current.model:
-        keys = [key for key in baseline.model if baseline.model[key] != current.model.get(key)]
+    if keys := current.changed_from(baseline):
         lines.append(f"the model is another one: {', '.join(keys)} changed")
     return lines

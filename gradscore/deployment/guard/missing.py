@@ -126,7 +126,7 @@ def in_words(split: str, found: Missing, *, paired: bool) -> str:
 def why_not(split: str, found: Missing) -> str:
     """Why the comparison of the rest does not tell."""
     return (
-        f"samples of {split}: those that are gone are no random part of the baseline's ({some(found.lacking)}), so what "
-        f"is left would not show a drop of {found.share:.3f} that is there alone; bring them back, or write the "
+        f"samples of {split}: those that are gone are no random part of the baseline's ({some(found.lacking)}), so the "
+        f"others would not show a drop of {found.share:.3f} that is in these alone; bring them back, or write the "
         "baseline anew with --update"
     )

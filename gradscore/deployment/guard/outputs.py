@@ -68,7 +68,7 @@ def to_markdown(report: CheckReport) -> str:
 
 
 def to_annotations(report: CheckReport) -> str:
-    """Workflow commands of GitHub: an error for each gate that failed, a warning for each inconclusive one and each caveat."""
+    """Workflow commands of GitHub: an error for each gate that failed, a warning for inconclusive ones and caveats."""
     kinds = {"fail": "error", "inconclusive": "warning"}
     lines = [
         f"::{kinds[gate.status]} title=gradscore check::{_escaped(gate.message)}"

@@ -33,12 +33,12 @@ def caveats_of(run: RunFolder, sources: Sources) -> list[str]:
     if found.changed:
         raise StoreError(
             f"{run.path}: this run was made from something else than there is now: {some(found.changed, shown=4)}; "
-            "give the configuration in place of the run (gradscore check CONFIG), which computes what changed, or "
+            "give the configuration in place of the run (gradscore check CONFIG), with --out where the model changed, or "
             "--without-sources to compare the stored run as it is"
         )
     if found.gone:
         raise StoreError(
             f"{run.path}: whether this run is of its model and data as they are now cannot be told: not found: "
-            f"{some(found.gone, shown=4)}; bring them back, or give --without-sources to compare the stored run as it is"
+            f"{some(found.gone, shown=4)}; bring them back, or give --without-sources to compare the stored run"
         )
     return [f"not looked at: {each}" for each in found.unseen]
