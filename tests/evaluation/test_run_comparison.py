@@ -11,7 +11,7 @@ from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.delong import paired_delong
 from gradscore.evaluation.metrics import auroc
 from gradscore.evaluation.run_comparison import compare_runs
-from gradscore.evaluation.score_table import LEADING
+from gradscore.evaluation.score_table import LEADING, MADE_OF, made_of
 from gradscore.store.run_folder import RunFolder
 
 N = 60
@@ -38,7 +38,7 @@ def table(*, seed, noise=1.0, dataset="in_dist.test"):
 def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
     write_manifest(path)
     if scores is not None:
-        write_scores(path / "evaluation", scores)
+        write_scores(path / "evaluation", scores, of=made_of(RunFolder(path)))
     return RunFolder(path)
 
 
@@ -116,7 +116,35 @@ def test_a_run_given_twice_is_refused(tmp_path):
 def test_damaged_notes_of_pandas_are_said(tmp_path):
     runs = [write_run(tmp_path / name, A) for name in "ab"]
     path = tmp_path / "b" / "evaluation" / "scores.parquet"
-    pq.write_table(pq.read_table(path).replace_schema_metadata({b"pandas": b"{"}), path)
+    damaged = {MADE_OF: pq.read_schema(path).metadata[MADE_OF], b"pandas": b"{"}
+    pq.write_table(pq.read_table(path).replace_schema_metadata(damaged), path)
+    with pytest.raises(StoreError, match="damaged"):
+        compare_runs(runs)
+
+
+OTHERS = {
+    "other meta models": ({"meta models": "0"}, "the meta models changed since; run `gradscore evaluate "),
+    "features of a split": (
+        {"ood.new": "0"},
+        "the features of ood.new changed since; run `gradscore fit-meta .*evaluate ",
+    ),
+    "nothing said": (None, "the meta models changed since"),
+}
+
+
+@pytest.mark.parametrize(("changed", "message"), OTHERS.values(), ids=OTHERS)
+def test_scores_of_something_else_than_the_run_holds_are_refused(tmp_path, changed, message):
+    runs = [write_run(tmp_path / name, A) for name in "ab"]
+    of = None if changed is None else made_of(runs[1]) | changed
+    write_scores(tmp_path / "b" / "evaluation", A, of=of)
+    with pytest.raises(StoreError, match=f"b/evaluation: not of what the run holds now: {message}"):
+        compare_runs(runs)
+
+
+def test_a_damaged_note_of_what_scores_are_of_is_said(tmp_path):
+    runs = [write_run(tmp_path / name, A) for name in "ab"]
+    path = tmp_path / "b" / "evaluation" / "scores.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata({MADE_OF: b"[]"}), path)
     with pytest.raises(StoreError, match="damaged"):
         compare_runs(runs)
 

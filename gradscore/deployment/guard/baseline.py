@@ -224,7 +224,7 @@ def read_baseline(path: Path) -> Baseline:
     if found != (FORMAT, VERSION):
         raise BaselineError(
             f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; "
-            "write it anew with --update"
+            "delete it, and make it anew with --update and its margins"
         )
     try:
         return Baseline.model_validate(content)

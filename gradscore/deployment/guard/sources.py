@@ -33,8 +33,8 @@ def caveats_of(run: RunFolder, sources: Sources) -> list[str]:
     if found.changed:
         raise StoreError(
             f"{run.path}: this run was made from something else than there is now: {some(found.changed, shown=4)}; "
-            "give the configuration in place of the run (gradscore check CONFIG), with --out where the model changed, or "
-            "--without-sources to compare the stored run as it is"
+            "give the configuration in place of the run (gradscore check CONFIG), with --out where the model changed, "
+            "or --without-sources to compare the stored run as it is"
         )
     if found.gone:
         raise StoreError(

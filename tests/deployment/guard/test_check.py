@@ -269,6 +269,61 @@ def test_a_split_that_is_gone_is_said(small_run, baseline) -> None:
     assert set(said.values()) == {f"{name}: the baseline has it, the run has no such scores" for name in said}
 
 
+def with_gone(baseline: Baseline, gone_class: int, share: float) -> Baseline:
+    """The baseline with more samples than the run: those of a class, and a share of all others."""
+    test = baseline.splits["in_dist.test"]
+    more = [place for place, label in enumerate(test.classes) if place % 100 < 100 * share]
+    added = {
+        "content_hash": [f"gone{place:08x}" for place in range(60 + len(more))],
+        "correct": "1" * 60 + "".join(test.correct[place] for place in more),
+        "classes": [gone_class] * 60 + [test.classes[place] for place in more],
+        "scores": {
+            name: [min(values)] * 60 + [values[place] for place in more] for name, values in test.scores.items()
+        },
+    }
+    parts = {
+        name: {key: values + added[name][key] for key, values in old.items()} if name == "scores" else old + added[name]
+        for name, old in test.model_dump().items()
+    }
+    return baseline.model_copy(update={"splits": {**baseline.splits, "in_dist.test": Samples.model_validate(parts)}})
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_a_class_that_is_gone_is_inconclusive(small_run, baseline, share: float) -> None:
+    """As for a network that never predicts a class: without samples of it every gate passes."""
+    planted = with_gone(baseline, 11, share)
+    report = check_run(RunFolder(small_run), planted)
+    assert {gate.status for gate in report.gates if gate.metric != "samples"} == {"pass", "info"}
+    gate = gate_of(report, "samples of in_dist.test")
+    total, left = (len(each.splits["in_dist.test"].classes) for each in (planted, baseline))
+    assert (gate.status, gate.before, gate.now) == ("inconclusive", total, left)
+    assert "0 instead of 60 of class 11" in gate.message
+    assert report.exit_code == 3
+    said = f"{total - left} of the baseline's {total} samples of in_dist.test ({100 * (1 - left / total):.1f} %)"
+    assert said in report.summary
+    assert said in to_markdown(report)
+    assert said in to_junit(report).replace("&apos;", "'")
+    assert said in json.loads(to_json(report))["caveats"][0]
+
+
+def test_a_random_part_that_is_gone_is_said_and_passes(small_run, baseline) -> None:
+    test = baseline.splits["in_dist.test"]
+    others = renamed(test).model_dump()
+    parts = {
+        "content_hash": test.content_hash + others["content_hash"][::3],
+        "correct": test.correct + test.correct[::3],
+        "classes": test.classes + test.classes[::3],
+        "scores": {name: values + values[::3] for name, values in test.scores.items()},
+    }
+    splits = {**baseline.splits, "in_dist.test": Samples.model_validate(parts)}
+    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": splits}))
+    assert report.exit_code == 0
+    gone = len(test.classes[::3])
+    assert report.summary.endswith(
+        f"; {gone} of the baseline's {gone + len(test.classes)} samples of in_dist.test (25.0 %) are not in the run"
+    )
+
+
 def test_a_detector_that_is_gone_is_no_pass(small_run, baseline, monkeypatch) -> None:
     """As of a network so right on the data to fit on that nothing is fitted for wrong predictions."""
 
@@ -320,7 +375,10 @@ BAD_FILES = {
     "a list": ("[]", "wanted 'gradscore baseline' version 2, got None"),
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
-    "another version": ('{"format": "gradscore baseline", "version": 1}', "version 1; write it anew with --update"),
+    "another version": (
+        '{"format": "gradscore baseline", "version": 1}',
+        "version 1; delete it, and make it anew with --update",
+    ),
     "incomplete": ('{"format": "gradscore baseline", "version": 2}', "policy: Field required"),
 }
 
