@@ -7,7 +7,8 @@ from run_inputs import write_manifest
 from score_files import write_scores
 from typer.testing import CliRunner
 
-from gradscore.evaluation.score_table import LEADING
+from gradscore.evaluation.score_table import LEADING, made_of
+from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
 N = 40
@@ -25,7 +26,7 @@ def write_run(path: Path, *, seed: int, noise: float) -> Path:
         "positive": positive,
     }
     scores = {"meta": positive + noise * np.random.default_rng(seed).normal(size=N), "energy": np.arange(N)}
-    write_scores(path / "evaluation", pd.DataFrame({**leading, **scores}))
+    write_scores(path / "evaluation", pd.DataFrame({**leading, **scores}), of=made_of(RunFolder(path)))
     return path
 
 

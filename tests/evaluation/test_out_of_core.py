@@ -77,7 +77,7 @@ PARTS = [part("a", 0, 5), part("a", 5, 6), part("b", 20, 4).assign(knn=1.0)]
 
 
 def write(folder: Path, parts: list[pd.DataFrame]) -> None:
-    with writing_scores(folder, ["meta", "knn"]) as add:
+    with writing_scores(folder, ["meta", "knn"], of={}) as add:
         for each in parts:
             add(each)
 
