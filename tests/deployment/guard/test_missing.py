@@ -103,7 +103,7 @@ WHOLE_CLASSES = {
     "nothing else gone": (100, 10, 0.0, 1.0),
     "a third of the others, too": (200, 10, 0.33, 0.99),
     "half of the others, too": (523, 8, 0.49, 0.999),
-    "half of the others of few": (100, 10, 0.49, 0.3),
+    "half of the others of few": (100, 10, 0.49, 0.2),
 }
 
 
