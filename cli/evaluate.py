@@ -35,12 +35,6 @@ HEADINGS = {
 
 FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.items() if metric != "auroc")]
 
-OUTCOMES = {
-    "better": "better than the best single score",
-    "open": "not shown to be better than the best single score",
-    "worse": "worse than the best single score",
-}
-
 PermutedOption = Annotated[
     bool,
     typer.Option(
@@ -81,13 +75,10 @@ def evaluate(
 
 
 def end(found: Mapping[str, Any]) -> None:
-    """Ends with 1 where a control failed, and with 3 where there are too few samples for any verdict.
-
-    Doubtful labels end with 0: evaluating is no gate, and the report was written as asked for.
-    """
+    """Ends with 1 where a control failed, and with 3 where there is no verdict, whatever the reason."""
     if not found["passed"]:
         raise typer.Exit(1)
-    if found["no_verdict"] is not None and not found["warnings"]:
+    if found["no_verdict"] is not None:
         raise typer.Exit(INCONCLUSIVE)
 
 
@@ -145,23 +136,8 @@ def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundli
 
 def document(evaluation: EvaluationReport) -> dict[str, Any]:
     """The same for a program."""
-    found = [
-        {
-            "what": each.what,
-            "protocol": each.protocol,
-            "outcome": each.outcome,
-            "auroc": each.area.value,
-            "low": each.area.low,
-            "high": each.area.high,
-            "best_single_score": each.best,
-            "gain": None if each.gain is None else each.gain.entry(),
-            "gain_by_gradients": None if each.by_gradients is None else each.by_gradients.entry(),
-            "false_alarms": each.false_alarms,
-        }
-        for each in evaluation.verdicts
-    ]
     return {
-        "verdicts": found,
+        "verdicts": [_entry(each) for each in evaluation.verdicts],
         "no_verdict": evaluation.no_verdict,
         "not_compared": evaluation.not_compared,
         "records": [record.entry() for record in evaluation.records],
@@ -171,7 +147,26 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
     }
 
 
+def _entry(verdict: Verdict) -> dict[str, Any]:
+    gained = {"gain": verdict.gain, "gain_by_gradients": verdict.by_gradients}
+    return {
+        "what": verdict.what,
+        "protocol": verdict.protocol,
+        "outcome": verdict.outcome,
+        "in_words": verdict.in_words,
+        "auroc": verdict.area.value,
+        "low": verdict.area.low,
+        "high": verdict.area.high,
+        "best_single_score": verdict.best,
+        **{name: None if gain is None else gain.entry() for name, gain in gained.items()},
+        "false_alarms": verdict.false_alarms,
+        "sets": [_entry(each) for each in verdict.sets],
+    }
+
+
 def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> None:
+    from gradscore.evaluation import COMPARED
+
     found = report.verdicts
     if not found:
         return
@@ -188,6 +183,7 @@ def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> N
     output.explain(
         "gain: in AUROC over the best single score on the same samples; by gradients: over a regression on all scores",
         "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
+        COMPARED,
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
     )
     output.say(*(_in_words(each, bundling) for each in found if each.best is not None))
@@ -199,7 +195,7 @@ def _in_words(verdict: Verdict, bundling: str) -> str:
     gain = verdict.by_gradients
     known = gain is not None and gain.value is not None and gain.low is not None
     by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
-    return f"{verdict.what}: {OUTCOMES[verdict.outcome]}, {verdict.best}{by}{_advice(verdict, bundling)}"
+    return f"{verdict.what}: {verdict.in_words}{by}{_advice(verdict, bundling)}"
 
 
 def _advice(verdict: Verdict, bundling: str) -> str:

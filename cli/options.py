@@ -17,7 +17,7 @@ from .addresses import run_at_hand
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 INCONCLUSIVE = 3
-"""The exit code where there are too few samples to tell."""
+"""The exit code where there are too few samples to tell, or no verdict."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""

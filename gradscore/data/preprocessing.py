@@ -89,11 +89,12 @@ class Preprocessing:
         scaled = image.float() / 255
         if config.mean is None or config.std is None:
             return scaled
-        if len(config.mean) not in (1, len(scaled)):
-            raise DataError(
-                f"preprocessing.mean has {len(config.mean)} values and the image {len(scaled)} channels; "
-                "set preprocessing.channels"
-            )
+        for name, given in (("mean", config.mean), ("std", config.std)):
+            if len(given) not in (1, len(scaled)):
+                raise DataError(
+                    f"preprocessing.{name} has {len(given)} values and the image {len(scaled)} channels; "
+                    "set preprocessing.channels"
+                )
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (config.mean, config.std))
         return (scaled - mean) / std
 
@@ -142,9 +143,10 @@ class Preprocessing:
         if self.config.mean is None or self.config.std is None:
             return found
         size = len(found) if found.dim() else 0
-        if not found.is_floating_point() or len(self.config.mean) not in (1, size):
+        count = max(len(self.config.mean), len(self.config.std))
+        if not found.is_floating_point() or count not in (1, size):
             raise DataError(
-                f"preprocessing.mean has {len(self.config.mean)} values, and the samples are {describe_raw(values)}: "
+                f"preprocessing.mean has {count} values, and the samples are {describe_raw(values)}: "
                 "give one, or one for each column (of images, floats (C, H, W), each channel)"
             )
         mean, std = (

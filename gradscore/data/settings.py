@@ -58,12 +58,19 @@ def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
         raise ValueError(f"wanted a positive number of pixels, [height, width] or null, got {value!r}") from None
 
 
+def _for_all_channels(value: Any) -> Any:
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
 ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
 """Folders may be called by numbers, which YAML reads as such."""
 
 ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
 DataSource = Annotated[str, AfterValidator(anchored_source)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Means = Annotated[list[Finite], BeforeValidator(_for_all_channels)]
+Deviations = Annotated[list[Annotated[Finite, Field(gt=0)]], BeforeValidator(_for_all_channels)]
 
 
 class PreprocessingConfig(Section):
@@ -80,10 +87,10 @@ class PreprocessingConfig(Section):
     """[height, width] or side of the part in the middle that is kept, after `resize`."""
     channels: InFeatures[Literal[1, 3] | None] = None
     """1 makes images grey, 3 makes them RGB; by default they stay as they are."""
-    mean: InFeatures[list[float] | None] = None
-    """Subtracted from each channel, of values from 0 to 1; together with `std`."""
-    std: InFeatures[list[Annotated[float, Field(gt=0)]] | None] = None
-    """What each channel is divided by afterwards."""
+    mean: InFeatures[Means | None] = None
+    """Subtracted from each channel, of values from 0 to 1; together with `std`. One number is for all channels."""
+    std: InFeatures[Deviations | None] = None
+    """What each channel is divided by afterwards, or all of them by one number."""
     weights: InFeatures[str | None] = None
     """torchvision weights whose own transforms are used instead of all others here:
     `ResNet18_Weights.IMAGENET1K_V1`."""
@@ -97,8 +104,11 @@ class PreprocessingConfig(Section):
     def _consistent(self) -> Self:
         if (self.mean is None) != (self.std is None):
             raise ValueError("mean and std belong together: set both or neither")
-        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
-            raise ValueError(f"mean has {len(self.mean)} values and std {len(self.std)}: give one per channel in both")
+        counts = {name: len(values) for name in ("mean", "std") if (values := getattr(self, name)) is not None}
+        if len(set(counts.values()) - {1}) > 1 or 0 in counts.values():
+            raise ValueError(
+                f"mean has {counts['mean']} values and std {counts['std']}: give one per channel, or one for all"
+            )
         others = [key for key in ("resize", "crop", "channels", "mean") if getattr(self, key) is not None]
         if self.weights is not None and others:
             raise ValueError(f"weights brings its own transforms: remove {', '.join(others)}, or weights")

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 COLUMNS = [
     *("what", "protocol", "auroc", "low", "high", "best", "gain", "gain_low", "gain_high"),
     *("false_alarms", "outcome"),
+    "in_words",
 ]
 """Those of the table of verdicts."""
+
+WORDS = "in_words"
+"""That of them which is a sentence, and stands below the others."""
 
 
 class Report:
@@ -47,8 +51,9 @@ class Report:
 
         `auroc` with its 95 % interval; `best`, the best of the single scores that need no fit; the AUROC gained over
         it; `false_alarms`, the share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD)
-        ones are; and `outcome`: better than the best single score, worse, or open. No row where labels or the network
-        cannot be right, as `notices` say then.
+        ones are; `outcome` against the best single score (better, worse, open, mixed: better in the mean and worse on
+        some set, or ahead: of those computed, while stronger ones are missing); and the same `in_words`, with how many
+        sets of a group it is better on. No row where labels or the network cannot be right, as `notices` say then.
         """
         return pd.DataFrame([_row(each) for each in self.evaluation.verdicts], columns=COLUMNS)
 
@@ -86,18 +91,25 @@ class Report:
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.notices)
         table = f"<p><b>No verdict: {html.escape(self.evaluation.no_verdict or '')}</b></p>"
         if self.evaluation.no_verdict is None:
-            table = self.verdict.to_html(index=False, float_format="{:.3f}".format, na_rep="-", border=0)
+            figures = self.verdict.drop(columns=WORDS)
+            table = figures.to_html(index=False, float_format="{:.3f}".format, na_rep="-", border=0)
+            lines = "".join(f"<li>{html.escape(line)}</li>" for line in [*self._sentences, *self.notices])
         return f"<div><h4>gradscore</h4>{table}<ul>{lines}</ul></div>"
 
     def __repr__(self) -> str:
         """The verdict as text, or why there is none."""
         if self.evaluation.no_verdict is not None:
             return f"No verdict: {self.evaluation.no_verdict}"
-        return str(self.verdict.to_string(index=False, float_format="{:.3f}".format))
+        figures = self.verdict.drop(columns=WORDS).to_string(index=False, float_format="{:.3f}".format)
+        return "\n".join([figures, *self._sentences])
+
+    @property
+    def _sentences(self) -> list[str]:
+        return [f"{each.what}: {each.in_words}" for each in self.evaluation.verdicts]
 
 
 def _row(verdict: Verdict) -> list[object]:
     area, gain = verdict.area, verdict.gain
     gained = [None] * 3 if gain is None else [gain.value, gain.low, gain.high]
     figures = [area.value, area.low, area.high, verdict.best, *gained, verdict.false_alarms]
-    return [verdict.what, verdict.protocol, *figures, verdict.outcome]
+    return [verdict.what, verdict.protocol, *figures, verdict.outcome, verdict.in_words]

@@ -16,20 +16,22 @@ from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
 from .fit_identity import FitIdentities, fit_label
 from .metrics import auroc
 from .records import CLASSIFIER, FEW, GAIN, Record, is_group
-from .run import EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
+from .run import PAGES, EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
 from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import ScoreFile, positive_of, read_scores
 from .scoring import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
 from .selective import risk_coverage
-from .verdict import HEADLINE_PROTOCOLS, Outcome, Verdict, single_scores, verdicts
+from .verdict import COMPARED, HEADLINE_PROTOCOLS, Outcome, Verdict, single_scores, verdicts
 
 __all__ = [
     "CLASSIFIER",
+    "COMPARED",
     "FEW",
     "GAIN",
     "HEADLINE_PROTOCOLS",
     "LOGIT_LR",
     "MISCLASSIFICATION_MODEL",
+    "PAGES",
     "SCORE_LR",
     "Compared",
     "Comparison",

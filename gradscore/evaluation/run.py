@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,7 @@ from ..losses import refuse_with_labels
 from ..meta import DESCRIPTION, Inputs, MetaModel
 from ..scores import FittedScores
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
-from ..system import some, write_text
+from ..system import clear_page, some, write_text
 from . import duplicates, near_duplicates, thinning
 from .fit_identity import FitIdentities
 from .groups import group_records
@@ -31,6 +31,9 @@ from .score_table import ScoreFile
 from .scoring import ScoreTables
 from .thinning import rows_that_fit
 from .verdict import NOTHING_TO_TELL, Verdict, verdicts
+
+PAGES = ("report.html", "report.md")
+"""The report of an evaluation, which `reporting` writes beside its figures."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class EvaluationReport:
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
         warnings: what a reader should know first, since all figures may mean nothing.
         not_compared: which single scores the verdicts say nothing of, or too little, and why; None where all are there.
+            Where some are not, no verdict says `better`.
         cautions: those of the notices that are as urgent as warnings, though figures mean something.
+        groups: name of a group of OOD sets -> names of its sets.
     """
 
     records: list[Record]
@@ -88,6 +93,7 @@ class EvaluationReport:
     warnings: list[str] = field(default_factory=list)
     not_compared: str | None = None
     cautions: list[str] = field(default_factory=list)
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -102,7 +108,9 @@ class EvaluationReport:
     @property
     def verdicts(self) -> list[Verdict]:
         """What to read first; none where warnings say that no figure can be trusted."""
-        return [] if self.warnings else verdicts(self.records)
+        if self.warnings:
+            return []
+        return verdicts(self.records, groups=self.groups, complete=self.not_compared is None)
 
     @property
     def no_verdict(self) -> str | None:
@@ -219,10 +227,12 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
         if not blocks:
             raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
         records = list(score_records(blocks))
-        records += group_records(blocks, ood_groups(run), list(records))
+        groups = ood_groups(run)
+        records += group_records(blocks, groups, list(records))
         notices += [*_model_notices(scorer), *remarks(blocks, records)]
         records += near.records()
         not_compared = _not_compared(run, scorer.inputs.scores)
+        clear_page(*(run.evaluation_path / name for name in PAGES))
         scorer.write(run.evaluation_path)
     path = run.evaluation_path / "metrics.json"
     near_duplicates.write_pairs(run, near)
@@ -230,7 +240,9 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     write_text(path.with_suffix(".csv"), pd.DataFrame(entries).to_csv(index=False))
     write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     labels = [spec.label for spec in fitted]
-    return EvaluationReport(records, notices, path, labels, near, label_warnings(run), not_compared, cautions)
+    return EvaluationReport(
+        records, notices, path, labels, near, label_warnings(run), not_compared, cautions, groups=groups
+    )
 
 
 def _not_compared(run: RunFolder, scores: FittedScores) -> str | None:

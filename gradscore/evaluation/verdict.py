@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ..scores import SCORES, plain_name
+from ..system import some
 from .records import GAIN, Record
 from .scoring import SCORE_LR
 
@@ -25,7 +26,21 @@ NOTHING_TO_TELL = (
 )
 """Why there is no verdict where no label is doubted."""
 
-Outcome = Literal["better", "open", "worse"]
+COMPARED = (
+    "better: the 95 % interval of the gain over the best single score is above 0; worse: below 0, also when corrected "
+    "for the number of single scores; each set is compared with the one that is best on that set"
+)
+"""What the words of a verdict stand for."""
+
+Outcome = Literal["better", "ahead", "mixed", "open", "worse"]
+"""Of the meta model against the best single score: `ahead` is better, but than weaker ones than there could be; `mixed`
+is better in the mean over sets, and worse on one or more of them; `open` is neither shown to be better nor worse."""
+
+OTHERWISE = {"open": "not shown to be better than", "worse": "worse than"}
+"""What is said of an outcome that is not in favour of the meta model."""
+
+MEAN = " (mean)"
+"""End of the name of the data set that is the mean over a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +56,8 @@ class Verdict:
         rivals: how many single scores there are.
         by_gradients: the AUROC gained over a regression on all scores without gradients.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
+        complete: whether the single scores that are often the strongest were computed, at their best.
+        sets: of a group of several OOD sets the verdict on each, against the single score that is best on that set.
     """
 
     what: str
@@ -51,6 +68,8 @@ class Verdict:
     rivals: int
     by_gradients: Record | None
     false_alarms: float | None
+    complete: bool = True
+    sets: tuple[Verdict, ...] = ()
 
     @property
     def best_auroc(self) -> float | None:
@@ -65,8 +84,46 @@ class Verdict:
 
         The best of many scores on these very samples looks better than it is. That makes `better` hard to reach and
         `worse` easy: of 40 scores that are no better than the meta model, one is called better in a quarter of cases.
-        So `worse` needs a p-value below 0.05 over the number of scores (Bonferroni).
+        So `worse` needs a p-value below 0.05 over the number of scores (Bonferroni). Nothing is corrected for the
+        number of sets: each is a statement of its own, and `better` of one that is none comes at most once in 40 sets.
         """
+        found = self._against_best
+        if found != "better":
+            return found
+        if any(each.outcome == "worse" for each in self.sets):
+            return "mixed"
+        return "better" if self.complete else "ahead"
+
+    @property
+    def by_set(self) -> str:
+        """On how many sets of a group it is better or open, and on which it is worse; empty where there is no group."""
+        if not self.sets:
+            return ""
+        named: dict[str, list[str]] = {"better": [], "ahead": [], "open": [], "worse": []}
+        for each in self.sets:
+            named[each.outcome].append(each.what)
+        won = "better" if self.complete else "ahead"
+        counts = [f"{won} on {len(named[won]) or 'none'} of {len(self.sets)} sets"]
+        counts += [f"open on {len(named['open'])}"] if named["open"] else []
+        counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
+        return ", ".join(counts)
+
+    @property
+    def in_words(self) -> str:
+        """What is shown, as what follows "the meta model is": the same words wherever a verdict is said."""
+        if self.best is None:
+            return "not compared with any single score"
+        outcome = self.outcome
+        won = "better than the best single score" if self.complete else "ahead of the best single score computed"
+        is_ahead = outcome in ("better", "ahead", "mixed")
+        said = won if is_ahead else f"{OTHERWISE[outcome]} the best single score"
+        overall = f"{said}{' in the mean' if self.sets else ''}, {self.best}"
+        parts = [self.by_set, overall] if outcome == "mixed" else [overall, self.by_set]
+        missing = "" if self.complete or not is_ahead else "; stronger ones may be missing"
+        return "; ".join(part for part in parts if part) + missing
+
+    @property
+    def _against_best(self) -> Literal["better", "open", "worse"]:
         gain = self.gain
         if gain is None or gain.value is None or gain.low is None or gain.p_value is None:
             return "open"
@@ -75,16 +132,21 @@ class Verdict:
         return "worse" if gain.value < 0 and gain.p_value * self.rivals < LEVEL else "open"
 
 
-def verdicts(records: Sequence[Record]) -> list[Verdict]:
+def verdicts(
+    records: Sequence[Record], *, groups: Mapping[str, Sequence[str]] | None = None, complete: bool = True
+) -> list[Verdict]:
     """The verdicts on wrong predictions and on OOD sets, groups of them where there are any.
 
     Args:
         records: as `evaluate_run` gives them.
+        groups: name of a group -> names of its data sets.
+        complete: whether the single scores that are often the strongest were computed, at their best; without them
+            nothing is called better.
 
     Returns:
         Those that have an AUROC.
     """
-    return list(_verdicts(records))
+    return list(_verdicts(records, groups or {}, complete))
 
 
 def single_scores(records: Iterable[Record]) -> list[Record]:
@@ -93,19 +155,23 @@ def single_scores(records: Iterable[Record]) -> list[Record]:
     return sorted((each for each in found if each.value is not None), key=lambda each: -(each.value or 0.0))
 
 
-def _verdicts(records: Sequence[Record]) -> Iterator[Verdict]:
+def _verdicts(records: Sequence[Record], groups: Mapping[str, Sequence[str]], complete: bool) -> Iterator[Verdict]:
     areas = [each for each in records if each.metric == "auroc" and each.score == "meta" and each.value is not None]
     for area in (each for each in areas if each.task == "misclassification"):
-        yield _verdict("wrong predictions", area, records)
+        yield _verdict("wrong predictions", area, records, complete)
     there = {each.protocol for each in areas if each.task == "ood"}
     protocol = next((name for name in HEADLINE_PROTOCOLS if name in there), None)
-    ood = [each for each in areas if each.task == "ood" and each.protocol == protocol]
-    groups = [each for each in ood if each.dataset.endswith(" (mean)")]
-    for area in groups or ood:
-        yield _verdict(area.dataset.removesuffix(" (mean)"), area, records)
+    ood = {each.dataset: each for each in areas if each.task == "ood" and each.protocol == protocol}
+    means = {name: each for name, each in ood.items() if name.endswith(MEAN)}
+    for dataset, area in (means or ood).items():
+        group = dataset.removesuffix(MEAN)
+        sets = [_verdict(name, ood[name], records, complete) for name in groups.get(group, ()) if name in ood]
+        yield _verdict(group, area, records, complete, sets=sets if len(sets) > 1 else ())
 
 
-def _verdict(what: str, area: Record, records: Sequence[Record]) -> Verdict:
+def _verdict(
+    what: str, area: Record, records: Sequence[Record], complete: bool, *, sets: Sequence[Verdict] = ()
+) -> Verdict:
     same = [
         each
         for each in records
@@ -117,6 +183,8 @@ def _verdict(what: str, area: Record, records: Sequence[Record]) -> Verdict:
     meta = {each.metric: each for each in same if each.score == "meta"}
     alarms = meta.get("fpr95_ood_positive")
     return Verdict(
+        complete=complete,
+        sets=tuple(sets),
         rivals=len(singles),
         by_gradients=meta.get(GAIN + SCORE_LR),
         what=what,

@@ -15,7 +15,7 @@ from ..data import Pixels
 from ..errors import DataError, MissingExtraError
 from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import check_target, csv_quoting, only_writer, replacing, without_formulas, writing
+from ..system import check_target, clear_page, csv_quoting, only_writer, replacing, without_formulas, writing
 from .ranking import Audit
 
 SHOWN = 100
@@ -53,7 +53,8 @@ class Card:
     nearest: list[tuple[str, str | None]]
 
 
-FILES = ("audit.csv", "audit.parquet", "audit.html", "plots/scores.png")
+PAGE = "audit.html"
+FILES = ("audit.csv", "audit.parquet", PAGE, "plots/scores.png")
 """Where `write_audit` writes, the plots as one for all."""
 
 
@@ -97,8 +98,7 @@ def write_audit(
         folder.mkdir(parents=True, exist_ok=True)
     tables = [folder / "audit.csv", folder / "audit.parquet"]
     with only_writer(folder):
-        for file in tables:
-            file.unlink(missing_ok=True)  # of an earlier audit, which the page would not belong to
+        clear_page(folder / PAGE, *tables)
         try:
             html, notice = _write_page(audit, folder, name=name, images=images, shown=shown), ""
         except MissingExtraError as error:
@@ -128,7 +128,7 @@ def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | Non
         "plots": plots,
         "version": version("gradscore"),
     }
-    html = folder / "audit.html"
+    html = folder / PAGE
     write_page(html, TEMPLATE, content, plots)
     return html
 

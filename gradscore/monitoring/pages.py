@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import MissingExtraError
 from ..reporting import GREY, TimeLine, TimeRow, TimeRows, check_packages, write_page, write_plots
 from ..reporting import colour as colour_of
-from ..system import FloatArray, check_target, write_text
+from ..system import FloatArray, check_target, clear_page, write_text
 from .monitor import Monitor
 from .outputs import json_lines, prometheus
 from .windows import Window
@@ -70,6 +70,7 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
     """
     folder, windows = Path(folder), monitor.windows
     lines, figures, html = folder / LINES, folder / FIGURES, folder / PAGE
+    clear_page(html)
     write_text(lines, json_lines(windows))
     write_text(figures, prometheus(windows, monitor.alarms, monitor.watched))
     try:

@@ -94,8 +94,8 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
         )
     elif any(each.agreement.in_another_order is not None for each in doubted):
         why = (
-            "labels are probably in another order than the network's classes, and figures that depend on labels mean "
-            "nothing then"
+            "labels are probably in another order than the network's classes; say with label_map, in every labelled "
+            "set of data, which is which; figures that depend on labels mean nothing until then"
         )
     elif any(each.agreement.is_at_chance for each in doubted):
         why = (

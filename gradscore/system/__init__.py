@@ -11,6 +11,7 @@ from .device import Device, resolve_device
 from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, as_written, without_repeats
 from .files import (
     check_target,
+    clear_page,
     held,
     is_leftover,
     is_temporary,
@@ -55,6 +56,7 @@ __all__ = [
     "as_address",
     "as_written",
     "check_target",
+    "clear_page",
     "closest",
     "csv_quoting",
     "described",

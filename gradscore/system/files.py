@@ -55,6 +55,23 @@ def check_target(path: Path) -> None:
         raise OutputError(f"{path}: nothing can be written in {folder}; change its permissions or give another path")
 
 
+def clear_page(page: Path, *others: Path) -> None:
+    """Removes a page, its plots beside it, and other files, before what they are made of is written anew.
+
+    So an end halfway, or no package to draw with, leaves no page beside figures that it does not show.
+
+    Raises:
+        OutputError: the files cannot be written; nothing was removed.
+    """
+    files = [page, *others]
+    for file in files:
+        check_target(file)
+    plots = page.parent / "plots"
+    with writing(page):
+        for file in [*files, *plots.glob("*.png"), *plots.glob("*.svg")]:
+            file.unlink(missing_ok=True)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Gives a temporary path beside `path` to write to; it takes the place of `path` when the block ends well.

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from gradscore.config import load_config
 from gradscore.config.schema import Config
+from gradscore.detector.images import Thumbnails
+from gradscore.detector.report import Report
 from gradscore.evaluation.run import evaluate_run
 from gradscore.evaluation.score_table import ScoreFile, score_columns
 from gradscore.evaluation.verdict import Verdict
@@ -155,6 +158,31 @@ def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypat
     assert "note: no report: it needs jinja2, matplotlib, plotly; run `pip install 'gradscore[report]'`" in found.stdout
 
 
+def failing(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+HINDRANCES = {
+    "a package is missing": ("gradscore.reporting.page.find_spec", lambda name: None, 0),
+    "no figure can be drawn": ("gradscore.reporting.drawing.draw", failing, 2),
+}
+
+
+@pytest.mark.parametrize(("place", "instead", "code"), HINDRANCES.values(), ids=HINDRANCES)
+def test_no_page_of_earlier_figures_stays_beside_newer_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, instead, code: int
+) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5)
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    CliRunner().invoke(app, ["evaluate", str(run)])
+    made = {"report.html", "report.md", "metrics.json"}
+    assert made <= {file.name for file in (run / "evaluation").iterdir()}
+    monkeypatch.setattr(place, instead)
+    assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == code
+    assert made & {file.name for file in (run / "evaluation").iterdir()} == {"metrics.json"}
+    assert list((run / "evaluation").glob("plots/*")) == []
+
+
 def test_a_set_the_misclassification_model_was_fitted_on_has_no_score_of_it(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=3, copied="ood.near")
     CliRunner().invoke(app, ["fit-meta", str(run)])
@@ -238,7 +266,7 @@ STRONG = "knn, class_knn, mahalanobis, relative_mahalanobis, vim, react, ash, sc
 def test_single_scores_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(fitted), "-q"])
     wanted = f"not compared with {STRONG}, often the strongest single scores, which need features.penultimate: true"
-    after = result.stdout.partition("best single score, ")[2]
+    after = result.stdout.partition("best single score")[2]
     assert f"note: {wanted} and, at best, data.in_dist.bank" in after
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
     assert found["not_compared"].startswith(wanted)
@@ -246,6 +274,27 @@ def test_single_scores_that_there_are_none_of_are_named_beside_the_verdict(fitte
         text = (fitted / "evaluation" / name).read_text().replace("\\", "")
         beside = text.partition("Against the best single score")[2].partition("Keep in mind")[0]
         assert f"Note: {wanted}" in beside
+
+
+def test_without_the_strongest_single_scores_nothing_is_called_better(fitted: Path) -> None:
+    found = evaluate_run(RunFolder(fitted))
+    assert "better" in {each.outcome for each in replace(found, not_compared=None).verdicts}
+    assert {each.outcome for each in found.verdicts} <= {"ahead", "open", "worse"}
+    result = CliRunner().invoke(app, ["evaluate", str(fitted), "-q"])
+    assert re.findall(": better", result.stdout) == []
+
+
+def test_every_door_says_the_verdict_in_the_same_words(fitted: Path) -> None:
+    found = evaluate_run(RunFolder(fitted))
+    words = [each.in_words for each in found.verdicts]
+    said = CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout
+    program = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
+    report = Report(RunFolder(fitted), found, Thumbnails(), kept=None)
+    pages = [(fitted / "evaluation" / name).read_text().replace("\\", "") for name in ("report.md", "report.html")]
+    doors = [said, *pages, str(report), report._repr_html_()]
+    assert [line for line in words if not all(line in door for door in doors)] == []
+    assert [each["in_words"] for each in program["verdicts"]] == words == report.verdict["in_words"].tolist()
+    assert [len(each["sets"]) for each in program["verdicts"]] == [len(each.sets) for each in found.verdicts]
 
 
 @pytest.mark.parametrize(("trust_code", "option"), [(False, ""), (True, " --trust-code")], ids=["plain", "trusted"])

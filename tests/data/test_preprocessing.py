@@ -56,12 +56,14 @@ def test_grey_is_the_usual_luma() -> None:
 
 NORMALISATIONS = {
     "one value for all channels": ([0.5], [0.25], [-2, 2, 0.4]),
+    "one number for all channels": (0, 1, [0, 1, 0.6]),
+    "one number and a value per channel": (0.5, [0.5, 0.25, 0.1], [-1, 2, 1]),
     "one value per channel": ([0.0, 1.0, 0.5], [1.0, 2.0, 0.1], [0, 0, 1]),
 }
 
 
 @pytest.mark.parametrize(("mean", "std", "wanted"), NORMALISATIONS.values(), ids=NORMALISATIONS)
-def test_normalisation(mean: list[float], std: list[float], wanted: list[float]) -> None:
+def test_normalisation(mean: float | list[float], std: float | list[float], wanted: list[float]) -> None:
     pixels = np.array([[[0, 255, 153]]], dtype=np.uint8)
     assert make(mean=mean, std=std)(pixels).flatten().tolist() == pytest.approx(wanted, abs=1e-6)
 
@@ -71,6 +73,16 @@ def test_weights_normalise_like_their_transforms() -> None:
     wanted = [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225]
     assert image.amax((1, 2)).tolist() == pytest.approx(wanted, rel=1e-5)
     assert image.amin((1, 2)).tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_single_number_normalises_numbers_as_well() -> None:
+    found = make(mean=1, std=[2, 4]).model_input(np.array([3.0, 9.0]))
+    assert found.tolist() == [1.0, 2.0]
+
+
+def test_std_of_another_number_of_channels() -> None:
+    with pytest.raises(DataError, match=r"std has 3 values and the image 1 channels; set preprocessing\.channels"):
+        make(mean=0, std=[0.5] * 3)(GREY)
 
 
 def test_mean_of_another_number_of_channels() -> None:

@@ -63,11 +63,13 @@ def test_the_page_does_without_images(found: gradscore.Audit, tmp_path: Path) ->
 
 
 def test_without_the_packages_for_pages_there_are_tables_and_a_notice(found, tmp_path: Path, monkeypatch) -> None:
+    pages.write_audit(found, tmp_path)
     monkeypatch.setattr("gradscore.reporting.page.PACKAGES", ("no_such_package",))
     files = pages.write_audit(found, tmp_path)
     assert files.html is None
     assert "pip install 'gradscore[report]'" in files.notice
     assert (tmp_path / "audit.csv").exists()
+    assert [*tmp_path.glob("*.html"), *tmp_path.glob("plots/*")] == []  # of the audit before
 
 
 IMAGES = {

@@ -64,3 +64,13 @@ def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
     assert json_lines(monitor.windows) == files.lines.read_text() == ""
     assert "No sample so far" in files.html.read_text()
     assert "gradscore_monitor_samples_total 0.0" in files.figures.read_text()
+
+
+def test_without_the_packages_for_pages_no_earlier_page_stays(bundle, table, tmp_path: Path, monkeypatch) -> None:
+    monitor = Monitor(bundle, by=100)
+    monitor.update(table(100))
+    assert write_monitor(monitor, tmp_path).html.is_file()
+    monkeypatch.setattr("gradscore.reporting.page.PACKAGES", ("no_such_package",))
+    files = write_monitor(monitor, tmp_path)
+    assert "pip install 'gradscore[report]'" in files.notice
+    assert [*tmp_path.glob("*.html"), *tmp_path.glob("plots/*")] == []

@@ -180,9 +180,9 @@ def test_a_gap_beyond_chance_is_warned_of(tmp_path: Path) -> None:
 
 def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {"in_dist.fit": 0.2, "in_dist.test": 0.9})
-    for command in ("fit-meta", "evaluate"):
+    for command, code in (("fit-meta", 0), ("evaluate", 3)):
         result = CliRunner().invoke(app, [command, str(tmp_path / "run")])
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == code, result.output
         assert result.stdout.startswith("warning: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
     assert result.stdout.rstrip().splitlines()[-1].startswith("no verdict: accuracy is 0.20 on in_dist.fit")
     first, rest = (tmp_path / "run" / "evaluation" / "report.md").read_text().split("So there is no verdict")
@@ -199,6 +199,24 @@ def test_without_a_verdict_a_program_gets_none_either(tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"]).stdout)
     assert found["verdicts"] == []
     assert found["no_verdict"].startswith("accuracy on in_dist.fit is 0.21, which is chance")
+
+
+@pytest.mark.parametrize("options", [[], ["-q"], ["--json"]], ids=["plain", "quiet", "json"])
+def test_no_verdict_is_no_success(tmp_path: Path, options: list[str]) -> None:
+    write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, spread=True)
+    CliRunner().invoke(app, ["fit-meta", str(tmp_path / "run")])
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), *options])
+    assert result.exit_code == 3
+    assert "accuracy on in_dist.fit is 0.21, which is chance" in result.output
+
+
+def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(make_run) -> None:
+    run = make_run(damage=other_order)
+    result = CliRunner().invoke(app, ["run", str(run / "config.yaml"), "--out", str(run), "--trust-code"])
+    first = result.stdout.splitlines()[1]  # after that nothing was to be computed
+    assert result.exit_code == 3, result.output
+    assert first.startswith("warning: accuracy on in_dist.fit is 0.06")
+    assert "say with label_map, in every labelled set of data, which is which" in first
 
 
 def other_order(folder: Path) -> None:

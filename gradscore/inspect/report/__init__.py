@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import MissingExtraError
 from ...reporting import check_packages
-from ...system import check_target, replacing, writing
+from ...system import clear_page, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
     """
     from ..tables import TABLES, write_tables
 
-    _take_away(folder, TABLES)
+    clear_page(folder / "report.html", *(folder / name for name in TABLES))
     tables = write_tables(inspection, folder)
     try:
         check_packages("page", "inspect again")
@@ -65,7 +65,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
 def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> InspectionFiles:
     """Writes the table of how a model moved between checkpoints, its plots and its page; see `write_inspection`."""
     table = folder / "checkpoints.parquet"
-    _take_away(folder, [table.name])
+    clear_page(folder / "report.html", table)
     with replacing(table) as temporary:
         moves.to_parquet(temporary, index=False)
     try:
@@ -77,18 +77,3 @@ def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequen
 
     html, plots = write_report(moves_sections(moves), folder, name=name, inspection=None, notices=notices)
     return InspectionFiles(tables=[table], html=html, plots=plots)
-
-
-def _take_away(folder: Path, tables: Sequence[str]) -> None:
-    """Removes what is about to be written anew, the page first: an end halfway leaves no page beside newer tables.
-
-    Raises:
-        OutputError: the files cannot be written; nothing was removed.
-    """
-    page = folder / "report.html"
-    files = [page, *(folder / name for name in tables)]
-    for file in files:
-        check_target(file)
-    with writing(page):
-        for file in [*files, *folder.glob("plots/*.png"), *folder.glob("plots/*.svg")]:
-            file.unlink(missing_ok=True)

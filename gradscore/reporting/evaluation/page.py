@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...columns import feature_columns
 from ...data import TEST
-from ...evaluation import EvaluationReport
+from ...evaluation import COMPARED, PAGES, EvaluationReport
 from ...meta import Inputs, MetaModel
 from ...store import RunFolder
 from ...system import write_text
@@ -26,8 +26,7 @@ MOST_PAIRS = 50
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-HTML = "report.html"
-MARKDOWN = "report.md"
+HTML, MARKDOWN = PAGES
 PLOTS = "plots"
 
 
@@ -54,6 +53,7 @@ def write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: Thumbna
         "headlines": headlines(figures) if evaluation.verdicts else [],
         "gains": gains(evaluation.verdicts),
         "no_verdict": evaluation.no_verdict,
+        "compared": COMPARED,
         "not_compared": evaluation.not_compared if evaluation.verdicts else None,
         "warnings": evaluation.warnings,
         "notices": evaluation.notices,

@@ -50,7 +50,7 @@ class Gain:
 
     Attributes:
         label: what it is about.
-        kind: `better`, `worse` or `open`.
+        kind: the outcome.
         verdict: the same in words.
         text: the comparison as a sentence.
     """
@@ -61,11 +61,12 @@ class Gain:
     text: str
 
 
-VERDICTS: Mapping[Outcome, str] = {"better": "better", "worse": "worse", "open": "not shown"}
-SO: Mapping[Outcome, str] = {
-    "better": "The meta model is better than every single score here.",
-    "worse": "It is worse than the best single score, also when one allows for how many there are.",
-    "open": "These samples do not show that it is better than the best single score.",
+VERDICTS: Mapping[Outcome, str] = {
+    "better": "better",
+    "ahead": "ahead of those computed",
+    "mixed": "better in the mean, worse on some",
+    "open": "not shown",
+    "worse": "worse",
 }
 
 
@@ -153,7 +154,8 @@ def _gain(verdict: Verdict) -> Gain:
     )
     label = "Wrong predictions" if verdict.area.task == MISCLASSIFICATION else _ood_label(verdict)
     outcome = verdict.outcome
-    return Gain(label=label, kind=outcome, verdict=VERDICTS[outcome], text=f"AUROC gained over {text}. {SO[outcome]}")
+    said = f"The meta model is {verdict.in_words}."
+    return Gain(label=label, kind=outcome, verdict=VERDICTS[outcome], text=f"AUROC gained over {text}. {said}")
 
 
 def _ood_label(verdict: Verdict) -> str:

@@ -29,12 +29,15 @@ def compared(*found):
     return gains(verdicts([record(), *baselines, *found]))
 
 
+BETTER, OPEN, WORSE = (f"The meta model is {said} the best single score, msp." for said in (
+    "better than", "not shown to be better than", "worse than"
+))  # fmt: skip
 OUTCOMES = {
-    "above": ({"low": 0.01, "high": 0.03}, "better", "better than every single score"),
-    "zero inside": ({"low": -0.01, "high": 0.03}, "open", "do not show that it is better"),
-    "zero at the edge": ({"low": 0.0, "high": 0.03}, "open", "do not show that it is better"),
-    "below, by chance among two": ({"low": -0.03, "high": -0.001, "p_value": 0.03}, "open", "do not show"),
-    "below": ({"low": -0.03, "high": -0.01, "p_value": 0.02}, "worse", "worse than the best single score"),
+    "above": ({"low": 0.01, "high": 0.03}, "better", BETTER),
+    "zero inside": ({"low": -0.01, "high": 0.03}, "open", OPEN),
+    "zero at the edge": ({"low": 0.0, "high": 0.03}, "open", OPEN),
+    "below, by chance among two": ({"low": -0.03, "high": -0.001, "p_value": 0.03}, "open", OPEN),
+    "below": ({"low": -0.03, "high": -0.01, "p_value": 0.02}, "worse", WORSE),
 }
 
 

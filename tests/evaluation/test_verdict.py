@@ -1,0 +1,132 @@
+"""What is said of the meta model against single scores: on the whole, and on each set of a group."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradscore.evaluation import Record, Verdict, verdicts
+
+SETS = ("cifar", "dtd", "mnist", "omniglot", "places", "svhn")
+SINGLE = ("energy", "knn", "msp")
+"""The best of them is `energy` in the mean and on most sets, and `knn` on two."""
+
+WON, EVEN, LOST = (0.02, 0.01, 1e-4), (0.005, 0.01, 0.3), (-0.05, 0.01, 1e-6)
+"""Gains: the value, half the width of the interval, and the p-value."""
+
+SLIGHTLY_LOST = (-0.02, 0.019, 0.04)
+"""Below zero by itself, but not when three single scores were to choose from."""
+
+
+def figure(dataset: str, score: str, value: float, *, task: str = "ood") -> Record:
+    return Record(
+        task=task, dataset=dataset, protocol="leave_one_out", score=score, metric="auroc", value=value,
+        low=value - 0.02, high=value + 0.02, n=1000, n_positive=500,
+    )  # fmt: skip
+
+
+def gain(dataset: str, over: str, found: tuple[float, float, float], *, task: str = "ood") -> Record:
+    value, half, p_value = found
+    return Record(
+        task=task, dataset=dataset, protocol="leave_one_out", score="meta", metric=f"auroc_gain_over_{over}",
+        value=value, low=value - half, high=value + half, p_value=p_value, n=1000, n_positive=500,
+    )  # fmt: skip
+
+
+def of_set(dataset: str, found: tuple[float, float, float], *, best: str = "energy", task: str = "ood") -> list[Record]:
+    """The records of one data set; the meta model gains on the two that are not the best whatever is `found`."""
+    areas = [figure(dataset, name, 0.9 if name == best else 0.6, task=task) for name in SINGLE]
+    gains = [gain(dataset, name, found if name == best else WON, task=task) for name in SINGLE]
+    return [figure(dataset, "meta", 0.9 + found[0], task=task), *areas, *gains]
+
+
+def of_group(
+    mean: tuple[float, float, float], *, complete: bool = True, **found: tuple[float, float, float]
+) -> Verdict:
+    """The verdict on six sets: those that are named gain what is given, the others win; on two `knn` is the best."""
+    best = {"mnist": "knn", "omniglot": "knn"}
+    sets = [each for name in SETS for each in of_set(name, found.get(name, WON), best=best.get(name, "energy"))]
+    records = [*sets, *of_set("all (mean)", mean)]
+    (verdict,) = verdicts(records, groups={"all": SETS}, complete=complete)
+    return verdict
+
+
+IN_THE_MEAN = "better than the best single score in the mean, energy"
+GROUPS = {
+    "all won": ({"mean": WON}, "better", f"{IN_THE_MEAN}; better on 6 of 6 sets"),
+    "two lost": (
+        {"mean": WON, "mnist": LOST, "omniglot": LOST},
+        "mixed",
+        f"better on 4 of 6 sets, worse on mnist, omniglot; {IN_THE_MEAN}",
+    ),
+    "one open": ({"mean": WON, "dtd": EVEN}, "better", f"{IN_THE_MEAN}; better on 5 of 6 sets, open on 1"),
+    "one below zero by chance among three": (
+        {"mean": WON, "dtd": SLIGHTLY_LOST},
+        "better",
+        f"{IN_THE_MEAN}; better on 5 of 6 sets, open on 1",
+    ),
+    "open in the mean": (
+        {"mean": EVEN, "mnist": LOST},
+        "open",
+        "not shown to be better than the best single score in the mean, energy; better on 5 of 6 sets, worse on mnist",
+    ),
+    "worse in the mean": (
+        {"mean": LOST, **dict.fromkeys(SETS, LOST)},
+        "worse",
+        f"worse than the best single score in the mean, energy; better on none of 6 sets, worse on {', '.join(SETS)}",
+    ),
+    "the strongest not computed": (
+        {"mean": WON, "complete": False},
+        "ahead",
+        "ahead of the best single score computed in the mean, energy; ahead on 6 of 6 sets; stronger ones may be "
+        "missing",
+    ),
+    "two lost and the strongest not computed": (
+        {"mean": WON, "complete": False, "mnist": LOST, "svhn": LOST},
+        "mixed",
+        "ahead on 4 of 6 sets, worse on mnist, svhn; ahead of the best single score computed in the mean, energy; "
+        "stronger ones may be missing",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "outcome", "words"), GROUPS.values(), ids=GROUPS)
+def test_a_group_says_on_how_many_of_its_sets_it_is_better(given, outcome: str, words: str) -> None:
+    verdict = of_group(**given)
+    assert (verdict.outcome, verdict.in_words) == (outcome, words)
+
+
+def test_each_set_is_compared_with_the_single_score_that_is_best_on_it() -> None:
+    sets = {each.what: (each.best, each.outcome) for each in of_group(WON, mnist=LOST).sets}
+    assert sets["mnist"] == ("knn", "worse")
+    assert sets["svhn"] == ("energy", "better")
+
+
+ALONE = {
+    "won": (WON, True, "better", "better than the best single score, energy"),
+    "even": (EVEN, True, "open", "not shown to be better than the best single score, energy"),
+    "lost": (LOST, True, "worse", "worse than the best single score, energy"),
+    "won, the strongest not computed": (
+        WON,
+        False,
+        "ahead",
+        "ahead of the best single score computed, energy; stronger ones may be missing",
+    ),
+    "lost, the strongest not computed": (LOST, False, "worse", "worse than the best single score, energy"),
+}
+
+
+@pytest.mark.parametrize("task", ["ood", "misclassification"])
+@pytest.mark.parametrize(("found", "complete", "outcome", "words"), ALONE.values(), ids=ALONE)
+def test_one_set_is_said_of_alone(found, complete: bool, outcome: str, words: str, task: str) -> None:
+    (verdict,) = verdicts(of_set("svhn", found, task=task), complete=complete)
+    assert (verdict.outcome, verdict.in_words, verdict.sets) == (outcome, words, ())
+
+
+def test_a_group_of_one_set_is_that_set() -> None:
+    (verdict,) = verdicts([*of_set("svhn", WON), *of_set("far (mean)", WON)], groups={"far": ["svhn"]})
+    assert verdict.in_words == "better than the best single score, energy"
+
+
+def test_without_a_single_score_nothing_is_compared() -> None:
+    (verdict,) = verdicts([figure("svhn", "meta", 0.9)])
+    assert (verdict.outcome, verdict.in_words) == ("open", "not compared with any single score")
