@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from ..columns import logit_columns, views_of
 from ..config import ModelConfig
 from ..data import Preprocessing, Raw, RawImage, form, is_pixels
-from ..errors import BundleError, DataError
+from ..errors import BundleError, DataError, ModelError
 from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import Interface, NamedCode, TellCode, build_model, memory_state, to_be_named, weights_sha256
-from ..system import Device, Inputs, each_input, resolve_device, rows_of, sample_count
+from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, Detector, read_bundle
 from .bundling import named_views
 from .conformal import p_values
@@ -47,6 +47,9 @@ What moved logits by rounding moved scores by 2e-5 at most; that slope moved the
 
 REASONS = {"wrong": "prediction likely wrong", "ood": "out of distribution"}
 NOT_FINITE = "its logits or gradients are not finite"
+
+WEIGHTS = "--weights FILE"
+"""How a command is told where weights are now that were moved."""
 
 NAMED_BY_HAND = NamedCode(by="the bundle", sha256=None, folders=None, advice="")
 """Of a bundle that was made or read in Python: its views must have their hashes, wherever they lie."""
@@ -148,15 +151,24 @@ class Scorer:
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": weights}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
+        is_lost = config.checkpoint is not None and not is_address(config.checkpoint) and not config.checkpoint.exists()
+        options, arguments = f"--model '{to_be_named(config.source)}'", "model_source=..."
+        if is_lost:  # said together, so that nobody mends one to be told of the other
+            options, arguments = f"{options} {WEIGHTS}", f"{arguments}, weights=..."
         code = NamedCode(
             by=str(path),
             sha256=bundle.code_sha256,
             folders=(Path(path).absolute().parent,),
-            advice=f"--model '{to_be_named(config.source)}', in Python model_source=...",
+            advice=f"{options}, in Python {arguments}",
         )
         named = code if model_source is None else replace(code, folders=None)
         if model is None:
-            built = build_model(config, trust_code=trust_code, named=named, tell=tell)
+            try:
+                built = build_model(config, trust_code=trust_code, named=named, tell=tell)
+            except ModelError as error:
+                if not is_lost or str(config.checkpoint) not in str(error):
+                    raise
+                raise ModelError(f"{error}; say where the weights are now: {WEIGHTS}, in Python weights=...") from None
             model = _with_weights(built, config, bundle)
         else:
             check_mode(model)

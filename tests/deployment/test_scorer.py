@@ -1,5 +1,6 @@
 """Scores of new samples against the run's own feature table, whatever the way they come in."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from sklearn.datasets import load_digits
 
 import gradscore
 from gradscore.data import Batch, collate
+from gradscore.deployment.bundle import write_bundle
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
@@ -265,6 +267,33 @@ def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: s
 def test_code_needs_trust(small_bundle) -> None:
     with pytest.raises(ModelError, match=r"--trust-code.*Scorer\.load\(\.\.\., trust_code=True\)"):
         Scorer.load(small_bundle)
+
+
+@pytest.fixture
+def alone(small_run, tmp_path: Path) -> Path:
+    """A bundle that was moved without the code and the weights of its model."""
+    (tmp_path / "made").mkdir()
+    (tmp_path / "away" / "deeper").mkdir(parents=True)
+    path = tmp_path / "made" / "scorer.gradscore"
+    write_bundle(path, make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True))
+    return path.rename(tmp_path / "away" / "deeper" / "scorer.gradscore")
+
+
+def test_a_bundle_elsewhere_asks_for_code_and_weights_at_once(alone: Path) -> None:
+    with pytest.raises(ModelError) as refused:
+        Scorer.load(alone, trust_code=True)
+    advice = str(refused.value).partition("name it yourself: ")[2]
+    assert re.fullmatch(
+        r"--model '.*net\.py:net' --weights FILE, in Python model_source=\.\.\., weights=\.\.\.", advice
+    )
+
+
+def test_a_bundle_whose_weights_alone_are_elsewhere_asks_for_them(alone: Path, small_run) -> None:
+    source = f"python:{small_run.parent}/net.py:net"
+    with pytest.raises(ModelError, match=r"does not exist; say where the weights are now: --weights FILE, in Python"):
+        Scorer.load(alone, trust_code=True, model_source=source)
+    weights = small_run.parent / "net.safetensors"
+    assert Scorer.load(alone, trust_code=True, model_source=source, weights=weights).bundle.alpha == 0.1
 
 
 def test_weights_elsewhere(small_run, small_bundle) -> None:
