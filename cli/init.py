@@ -43,10 +43,11 @@ def init(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Look at images and a checkpoint, and write a commented configuration for them.
+    """Look at images or texts and a checkpoint, and write a commented configuration for them.
 
     Looked for are class folders, tables of images and classes (CSV), sizes of images, the number of classes, the
-    architecture (torchvision, timm) and its preprocessing. What cannot be found out is asked for on a terminal, and
+    architecture (torchvision, timm) and its preprocessing; and classifiers that transformers saved, with tables of
+    texts. What cannot be found out is asked for on a terminal, and
     marked FILL IN in the file. No code is run.
 
     Example: gradscore init my_model

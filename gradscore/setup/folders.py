@@ -37,13 +37,13 @@ FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of one folder, or those that a table names.
+    """Images of one folder, or those that a table names; or the texts of a table.
 
     Attributes:
         path: the folder, or the table.
         classes: names of its class folders in order, or of the classes in the table; empty where the images lie in the
             folder itself.
-        files: the images.
+        files: the images; none of texts.
         count: how many there are.
         arguments: how the table is read; None for a folder.
         empty: names of folders beside those of classes that hold no image, which count as classes all the same.
@@ -59,7 +59,7 @@ class ImageSet:
     @property
     def kind(self) -> str:
         """The kind of source that reads them."""
-        return "folder" if self.arguments is None else "csv"
+        return "folder" if self.arguments is None else FILE_KINDS[self.path.suffix.lower()]
 
 
 @dataclass(frozen=True)

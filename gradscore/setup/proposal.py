@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config import FILL_IN
 from ..data import NAME_CLASSES
+from ..errors import ConfigError
 from ..models import read_weights
 from ..system import some
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, wrapper_prefix
@@ -17,6 +18,20 @@ from .folders import FACTORIES, Factory, Found, ImageSet, look
 from .images import Parts, image_kind, parts_of
 from .label_tables import with_tables
 from .other_data import refuse_other_data
+from .saved_classifiers import SavedClassifier, saved_classifier, text_sets
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What samples are called, where they lie, and what auxiliary sets are made of them by."""
+
+    noun: str
+    source: str
+    auxiliary: Sequence[str]
+
+
+IMAGES = _Kind(noun="images", source="folder", auxiliary=("mixup", "jigsaw"))
+TEXTS = _Kind(noun="texts", source="csv", auxiliary=("shuffled_tokens", "swapped_fields"))
 
 
 @dataclass
@@ -62,20 +77,58 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         The settings, with what is still missing.
 
     Raises:
-        ConfigError: a place does not exist, is a run folder, or holds other data than images.
+        ConfigError: a place does not exist, is a run folder, or holds nothing that is known, or other data than images
+            and texts for a classifier of transformers.
         ModelError: a checkpoint that was named cannot be read.
     """
     found = look(places)
+    if not (found.checkpoints or found.sets or found.factories or found.tables):
+        raise ConfigError(
+            f"{some([str(place) for place in places])}: there are no weights, no images, no tables and no Python code "
+            "that builds a network; name the folder that has them"
+        )
+    saved = saved_classifier(found.checkpoints)
+    if saved is not None and saved.takes_text:
+        return _of_texts(base, found, saved)
     if not any(each.classes for each in found.sets):
         refuse_other_data(found, places)
     sets, remarks = with_tables(found.sets, found.tables, found.lists)
     made = Proposal(base, remarks=remarks)
-    shapes, architecture = _propose_model(made, found, progress)
-    _propose_preprocessing(made, found, shapes, architecture)
-    _propose_data(made, parts_of(sets))
+    if saved is None:
+        shapes, architecture = _propose_model(made, found, progress)
+        _propose_preprocessing(made, found, shapes, architecture)
+    else:
+        shapes = _propose_saved(made, found, saved)
+        if not (saved.folder / "preprocessor_config.json").is_file():  # which says what becomes of images
+            _propose_preprocessing(made, found, shapes, None)
+    _propose_data(made, parts_of(sets), IMAGES)
     _propose_features(made, shapes)
     made.put("run", _near(base / "run", base))
     return made
+
+
+def _of_texts(base: Path, found: Found, saved: SavedClassifier) -> Proposal:
+    sets, remarks = text_sets(found.tables, saved)
+    made = Proposal(base, remarks=remarks)
+    shapes = _propose_saved(made, found, saved)
+    _propose_data(made, parts_of(sets), TEXTS)
+    if saved.names is None and any(each.classes and not each.classes[0].isdigit() for each in sets):
+        made.ask("data.class_names", "names of the network's classes in the order of its outputs; its folder has none")
+    _propose_features(made, shapes)
+    made.put("run", _near(base / "run", base))
+    return made
+
+
+def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> dict[str, tuple[int, ...]]:
+    """Proposes a model that brings its weights, and what makes inputs of samples; returns its shapes."""
+    made.put("model.source", f"transformers:{_near(saved.folder, made.base)}", "its folder has a config.json")
+    made.put("model.checkpoint", None, "the folder brings its weights")
+    made.put("model.num_classes", saved.count, "of its config.json")
+    inside, others = (
+        [path for path in found.checkpoints if (path.parent == saved.folder) is own] for own in (True, False)
+    )
+    made.remarks += [f"{len(others)} other checkpoints: {', '.join(map(str, others[:3]))}"] if others else []
+    return shapes_of(read_weights(inside[0])) if len(inside) == 1 else {}
 
 
 def _near(path: Path, base: Path) -> str:
@@ -167,21 +220,23 @@ def _propose_preprocessing(
         )
 
 
-def _propose_data(made: Proposal, parts: Parts) -> None:
+def _propose_data(made: Proposal, parts: Parts, kind: _Kind) -> None:
     made.remarks += parts.remarks
-    for role, wanted in (("fit", "labelled images that did not train the network"), ("test", "others, for the report")):
+    for role, wanted in (
+        ("fit", f"labelled {kind.noun} that did not train the network"),
+        ("test", "others, for the report"),
+    ):
         chosen = parts.roles.get(role)
         if chosen is None:
-            made.ask(f"data.in_dist.{role}", f"{wanted}", value={"source": f"folder:{FILL_IN}"})
+            made.ask(f"data.in_dist.{role}", f"{wanted}", value={"source": f"{kind.source}:{FILL_IN}"})
         else:
-            made.put(
-                f"data.in_dist.{role}", _entry(chosen.of, made.base, half=chosen.half), _why(chosen.of, chosen.why)
-            )
+            entry = _entry(chosen.of, made.base, half=chosen.half)
+            made.put(f"data.in_dist.{role}", entry, _why(chosen.of, chosen.why, kind))
     for role in ("calibration", "bank"):
         chosen = parts.roles.get(role)
         if chosen is not None:
-            made.put(f"data.in_dist.{role}", _entry(chosen.of, made.base), _why(chosen.of, chosen.why))
-    made.put("data.ood", list(_ood(parts.ood, made.base)))
+            made.put(f"data.in_dist.{role}", _entry(chosen.of, made.base), _why(chosen.of, chosen.why, kind))
+    made.put("data.ood", list(_ood(parts.ood, made.base, kind)))
     labelled = {chosen.of.path: chosen.of.empty for chosen in parts.roles.values()}
     made.remarks += [
         f"{path} has class folders without an image, which count as classes: {some(empty)}; remove those that are none "
@@ -209,26 +264,25 @@ def _propose_features(made: Proposal, shapes: dict[str, tuple[int, ...]]) -> Non
         )
 
 
-def _why(of: ImageSet, why: str) -> str:
-    return f"{of.count} images of {len(of.classes)} classes{'; ' if why else ''}{why}"
+def _why(of: ImageSet, why: str, kind: _Kind) -> str:
+    return f"{of.count} {kind.noun} of {len(of.classes)} classes{'; ' if why else ''}{why}"
 
 
 def _entry(of: ImageSet, base: Path, *, half: tuple[float, float] | None = None) -> dict[str, Any]:
     entry: dict[str, Any] = {"source": f"{of.kind}:{_near(of.path, base)}"}
-    if of.arguments is not None:
+    if of.arguments:
         entry["arguments"] = dict(of.arguments)
     return entry if half is None else {**entry, "select": {"hash": list(half)}}
 
 
-def _ood(sets: Sequence[ImageSet], base: Path) -> Iterator[dict[str, Any]]:
+def _ood(sets: Sequence[ImageSet], base: Path, kind: _Kind) -> Iterator[dict[str, Any]]:
     names: set[str] = set()
     for each in sets:
-        name = (
-            "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in each.path.name).strip("_") or "ood"
-        )
+        called = each.path.name if each.arguments is None else each.path.stem
+        name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in called).strip("_") or "ood"
         while name in names:
             name += "_2"
         names.add(name)
         yield {"name": name, **_entry(each, base)}
-    for kind in ("mixup", "jigsaw"):
-        yield {"name": f"made_by_{kind}", "source": f"synthetic:{kind}", "auxiliary": True}
+    for made_by in kind.auxiliary:
+        yield {"name": f"made_by_{made_by}", "source": f"synthetic:{made_by}", "auxiliary": True}

@@ -27,7 +27,7 @@ EXPLAINED = {
     "preprocessing": "from an image to what the network takes",
     "data": "sets of samples",
     "features": "what is computed of each sample",
-    "data.ood": "images that are none of the classes; auxiliary ones are made of the fit images and not reported",
+    "data.ood": "samples that are none of the classes; auxiliary ones are made of those to fit on and not reported",
 }
 
 

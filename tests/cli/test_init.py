@@ -3,6 +3,8 @@
 import json
 import os
 import pty
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +114,131 @@ def test_on_a_terminal_it_asks(tmp_path: Path) -> None:
     assert "source: python:my.py:net" in text
     assert "mean: [0.5, 0.5, 0.5]" in text
     assert text.count("FILL IN: ") == 1
+
+
+WORDS = (("ant", "bee", "cow", "dog", "elk", "fox"), ("oak", "pine", "rose", "sage", "tulip", "yew"))
+"""Those of texts of either class."""
+
+
+def texts(count: int, *, seed: int) -> list[tuple[str, int]]:
+    """Texts and their classes; most words are those of the class."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, count)
+    own = random.random((count, 5)) < 0.7
+    words = [
+        [random.choice(WORDS[label if mine else 1 - label]) for mine in row]
+        for label, row in zip(labels, own, strict=True)
+    ]
+    return [(" ".join(some), int(label)) for some, label in zip(words, labels, strict=True)]
+
+
+def table(path: Path, rows: list[tuple[str, int]], heading: str, names: tuple[str, ...] = ("0", "1")) -> None:
+    path.write_text("\n".join([heading, *(f"{text},{names[label]}" for text, label in rows)]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small BERT that tells two classes of texts apart, with its tokenizer, as `save_pretrained` writes them."""
+    import_torchvision()
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    folder = tmp_path_factory.mktemp("bert")
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[0], *WORDS[1]]
+    tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(entries)}, model_max_length=8)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(BertConfig(vocab_size=len(entries), max_position_embeddings=8, **sizes))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for step in range(60):
+            rows = texts(32, seed=step)
+            batch = tokenizer([text for text, _ in rows], padding=True, return_tensors="pt")
+            optimizer.zero_grad()
+            model(**batch, labels=torch.tensor([label for _, label in rows])).loss.backward()
+            optimizer.step()
+    model.eval().save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
+    return folder
+
+
+def test_a_classifier_of_texts_and_tables_give_a_configuration_that_runs(bert: Path) -> None:
+    table(bert / "train.csv", texts(80, seed=1000), "text,label")
+    table(bert / "test.csv", texts(240, seed=1001), "text,label")
+    (bert / "strange.csv").write_text("text\n" + "yew yew yew yew yew\n" * 3 + "cow oak cow oak\nant\nfox fox\n" * 8)
+    made = CliRunner().invoke(app, ["init", str(bert)])
+    assert made.exit_code == 0, made.output
+    assert "to fill in" not in made.output
+    config = bert / "gradscore.yaml"
+    found = load_config(config)
+    assert found.model.source == f"transformers:{bert / 'bert'}"
+    assert (found.model.checkpoint, found.model.num_classes) == (None, 2)
+    assert found.data.in_dist.bank.source == f"csv:{bert / 'train.csv'}"
+    assert {each.name for each in found.data.ood} == {"strange", "made_by_shuffled_tokens", "made_by_swapped_fields"}
+    result = CliRunner().invoke(app, ["run", str(config), *QUICK[4:]])
+    assert result.exit_code == 0, result.output
+    assert "wrong predictions: " in result.stdout
+
+
+UNCLEAR = {
+    "two columns of texts": (("text,title,label", "a,b,0\nc,d,1"), r"which of its columns text, title has the texts\?"),
+    "no class of the network": (("text,kind", "a,x\nc,y"), "no column has classes of the network"),
+    "two columns of classes": (("text,first,second", "a,0,1\nc,1,0"), "which of its columns first, second has the"),
+    "no text": (("label,length", "0,3\n1,4"), r"which column has texts\?"),
+}
+
+
+@pytest.mark.parametrize(("lines", "said"), UNCLEAR.values(), ids=UNCLEAR)
+def test_what_is_unclear_of_a_table_of_texts_is_left_to_fill_in(
+    bert: Path, tmp_path: Path, lines: tuple[str, str], said: str
+) -> None:
+    shutil.copytree(bert / "bert", tmp_path / "bert")
+    (tmp_path / "fit.csv").write_text("\n".join(lines) + "\n")
+    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert re.search(f"fit.csv: not used: {said}", " ".join(result.stdout.split()))
+    assert "to fill in: data.in_dist.fit: labelled texts that did not train the network" in result.stdout
+
+
+def test_classes_that_the_network_does_not_name_are_asked_for(bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert / "bert", tmp_path / "bert")
+    table(tmp_path / "val.csv", texts(9, seed=0), "text,label", names=("animal", "plant"))
+    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    assert "to fill in: data.class_names: names of the network's classes in the order of its outputs" in result.stdout
+
+
+def test_a_column_of_names_that_the_network_knows_holds_the_classes(bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert / "bert", tmp_path / "bert")
+    file = tmp_path / "bert" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"id2label": {"0": "animal", "1": "plant"}}))
+    table(tmp_path / "val.csv", texts(9, seed=0), "text,what", names=("animal", "plant"))
+    result = CliRunner().invoke(app, ["init", str(tmp_path), "--json"])
+    settings = json.loads(result.stdout)["settings"]
+    assert settings["data.in_dist.fit"]["arguments"] == {"labels": "what"}
+    assert "data.class_names" not in settings
+
+
+def test_a_model_that_is_no_classifier_is_refused(bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert / "bert", tmp_path / "bert")
+    file = tmp_path / "bert" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"architectures": ["BertForMaskedLM"]}))
+    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "this is BertForMaskedLM of transformers, and init knows those with ForSequenceCl" in result.stderr
+    assert not (tmp_path / "gradscore.yaml").exists()
+
+
+NOTHING = {
+    "an empty folder": {},
+    "notes alone": {"notes.txt": "cats"},
+    "code that builds nothing": {"train.py": "x = 1"},
+}
+
+
+@pytest.mark.parametrize("files", NOTHING.values(), ids=NOTHING)
+def test_of_nothing_no_configuration_is_written(tmp_path: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "there are no weights, no images, no tables and no Python code that builds a network" in result.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)
