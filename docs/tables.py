@@ -110,7 +110,12 @@ def quantities() -> str:
     return table(("name for `--quantities`", "class", "measures"), rows)
 
 
-CHANGES = {Influence.FEATURES: "features", Influence.MODELS: "meta models", Influence.ELSEWHERE: ""}
+CHANGES = {
+    Influence.FEATURES: "features",
+    Influence.MODELS: "meta models",
+    Influence.REPORT: "report",
+    Influence.ELSEWHERE: "",
+}
 
 
 def settings() -> str:

@@ -24,6 +24,7 @@ from ..system import (
     Elsewhere,
     InFeatures,
     InModels,
+    InReport,
     Names,
     NotNegative,
     Positive,
@@ -161,18 +162,18 @@ class EvaluateConfig(Section):
     `ignore` does not look.
     """
 
-    protocols: Elsewhere[Annotated[list[Protocol], Field(min_length=1)]] = [
+    protocols: InReport[Annotated[list[Protocol], Field(min_length=1)]] = [
         "known",
         "leave_one_out",
         "auxiliary",
         "in_dist_only",
     ]
     """What OOD models are fitted on and reported on ([in full](evaluation.md))."""
-    seed: Elsewhere[int] = 0
+    seed: InReport[int] = 0
     """Of bootstrap intervals and of controls."""
-    duplicates: Elsewhere[Literal["remove", "error"]] = "remove"
+    duplicates: InReport[Literal["remove", "error"]] = "remove"
     """What to do about images that are in two splits: leave them out of the fits and say so, or refuse."""
-    near_duplicates: Elsewhere[Literal["report", "leave_out", "ignore"]] = "report"
+    near_duplicates: InReport[Literal["report", "leave_out", "ignore"]] = "report"
     """What to do about reported images that are nearly images of in_dist.fit: count and name them, leave those out
     of the fits as well, or not look."""
 

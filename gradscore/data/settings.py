@@ -21,6 +21,7 @@ from ..system import (
     AnchoredPath,
     Elsewhere,
     InFeatures,
+    InReport,
     NotNegative,
     Positive,
     Section,
@@ -171,11 +172,11 @@ class DatasetConfig(Section):
 class OodConfig(DatasetConfig):
     """A named set of out-of-distribution samples; an `auxiliary` one joins the fits and is left out of the headline."""
 
-    name: Elsewhere[Slug]
+    name: InReport[Slug]
     """What the set is called in tables and reports."""
-    group: Elsewhere[Slug | None] = None
+    group: InReport[Slug | None] = None
     """Sets of a group are reported together, too: `near` or `far`, say."""
-    auxiliary: Elsewhere[bool] = False
+    auxiliary: InReport[bool] = False
     """Joins the fits of the meta models and is not reported; sets that are made (`synthetic:`), usually."""
 
     @field_validator("source")
@@ -193,7 +194,7 @@ class ShiftedConfig(DatasetConfig):
     `corrupted:<kind>` makes one of the in-distribution test samples (`arguments: {severity: 3}`).
     """
 
-    name: Elsewhere[Slug]
+    name: InReport[Slug]
     """What the set is called in tables and reports."""
 
 
@@ -226,7 +227,7 @@ class DataConfig(Section):
 
     in_dist: InDistConfig
     """Samples of the network's classes."""
-    class_names: Elsewhere[ClassNameList] = None
+    class_names: InReport[ClassNameList] = None
     """Names of the network's classes in the order of its outputs: a list, or a file with one on each line (or JSON)."""
     ood: list[OodConfig] = []
     """Samples that are none of these classes."""

@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from ..config import Config
 from ..errors import StoreError
 from ..printable import printable
-from ..store import PARTIAL
-from ..system import parse_json, sha256, write_text
+from ..store import PARTIAL, differences
+from ..system import Influence, parse_json, settings_of, sha256, some, write_text
 
 _ADVICE = "delete it and run that share again"
 
@@ -30,6 +31,7 @@ class Ledger:
         files: the SHA-256 of each file by its path relative to the run folder.
         notices: what the reader of the values should know.
         means_sha256: of the mean gradients that its tables were made with.
+        settings: what the run is for, see `settings_said`.
     """
 
     index: int
@@ -38,6 +40,7 @@ class Ledger:
     files: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     means_sha256: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -58,11 +61,33 @@ def identity_of(inputs: Mapping[str, Any], versions: Mapping[str, str]) -> str:
     return sha256(json.dumps([inputs, versions], sort_keys=True).encode())
 
 
-def read_ledgers(run: Path, *, identity: str) -> list[Ledger]:
+def settings_said(config: Config) -> dict[str, Any]:
+    """The settings that influence no value of a run but what comes of it: how it is fitted and reported.
+
+    All shares have to agree on them, because one `config.yaml` says them for the run.
+    """
+    return settings_of(config, Influence.MODELS, Influence.REPORT)
+
+
+def check_settings(where: Path, *, run: Mapping[str, Any], share: Mapping[str, Any]) -> None:
+    """Makes sure that a share has the settings of the run, see `settings_said`.
+
+    Raises:
+        StoreError: they differ; the message names `where` and both values.
+    """
+    if found := differences(run, share):
+        raise StoreError(
+            f"{where}: a share with other settings than the run: {some(found)}; give all shares the settings that the "
+            "run was begun with, or another folder (--out). A merged run takes others of meta and evaluate "
+            "(gradscore fit-meta --set)"
+        )
+
+
+def read_ledgers(run: Path, *, identity: str, settings: Mapping[str, Any]) -> list[Ledger]:
     """What the processes that work on a run have written so far.
 
     Raises:
-        StoreError: a file is damaged, or comes from a run with other inputs.
+        StoreError: a file is damaged, or comes from a run with other inputs or settings.
     """
     found = []
     for path in sorted((run / PARTIAL).glob("share-*.json")):
@@ -82,6 +107,7 @@ def read_ledgers(run: Path, *, identity: str) -> list[Ledger]:
                 f"{path}: this share belongs to another run: it was made from other inputs or by other versions of "
                 "packages; delete it and run the share again with the inputs of this run"
             )
+        check_settings(path, run=settings, share=ledger.settings)
         found.append(ledger)
     return found
 

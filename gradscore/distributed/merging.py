@@ -11,6 +11,7 @@ from ..errors import StoreError
 from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run
 from ..printable import printable
 from ..store import (
+    MANIFEST,
     MEAN_GRADIENTS,
     PARTIAL,
     RunFolder,
@@ -22,7 +23,7 @@ from ..store import (
     read_manifest,
 )
 from ..system import file_sha256, replacing, some
-from .ledger import Ledger, identity_of, read_ledgers, recorded
+from .ledger import Ledger, check_settings, identity_of, read_ledgers, recorded, settings_said
 from .work import SUMS, Shard, add_up, sum_shards, table_shards
 
 
@@ -30,6 +31,8 @@ def merge(
     run: Path, sources: Sequence[Path] = (), *, trust_code: bool = False, progress: Progress | None = None
 ) -> ExtractSummary:
     """Makes a finished run of the shares in its folder; nothing is computed but what the first samples show.
+
+    A run that is finished, perhaps by another process meanwhile, is left as it is.
 
     Args:
         run: the run folder that the shares were written into.
@@ -41,7 +44,8 @@ def merge(
         A summary of the run, which is equal to that of one process.
 
     Raises:
-        StoreError: a shard is missing, damaged, or none of this run; the message names it.
+        StoreError: a shard is missing, damaged, or none of this run; the message names it. Or shares have other
+            settings, or another process is writing to the run.
     """
     for source in sources:
         _take_in(run.absolute(), source)
@@ -55,8 +59,12 @@ def merge(
             f"{config.run}: this run was finished, and {some(gone)} went missing since; restore it, or compute it anew "
             "(gradscore extract without --shard)"
         )
-    ledgers = read_ledgers(config.run, identity=identity_of(plan.inputs, package_versions()))
-    _check_files(plan, ledgers)
+    try:
+        ledgers = _checked_ledgers(plan)
+    except StoreError:
+        if not is_complete(config.run, read_manifest(config.run)):
+            raise
+        ledgers = []  # another process has merged them meanwhile
     return complete_run(plan, _Merging(ledgers), progress=progress)
 
 
@@ -86,9 +94,12 @@ class _Merging:
         raise StoreError(_missing(writer.path, [Shard(split, number).file for number in numbers]))
 
 
-def _check_files(plan: RunPlan, ledgers: list[Ledger]) -> None:
-    """Makes sure that every shard is there as a share of this run wrote it, and no other."""
-    run, known = plan.config.run, recorded(ledgers)
+def _checked_ledgers(plan: RunPlan) -> list[Ledger]:
+    """What the shares of a run say, if every shard is there as one of them wrote it, and no other."""
+    run = plan.config.run
+    identity = identity_of(plan.inputs, package_versions())
+    ledgers = read_ledgers(run, identity=identity, settings=settings_said(plan.config))
+    known = recorded(ledgers)
     tables = [shard.file for shard in table_shards(plan)]
     wanted = [*(shard.file for shard in sum_shards(plan)), *tables]
     missing = [name for name in wanted if name not in known or not (run / name).is_file()]
@@ -115,6 +126,7 @@ def _check_files(plan: RunPlan, ledgers: list[Ledger]) -> None:
     made_with = {ledger.means_sha256 for ledger in ledgers if ledger.means_sha256 is not None}
     if len(made_with) > 1:
         raise StoreError(f"{run / MEAN_GRADIENTS}: shares were made with different ones; begin in another folder")
+    return ledgers
 
 
 def _gone(run: Path, manifest: Mapping[str, Any]) -> list[str]:
@@ -140,11 +152,8 @@ def _missing(run: Path, names: Sequence[str]) -> str:
 def _take_in(run: Path, source: Path) -> None:
     """Copies the shares of a run folder into another, which begins as a copy of it."""
     manifest = read_manifest(source)
-    ledgers = read_ledgers(source, identity=identity_of(manifest["inputs"], manifest["versions"]))
-    for ledger in ledgers:
-        _check_names(source, ledger, splits=manifest["splits"])
-        _check_whole(source, ledger)
-    begun = RunFolder(run) if (run / "manifest.json").exists() else None
+    said = settings_said(RunFolder(source).config)
+    begun = RunFolder(run) if (run / MANIFEST).exists() else None
     if begun is not None and (begun.manifest["inputs"], begun.manifest["versions"]) != (
         manifest["inputs"],
         manifest["versions"],
@@ -153,6 +162,14 @@ def _take_in(run: Path, source: Path) -> None:
             f"{source}: this run folder was made from other inputs or by other versions of packages than {run}; merge "
             "shares of one run"
         )
+    if begun is not None:
+        check_settings(source, run=settings_said(begun.config), share=said)
+        if is_complete(run, begun.manifest):
+            return
+    ledgers = read_ledgers(source, identity=identity_of(manifest["inputs"], manifest["versions"]), settings=said)
+    for ledger in ledgers:
+        _check_names(source, ledger, splits=manifest["splits"])
+        _check_whole(source, ledger)
     if begun is None:
         config = RunFolder(source).config.model_copy(update={"run": run})
         with RunWriter.opened(run, config=config, inputs=manifest["inputs"]):

@@ -16,8 +16,18 @@ from ..data import FIT
 from ..errors import ConfigError, StoreError
 from ..features import Progress, RunPlan, read_means, write_means
 from ..gradients import GradientWarning
-from ..store import MANIFEST, MEAN_GRADIENTS, RunWriter, check_target, is_complete, package_versions, write_head
-from .ledger import Ledger, identity_of, read_ledgers
+from ..store import (
+    CONFIG,
+    MANIFEST,
+    MEAN_GRADIENTS,
+    RunFolder,
+    RunWriter,
+    check_target,
+    is_complete,
+    package_versions,
+    write_head,
+)
+from .ledger import Ledger, check_settings, identity_of, read_ledgers, settings_said
 from .work import Shard, add_up, make_shard, needs_means, sum_shards, table_shards
 
 _MOST_SHARES = 10**6
@@ -112,7 +122,7 @@ def extract_share(
         progress: told after every batch.
 
     Raises:
-        StoreError: the run folder was begun with other inputs, or has a damaged share.
+        StoreError: the run folder was begun with other inputs or settings, or has a damaged share.
         GradscoreError: as `gradscore.features.extract`.
     """
     config = placed(config, out)
@@ -121,6 +131,7 @@ def extract_share(
     mine = table_shards(plan)[share.index :: share.count]
     name = f"{share.index}/{share.count}"
     if is_complete(config.run, target.manifest):
+        _check_settings(config)
         return ShareSummary(config.run, name, len(mine), was_complete=True)
     if target.changes.sentences or target.changes.added:
         raise StoreError(
@@ -132,6 +143,7 @@ def extract_share(
         warnings.simplefilter("ignore", GradientWarning)  # its ledger says it
         plan.warm_up()
         _begin(plan)
+        _check_settings(config)
         return _Process(plan, share, progress).summary(mine, name)
 
 
@@ -139,7 +151,7 @@ def _begin(plan: RunPlan) -> None:
     """Makes the run folder, unless another process did or does."""
     run = plan.config.run
     until = time.monotonic() + _PATIENCE
-    while not (run / MANIFEST).exists():
+    while not ((run / MANIFEST).exists() and (run / CONFIG).exists()):
         try:
             with RunWriter.opened(run, config=plan.config, inputs=plan.inputs):
                 pass
@@ -151,6 +163,11 @@ def _begin(plan: RunPlan) -> None:
         write_head(run, plan.live.layer.head)
 
 
+def _check_settings(config: Config) -> None:
+    """Refuses settings that would be lost: the run has those that it was begun with."""
+    check_settings(config.run, run=settings_said(RunFolder(config.run).config), share=settings_said(config))
+
+
 class _Process:
     """Makes the shards of a share and keeps its ledger."""
 
@@ -158,8 +175,9 @@ class _Process:
         self._plan, self._share, self._progress = plan, share, progress
         self._run = plan.config.run
         self._identity = identity_of(plan.inputs, package_versions())
-        own = Ledger(share.index, share.count, self._identity)
-        known = {ledger.name: ledger for ledger in read_ledgers(self._run, identity=self._identity)}
+        self._settings = settings_said(plan.config)
+        own = Ledger(share.index, share.count, self._identity, settings=self._settings)
+        known = {ledger.name: ledger for ledger in self._ledgers()}
         self._ledger = known.get(own.name, own)
         self._ledger.write(self._run)
         self._done = self._total = self._computed = 0
@@ -190,11 +208,11 @@ class _Process:
 
     def _waiting_for(self) -> list[str]:
         """The sums that no share has written yet."""
-        there = {name for ledger in read_ledgers(self._run, identity=self._identity) for name in ledger.files}
+        there = {name for ledger in self._ledgers() for name in ledger.files}
         return [shard.file for shard in sum_shards(self._plan) if shard.file not in there]
 
     def _compare_with_means(self) -> None:
-        ledgers = read_ledgers(self._run, identity=self._identity)
+        ledgers = self._ledgers()
         known = next((each.means_sha256 for each in ledgers if each.means_sha256 is not None), None)
         if known is not None and (self._run / MEAN_GRADIENTS).exists():
             means = read_means(self._run, sha256=known)
@@ -204,6 +222,9 @@ class _Process:
         self._plan.extractor.compare_with(means)
         self._ledger.means_sha256 = known
         self._ledger.write(self._run)
+
+    def _ledgers(self) -> list[Ledger]:
+        return read_ledgers(self._run, identity=self._identity, settings=self._settings)
 
     def _samples(self, shard: Shard) -> int:
         split = shard.split if shard.split in self._plan.datasets else FIT

@@ -150,6 +150,7 @@ def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = Non
             )
             counter = Counter(sum(map(len, plan.datasets.values())), progress)
             task = _Task(plan, maker, writer, counter)
+            was_complete = was_complete or is_complete(config.run, writer.manifest)  # by another process meanwhile
             if not was_complete:
                 _begin(task)
             splits = [_completed(task, name) for name in plan.datasets]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from ..system import AnchoredPath, Elsewhere, InFeatures, Section, anchored
+from ..system import AnchoredPath, Elsewhere, InFeatures, InReport, Section, anchored
 from .identity import at_path, source_path
 from .sources import MODEL_SOURCES
 
@@ -46,7 +46,7 @@ class ModelConfig(Section):
     """The network has one logit for two classes; `num_classes: 1` sets it."""
     output: InFeatures[str | int | None] = None
     """Which entry of the output holds the logits, by name or position, where that is not obvious."""
-    declared_accuracy: Elsewhere[Annotated[float, Field(ge=0, le=1)] | None] = None
+    declared_accuracy: InReport[Annotated[float, Field(ge=0, le=1)] | None] = None
     """The accuracy that is claimed; `doctor` says when in_dist.test is far from it."""
 
     @model_validator(mode="before")

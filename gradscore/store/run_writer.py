@@ -70,7 +70,7 @@ class RunWriter:
             new = [name for name in planned if name not in known]
             for name in (*new, *target.changes.stale, *target.changes.removed):
                 shutil.rmtree(split_folder(path, name), ignore_errors=True)
-            if target.changes.stale or target.changes.removed:
+            if target.changes.stale or target.changes.removed or manifest["finished"]:
                 shutil.rmtree(path / PARTIAL, ignore_errors=True)
             if FIT in target.changes.stale:
                 (path / MEAN_GRADIENTS).unlink(missing_ok=True)
@@ -126,9 +126,10 @@ class RunWriter:
 
     def finish(self, *, feature_count: int, notices: list[str]) -> None:
         """Marks the run as complete; `notices` are what a reader of its figures should know."""
-        shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
         self.manifest |= {"finished": True, "feature_count": feature_count, "notices": notices}
         write_manifest(self.path, self.manifest)
+        # What shares say of themselves is needed until then; if this process ends here, the next writer removes it.
+        shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
 
 
 def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:

@@ -22,7 +22,7 @@ from .files import (
     writing,
 )
 from .hashes import file_sha256, sha256
-from .influence import Elsewhere, InFeatures, Influence, InModels, influence_of, settings_of
+from .influence import Elsewhere, InFeatures, Influence, InModels, InReport, influence_of, settings_of
 from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
 from .json_text import are_texts, parse_json
 from .loaded_modules import forget, loaded
@@ -41,6 +41,7 @@ __all__ = [
     "FloatArray",
     "InFeatures",
     "InModels",
+    "InReport",
     "Influence",
     "Inputs",
     "IntArray",

@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from columns_reference import COLUMNS
 from distributed_runs import content, settings
 
-from gradscore.config import Config
-from gradscore.config.schema import dump_config
+from gradscore.config import Config, dump_config, parse_config
 from gradscore.distributed import Share, extract_share, merge
 from gradscore.distributed.ledger import Ledger, read_ledgers
 from gradscore.errors import ConfigError, StoreError
-from gradscore.features import extract
-from gradscore.store import RunFolder, verify_run
+from gradscore.features import RunPlan, extract
+from gradscore.store import RunFolder, RunWriter, verify_run
+from gradscore.system import held
 
 MAKE_SHARE = """
 import sys
@@ -183,11 +184,11 @@ WRONG_TYPES = {
 def test_values_of_a_share_that_cannot_be(tmp_path: Path, change: dict[str, Any], place: str) -> None:
     ledger = Ledger(0, 2, "of this run", {NAME: "a"}, ["a notice"], "b")
     ledger.write(tmp_path)
-    assert read_ledgers(tmp_path, identity="of this run") == [ledger]
+    assert read_ledgers(tmp_path, identity="of this run", settings={}) == [ledger]
     path = tmp_path / "partial/share-0-of-2.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(StoreError, match=re.escape(str(path)) + r": damaged \(.*" + re.escape(place)):
-        read_ledgers(tmp_path, identity="of this run")
+        read_ledgers(tmp_path, identity="of this run", settings={})
 
 
 @pytest.mark.parametrize(("damage", "message"), REFUSED.values(), ids=REFUSED)
@@ -225,10 +226,13 @@ def test_only_shards_are_taken_from_other_folders(config: Config, tmp_path: Path
     source, name = tmp_path / "from/shares", name.format(source=tmp_path)
     in_shares(config, source, ["0/9"])
     (source / name).parent.mkdir(parents=True, exist_ok=True)
-    (source / name).write_text("evil")
+    with (source / name).open("a") as file:
+        file.write("# evil\n")
     path = source / "partial/share-0-of-9.json"
     ledger = json.loads(path.read_text())
-    path.write_text(json.dumps(ledger | {"files": ledger["files"] | {name: sha256(b"evil").hexdigest()}}))
+    path.write_text(
+        json.dumps(ledger | {"files": ledger["files"] | {name: sha256((source / name).read_bytes()).hexdigest()}})
+    )
     with pytest.raises(StoreError, match=re.escape(f"names {name!r}, wanted shards of this run alone")):
         merge(tmp_path / "to/run", [source], trust_code=True)
     assert not (tmp_path / "to").exists()
@@ -242,6 +246,115 @@ def test_shares_of_other_inputs_are_refused(config: Config, tmp_path: Path) -> N
     in_shares(other, tmp_path / "other", ["1/2"])
     with pytest.raises(StoreError, match=r"other: this run folder was made from other inputs"):
         merge(tmp_path / "run", [tmp_path / "other"], trust_code=True)
+
+
+OTHER_SETTINGS = {
+    "a seed of fits": ("meta.seed=3", "meta.seed was 0, is now 3"),
+    "kinds of OOD models": ("meta.ood=sum", 'meta.ood was "auto", is now "sum"'),
+    "what near duplicates do": ("evaluate.near_duplicates=ignore", 'near_duplicates was "report", is now "ignore"'),
+    "a declared accuracy": ("model.declared_accuracy=0.5", "model.declared_accuracy was null, is now 0.5"),
+    "an auxiliary set": ("data.ood.0.auxiliary=true", "data.ood.0.auxiliary was false, is now true"),
+    "a group": ("data.ood.0.group=near", 'data.ood.0.group was null, is now "near"'),
+}
+
+
+def with_setting(config: Config, setting: str) -> Config:
+    return parse_config(dump_config(config), where="test", overrides=[setting])
+
+
+@pytest.mark.parametrize(("setting", "difference"), OTHER_SETTINGS.values(), ids=OTHER_SETTINGS)
+def test_a_share_with_other_settings_is_refused(config: Config, tmp_path: Path, setting: str, difference: str) -> None:
+    in_shares(config, tmp_path / "run", ["0/2"])
+    before = content(tmp_path / "run")
+    with pytest.raises(StoreError, match=rf"run: .*{re.escape(difference)}.*give all shares the settings"):
+        in_shares(with_setting(config, setting), tmp_path / "run", ["1/2"])
+    assert content(tmp_path / "run") == before
+
+
+def test_shares_with_other_settings_are_not_copied(config: Config, tmp_path: Path) -> None:
+    folders = [tmp_path / str(index) for index in range(2)]
+    in_shares(config, folders[0], ["0/2"])
+    in_shares(with_setting(config, "meta.seed=3"), folders[1], ["1/2"])
+    with pytest.raises(StoreError, match=re.escape(f"{folders[1]}: ") + r".*meta\.seed was 0, is now 3"):
+        merge(tmp_path / "run", folders, trust_code=True)
+    assert not (tmp_path / "run/partial/share-1-of-2.json").exists()
+
+
+def test_a_share_says_its_settings_itself(config: Config, tmp_path: Path) -> None:
+    """Where another `config.yaml` took the place of its own, as at an address, the settings of a share are known."""
+    in_shares(config, tmp_path / "run", ["0/2", "1/2"])
+    (tmp_path / "run/config.yaml").write_text(dump_config(with_setting(config, "meta.seed=3")))
+    with pytest.raises(StoreError, match=r"share-0-of-2\.json: .*meta\.seed was 3, is now 0"):
+        merge(tmp_path / "run", trust_code=True)
+
+
+@pytest.mark.parametrize("setting", ["extract.workers=1", "model.prefix=net.", "run=elsewhere"])
+def test_where_things_lie_and_how_fast_they_go_may_differ(
+    config: Config, local: Path, tmp_path: Path, setting: str
+) -> None:
+    in_shares(config, tmp_path / "run", ["0/2"])
+    in_shares(with_setting(config, setting), tmp_path / "run", ["1/2"])
+    merge(tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
+def test_a_share_of_a_finished_run_with_other_settings_is_refused(config: Config, local: Path) -> None:
+    with pytest.raises(StoreError, match=r"meta\.seed was 0, is now 3"):
+        in_shares(with_setting(config, "meta.seed=3"), local, ["0/2"])
+
+
+def test_two_merges_at_once(config: Config, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one has looked at the unfinished run when the first one finishes it."""
+    in_shares(config, tmp_path / "run", ["0/2", "1/2"])
+    plan_of = RunPlan.of.__func__  # type: ignore[attr-defined]
+
+    def while_another_finishes(kind: type[RunPlan], *arguments: Any, **options: Any) -> RunPlan:
+        monkeypatch.undo()
+        assert not merge(tmp_path / "run", trust_code=True).was_complete
+        return plan_of(kind, *arguments, **options)
+
+    monkeypatch.setattr(RunPlan, "of", classmethod(while_another_finishes))
+    assert merge(tmp_path / "run", trust_code=True).was_complete
+    assert content(tmp_path / "run") == content(local)
+
+
+def test_a_merge_beside_another(config: Config, local: Path, tmp_path: Path) -> None:
+    in_shares(config, tmp_path / "run", ["0/1"])
+    with held(tmp_path / "run"), pytest.raises(StoreError, match="another process is writing to this folder"):
+        merge(tmp_path / "run", trust_code=True)
+    merge(tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
+@pytest.mark.parametrize(
+    "step", ["gradscore.store.run_writer.write_manifest", "gradscore.store.run_writer.shutil.rmtree"]
+)
+def test_a_merge_that_is_killed_at_its_end(
+    config: Config, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Either what shares say is still there, or the run is finished; the same command ends well after both."""
+    in_shares(config, tmp_path / "run", ["0/2", "1/2"])
+    killed = RunWriter.finish
+
+    def finish(writer: RunWriter, **entries: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(step, Mock(side_effect=KeyboardInterrupt))
+            killed(writer, **entries)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunWriter, "finish", finish)
+        with pytest.raises(KeyboardInterrupt):
+            merge(tmp_path / "run", trust_code=True)
+    merge(tmp_path / "run", trust_code=True)
+    assert content(tmp_path / "run") == content(local)
+
+
+def test_shares_in_folders_of_their_own_are_merged_twice(config: Config, local: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / str(index) for index in range(2)]
+    _ = [in_shares(config, folder, [f"{index}/2"]) for index, folder in enumerate(folders)]
+    merge(tmp_path / "run", folders, trust_code=True)
+    assert merge(tmp_path / "run", folders, trust_code=True).was_complete
+    assert content(tmp_path / "run") == content(local)
 
 
 NO_SHARES = {
