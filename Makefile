@@ -52,6 +52,8 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/deptry gradscore cli
+	$(BIN)/deptry --exclude benchmarks --ignore DEP002,DEP004 tests tests/support data_scripts docs
 	$(MAKE) --no-print-directory test
 
 clean:
