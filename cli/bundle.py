@@ -62,6 +62,8 @@ def bundle(
 ) -> None:
     """Pack what a decision on new samples needs into one file without pickle: meta models, calibration, thresholds.
 
+    It holds no sample, but scores, features and labels of single ones: share it as you would share those.
+
     Where the report says that a single score does better, --score has it decide instead, with thresholds of its own.
 
     Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code

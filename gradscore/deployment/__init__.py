@@ -31,7 +31,6 @@ from .guard import (
 from .reference import COPIES
 from .result_folder import ResultFolder
 from .scorer import Scorer
-from .self_test import self_test_of
 from .streaming import result_columns, score_file, score_stream, table_writer
 from .watched import CLASS, CONFIDENCE, FEATURE, WATCHED, Reference, WatchedSet, is_stream, watched
 
@@ -63,7 +62,6 @@ __all__ = [
     "result_columns",
     "score_file",
     "score_stream",
-    "self_test_of",
     "table_writer",
     "to_annotations",
     "to_json",

@@ -49,14 +49,14 @@ def make_bundle(
     scores: Sequence[str] = (),
     tell: TellCode | None = None,
     model: nn.Module | None = None,
-    self_test: TestInputs | None = None,
+    samples: ModelInputs | None = None,
     shifted_copies: int = 0,
     progress: Progress | None = None,
 ) -> Bundle:
     """Makes a bundle of a run with meta models.
 
     Args:
-        run: a finished run folder; its data and its checkpoint must be there, unless `model` and `self_test` are given.
+        run: a finished run folder; its data and its checkpoint must be there, unless `model` and `samples` are given.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
             over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle; they are where no checkpoint is named.
@@ -66,8 +66,8 @@ def make_bundle(
             `wrong=<name>` for one.
         tell: called before the code of a `python:` model or view runs.
         model: the model of the run, where it need not be built.
-        self_test: inputs (n, ...) whose answers are noted, uint8 noise for those of floats; by default noise of the
-            size of the first test sample.
+        samples: a few (n, ...) as the model takes them, which the inputs of the self-test are made like; by default
+            the first test samples.
         shifted_copies: for `gradscore monitor`, images of `in_dist.fit` that each of 42 kinds and strengths of shift is
             made of, to learn what P(wrong) is worth under shift; `COPIES` are enough.
         progress: told how many shifted copies are scored.
@@ -93,14 +93,16 @@ def make_bundle(
         named = named if model_source is None else replace(named, folders=None)
         model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
     _check_weights(run, model)
-    samples = calibration_samples(run)
-    labelled, notices = samples.apart, samples.notices
+    calibration = calibration_samples(run)
+    labelled, notices = calibration.apart, calibration.notices
     frame = predicted_right(labelled)
     columns = [name for name in frame.columns if name not in META_COLUMNS]
     models, about_models = _deployed_models(run, scores)
     notices += about_models
-    detectors = calibrated(models, frame, whole=predicted_right(samples.whole), alpha=alpha)
+    detectors = calibrated(models, frame, whole=predicted_right(calibration.whole), alpha=alpha)
     means = run_means(run)
+    if means is not None:
+        means = replace(means, contents=means.contents[:0])  # hashes of samples, as in _without_content
     hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
     views = named_views(config.features, hashes, run.named_code(advice=""))
     live = LiveModel.of(
@@ -112,15 +114,17 @@ def make_bundle(
         named=views,
         tell=tell,
     )
-    reference = plain_reference(labelled, detectors)
+    reference = plain_reference(labelled, detectors, with_labels=shifted_copies > 0)
     if shifted_copies:
         fit = open_datasets(config, only=[FIT], trust_code=trust_code, named=run.named_data_code())[FIT]
         reference = shifted_reference(
             run, reference, detectors, live.extractor, fit, copies=shifted_copies, progress=progress
         )
-    if self_test is None:
+    if samples is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
-        self_test = self_test_of(_first_samples(dataset))
+        samples = _first_samples(dataset)
+    self_test, about_self_test = self_test_of(samples, live.extractor)
+    notices += about_self_test
     test, in_pairs = _self_test(self_test, live.extractor, columns)
     notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
     return Bundle(

@@ -42,12 +42,27 @@ PLAIN = 2000
 _BATCH = 64
 
 
-def plain_reference(calibration: pd.DataFrame, detectors: Mapping[str, Detector]) -> Reference:
-    """What a monitor of drift needs, from the feature table of the labelled calibration samples."""
+def plain_reference(calibration: pd.DataFrame, detectors: Mapping[str, Detector], *, with_labels: bool) -> Reference:
+    """What a monitor of drift needs, from the feature table of the labelled calibration samples.
+
+    They come in the order of their scores, which says nothing of who they are; their classes are for what is learnt of
+    shifted copies.
+    """
     labels = calibration["label"].to_numpy(dtype=np.int64)
+    found = _watched_set(calibration, detectors, labels)
+    order = np.lexsort(tuple(reversed(found.columns.values())))
     return Reference(
-        calibration=_watched_set(calibration, detectors, labels), classes=len(logit_columns(calibration.columns))
+        calibration=WatchedSet(
+            columns={name: values[order] for name, values in found.columns.items()},
+            right=found.right[order],
+            label=labels[order] if with_labels else _unknown(found),
+        ),
+        classes=len(logit_columns(calibration.columns)),
     )
+
+
+def _unknown(known: WatchedSet) -> IntArray:
+    return np.full(len(known.right), -1)
 
 
 def shifted_reference(
@@ -96,8 +111,8 @@ def shifted_reference(
         info.dataset_name: _drawn_set(run.read(info.name), detectors, COPIES, of_known_classes=False)
         for info in auxiliary
     }
-    as_they_are = _drawn_set(run.read(FIT), detectors, PLAIN, of_known_classes=True)
-    return replace(plain, plain=as_they_are, shifted=shifted, ood=ood)
+    fit = _drawn_set(run.read(FIT), detectors, PLAIN, of_known_classes=True)
+    return replace(plain, plain=replace(fit, label=_unknown(fit)), shifted=shifted, ood=ood)
 
 
 def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor: Extractor) -> WatchedSet:

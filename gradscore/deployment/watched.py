@@ -50,7 +50,7 @@ class WatchedSet:
     Attributes:
         columns: (n,) of each score (`score_*`) and each thing watched, by name.
         right: (n,) whether they are predicted right; False for OOD samples.
-        label: (n,) their classes, -1 for OOD samples.
+        label: (n,) their classes, -1 for OOD samples and where nothing looks at them.
     """
 
     columns: Mapping[str, FloatArray]

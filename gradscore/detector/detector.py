@@ -12,7 +12,7 @@ from torch import nn
 
 from ..config import Config, ExtractConfig, section
 from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, form_of
-from ..deployment import Bundle, Scorer, make_bundle, self_test_of, write_bundle
+from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run
 from ..features import (
@@ -220,9 +220,7 @@ class Detector:
             summary = extract_streams(config, live, sets.stream(), fit_again=again, progress=tell, total=sets.total)
             run = RunFolder(folder.path)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
-        bundle = make_bundle(
-            run, alpha=self._alpha, model=self.model, self_test=self_test_of(first.images), trust_code=True
-        )
+        bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.images, trust_code=True)
         self._scorer = Scorer(bundle, self.model, device=None, trust_code=True)
         self._fitted = _Fitted(folder, config, sets.model, live, sets.thumbnails)
         # That there is no OOD set to report on is no news here.

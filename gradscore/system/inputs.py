@@ -45,6 +45,11 @@ def described(inputs: Inputs) -> str:
 
 
 def finite_rows(inputs: Inputs) -> Tensor:
-    """Which samples (N,) hold finite numbers alone."""
+    """Which samples (N,) hold finite numbers alone.
+
+    Example:
+        >>> finite_rows({"tokens": torch.ones(2, 8), "length": torch.tensor([8.0, torch.inf])}).tolist()
+        [True, False]
+    """
     tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs.values())
-    return torch.stack([each.isfinite().flatten(1).all(1) for each in tensors]).all(0)
+    return torch.stack([each.isfinite().unsqueeze(1).flatten(1).all(1) for each in tensors]).all(0)
