@@ -165,6 +165,12 @@ def test_refuses_other_losses(net, loss, message):
         GradientMetricCollector(Max(net.fc))(loss)
 
 
+def test_any_sequence_of_metrics_is_taken(net):
+    metrics = [PNorm(net.conv, p=2), Max(net.fc)]
+    found = [GradientMetricCollector(given)(loss_of(net)) for given in (metrics, tuple(metrics))]
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
 def test_losses_of_tokens_are_summed(net):
     losses = torch.stack([loss_of(net), loss_of(net)], 1)
     metrics = [PNorm(net.conv, p=2), Max(net.fc)]
