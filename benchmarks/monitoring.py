@@ -2,8 +2,9 @@
 
     python benchmarks/monitoring.py --run RUN --bundle FILE [--streams 500] [--write docs/monitoring.md]
 
-RUN is a finished run with in_dist.calibration, labelled shifted sets and OOD sets; FILE is its bundle, made with
---monitor. Nothing of the sets reported here fitted anything: leave the protocol `known` out of the run.
+RUN is a finished run with in_dist.calibration, labelled shifted sets and OOD sets (configs/cifar10_monitoring.yaml for
+the table on the page); FILE is its bundle, made with --monitor. Nothing of the sets reported here fitted anything:
+leave the protocol `known` out of the run.
 """
 
 import argparse
@@ -16,7 +17,8 @@ import pandas as pd
 from numpy.random import Generator
 from numpy.typing import NDArray
 from pages import put_table
-from scipy.special import expit
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_softmax
 from scipy.stats import binomtest
 
 from gradscore.columns import logit_columns, penultimate_columns
@@ -33,13 +35,14 @@ Array = NDArray[np.float64]
 
 
 class Samples(NamedTuple):
-    """What is watched of samples, whether they are right, their classes, and what GradNorm needs of them."""
+    """What is watched of samples, whether they are right, their classes, and what baselines need of them."""
 
     columns: dict[str, Array]
     right: Array
     label: Array
     residual: Array
     inputs: Array
+    logits: Array
 
     def at(self, places: NDArray[np.int64]) -> "Samples":
         """Some of them."""
@@ -50,7 +53,9 @@ class Samples(NamedTuple):
 
 def joined(parts: list[Samples]) -> Samples:
     columns = {name: np.concatenate([each.columns[name] for each in parts]) for name in parts[0].columns}
-    return Samples(columns, *(np.concatenate([each[place] for each in parts]) for place in (1, 2, 3, 4)))
+    return Samples(
+        columns, *(np.concatenate([each[place] for each in parts]) for place in range(1, len(Samples._fields)))
+    )
 
 
 def samples_of(frame: pd.DataFrame, bundle: Bundle, novelty: Novelty, *, ood: bool) -> Samples:
@@ -64,7 +69,7 @@ def samples_of(frame: pd.DataFrame, bundle: Bundle, novelty: Novelty, *, ood: bo
     chances[np.arange(len(chances)), logits.argmax(axis=1)] -= 1
     right = np.zeros(len(frame)) if ood else frame["correct"].to_numpy(dtype=np.float64)
     inputs = features[penultimate_columns(features.columns)].to_numpy(dtype=np.float64)
-    return Samples(columns, right, frame["label"].to_numpy(dtype=np.int64), chances, inputs)
+    return Samples(columns, right, frame["label"].to_numpy(dtype=np.int64), chances, inputs, logits)
 
 
 def drawn(samples: Samples, count: int, random: Generator) -> Samples:
@@ -82,10 +87,36 @@ def mean_confidence(window: Samples) -> float:
     return float(expit(window.columns[CONFIDENCE]).mean())
 
 
-def atc(calibration: Samples) -> Callable[[Samples], float]:
-    """Average thresholded confidence: the share above a threshold that is right on the calibration samples."""
-    limit = np.quantile(calibration.columns[CONFIDENCE], 1 - calibration.right.mean())
-    return lambda window: float((window.columns[CONFIDENCE] >= limit).mean())
+def temperature(logits: Array, label: NDArray[np.int64]) -> float:
+    """What logits (n, K) are divided by so that the labels (n,) are most likely (Guo et al. 2017)."""
+
+    def loss(log_temperature: float) -> float:
+        return -float(log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(label)), label].mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-8}).x))
+
+
+def largest_probability(logits: Array) -> Array:
+    return np.exp(log_softmax(logits, axis=1).max(axis=1))
+
+
+def negative_entropy(logits: Array) -> Array:
+    logs = log_softmax(logits, axis=1)
+    return (np.exp(logs) * logs).sum(axis=1)
+
+
+def atc(calibration: Samples, score: Callable[[Array], Array]) -> Callable[[Samples], float]:
+    """Average thresholded confidence: the share of scores above a threshold, of calibration samples the accuracy.
+
+    Scores are those of logits after temperature scaling on the calibration samples.
+
+    Source: Garg et al. 2022, "Leveraging unlabeled data to predict out-of-distribution performance".
+    """
+    scale = temperature(calibration.logits, calibration.label)
+    wrong = round(float((calibration.right == 0).sum()))
+    ordered = np.sort(score(calibration.logits / scale))
+    limit = ordered[wrong] if wrong < len(ordered) else np.inf
+    return lambda window: float((score(window.logits / scale) >= limit).mean())
 
 
 def gradient_norm(window: Samples) -> float:
@@ -119,10 +150,11 @@ def windows_of(sets: dict[str, Samples], random: Generator) -> dict[str, list[Sa
 
 
 def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples) -> list[str]:
-    thresholded = atc(calibration)
+    confidence, entropy = atc(calibration, largest_probability), atc(calibration, negative_entropy)
     lines = [
-        "| windows | how many | accuracy | monitor | mean confidence | ATC | gradient norm | intervals that hold it |",
-        "|---|---|---|---|---|---|---|---|",
+        "| windows | how many | accuracy | monitor | mean confidence | ATC, confidence | ATC, entropy | gradient norm "
+        "| intervals that hold it |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     rows: dict[str, list[tuple[float, ...]]] = {}
     for name, some in windows.items():
@@ -130,7 +162,7 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
         norm = line_of([gradient_norm(each) for each in others], [float(each.right.mean()) for each in others])
         for window in some:
             true, found = float(window.right.mean()), expected.of(window.columns)
-            guesses = (found.accuracy, mean_confidence(window), thresholded(window), norm(window))
+            guesses = (found.accuracy, mean_confidence(window), confidence(window), entropy(window), norm(window))
             errors = [abs(each - true) for each in guesses]
             rows.setdefault(name, []).append((true, *errors, found.low <= true <= found.high))
     shifted = [row for name in windows if "without" not in name and "among" not in name for row in rows[name]]
@@ -139,8 +171,8 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
         if some:
             table = np.array(some, dtype=np.float64)
             true = f"{100 * table[:, 0].min():.0f} to {100 * table[:, 0].max():.0f}"
-            means = " | ".join(f"{100 * each:.1f}" for each in table[:, 1:5].mean(axis=0))
-            lines.append(f"| {name} | {len(some)} | {true} | {means} | {100 * table[:, 5].mean():.0f} % |")
+            means = " | ".join(f"{100 * each:.1f}" for each in table[:, 1:-1].mean(axis=0))
+            lines.append(f"| {name} | {len(some)} | {true} | {means} | {100 * table[:, -1].mean():.0f} % |")
     return lines
 
 

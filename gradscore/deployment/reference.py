@@ -50,7 +50,7 @@ def plain_reference(calibration: pd.DataFrame, detectors: Mapping[str, Detector]
     """
     labels = calibration["label"].to_numpy(dtype=np.int64)
     found = _watched_set(calibration, detectors, labels)
-    order = np.lexsort(tuple(reversed(found.columns.values())))
+    order = np.lexsort([*found.columns.values()][::-1])
     return Reference(
         calibration=WatchedSet(
             columns={name: values[order] for name, values in found.columns.items()},

@@ -85,14 +85,14 @@ def self_test_inputs(images: TestInputs) -> Inputs:
     return _as_input(images)
 
 
-class _Watched(TorchDispatchMode):
+class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees what a model looks up in tables by whole numbers.
 
     An index out of range is refused before it is looked up: on a GPU the process could not go on after it.
     """
 
     def __init__(self, *, refuse: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._refuse, self._seen = refuse, list[tuple[int, Array]]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
