@@ -167,7 +167,8 @@ def test_refuses_other_losses(net, loss, message):
 
 def test_any_sequence_of_metrics_is_taken(net):
     metrics = [PNorm(net.conv, p=2), Max(net.fc)]
-    found = [GradientMetricCollector(given)(loss_of(net)) for given in (metrics, tuple(metrics))]
+    losses = loss_of(net)
+    found = [GradientMetricCollector(given)(losses, retain_graph=True) for given in (metrics, tuple(metrics))]
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
