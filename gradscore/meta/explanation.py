@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..columns import FORWARD
-from ..system import FloatArray
+from ..system import FloatArray, product
 from .inputs import SCORE_PREFIX, Group, group_of
 from .models import MetaModel
 
@@ -69,9 +69,9 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     if model.kind != "one_class":
         return linear
     axes = model.arrays["axes"]
-    offsets = scaled @ axes.T - model.arrays["location"]
+    offsets = product(scaled, axes.T) - model.arrays["location"]
     centred = scaled - model.arrays["location"] @ axes
-    terms = ((offsets @ model.arrays["precision"]) @ axes) * centred
+    terms = product(product(offsets, model.arrays["precision"]), axes) * centred
     whole = terms.sum(axis=1, keepdims=True)
     shares = np.divide(terms, whole, out=np.zeros_like(terms), where=whole != 0)
     return np.asarray(linear + shares * model.distance(scaled)[:, None])

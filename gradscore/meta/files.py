@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 from ..errors import StoreError
 from ..system import parse_json, write_bytes, write_text
 
-SCHEMA = 3
+SCHEMA = 4
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 

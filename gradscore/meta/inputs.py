@@ -60,9 +60,14 @@ def samples_of(frame: pd.DataFrame) -> Samples:
 def _look(frame: pd.DataFrame, view: str | None) -> Samples:
     penultimate = penultimate_columns(frame.columns, view=view)
     return Samples(
-        logits=frame[logit_columns(frame.columns, view=view)].to_numpy(dtype=np.float64),
-        penultimate=frame[penultimate].to_numpy(dtype=np.float64) if penultimate else None,
+        logits=_array(frame[logit_columns(frame.columns, view=view)]),
+        penultimate=_array(frame[penultimate]) if penultimate else None,
     )
+
+
+def _array(columns: pd.DataFrame) -> FloatArray:
+    """(N, columns), samples one after the other in memory: sums along a sample then have one order, however large N."""
+    return np.ascontiguousarray(columns.to_numpy(dtype=np.float64))
 
 
 @dataclass(frozen=True, kw_only=True)

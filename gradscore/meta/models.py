@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import StoreError
-from ..system import FloatArray
+from ..system import FloatArray, product
 from .files import read_model, write_model
 from .inputs import Inputs
 
@@ -65,7 +65,7 @@ class MetaModel:
 
         They are log-odds (`logistic`), or a sum of parts in standard deviations of ordinary samples.
         """
-        # A sum per row, not a matrix product: the same sample gets the same bits in any company.
+        # A sum per row, not BLAS: the same sample gets the same bits in any company.
         linear = np.asarray((scaled * self.arrays["coefficients"]).sum(axis=1) + self.arrays["intercept"][0])
         return linear if self.kind != "one_class" else linear + self.distance(scaled)
 
@@ -76,8 +76,8 @@ class MetaModel:
 
     def squared_distances(self, scaled: FloatArray) -> FloatArray:
         """Squared Mahalanobis distances (N,) of scaled inputs (N, D) from ordinary ones; for `one_class`."""
-        offsets = scaled @ self.arrays["axes"].T - self.arrays["location"]
-        squared = ((offsets @ self.arrays["precision"]) * offsets).sum(axis=1)
+        offsets = product(scaled, self.arrays["axes"].T) - self.arrays["location"]
+        squared = (product(offsets, self.arrays["precision"]) * offsets).sum(axis=1)
         return np.asarray(np.maximum(squared, np.finfo(np.float64).tiny))
 
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:

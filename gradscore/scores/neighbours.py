@@ -90,6 +90,7 @@ class Bank:
 
 def unit_length(values: FloatArray) -> NDArray[np.float32]:
     """Rows (N, D) divided by their L2 norm; a row of zeros stays."""
+    values = np.ascontiguousarray(values)  # or the order of a sum depends on the number of rows
     norms = np.linalg.norm(values, axis=1, keepdims=True)
     return np.asarray(values / np.where(norms > 0, norms, 1.0), dtype=np.float32)
 
@@ -108,15 +109,27 @@ def _nearest(
     copies = 0 if content is None else _most_copies(*content)
     wanted, kept = min(count + copies, len(bank)), min(count, len(bank))
     search = NearestNeighbors(n_neighbors=wanted, algorithm="brute").fit(bank)
-    distances, places = search.kneighbors(queries)
+    places = search.kneighbors(queries, return_distance=False)
+    distances = _distances(queries, bank, places)
+    own = np.zeros(places.shape, dtype=bool)
     if content is not None and copies:
         own = content[1][places] == content[0][:, None]
-        order = np.argsort(own, axis=1, kind="stable")  # those of the same content last
-        others = wanted - own.sum(axis=1, keepdims=True)
-        order = np.take_along_axis(order, np.clip(others - 1, 0, np.arange(kept)), axis=1)
-        distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
-        distances = np.where(others > 0, distances, FARTHEST)
-    return np.asarray(distances[:, :kept], dtype=np.float64), np.asarray(places[:, :kept], dtype=np.int64)
+    order = np.lexsort((places, distances, own), axis=1)  # those of the same content last
+    others = wanted - own.sum(axis=1, keepdims=True)
+    order = np.take_along_axis(order, np.clip(others - 1, 0, np.arange(kept)), axis=1)
+    distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
+    return np.where(others > 0, distances, FARTHEST), np.asarray(places, dtype=np.int64)
+
+
+def _distances(queries: NDArray[np.float32], bank: NDArray[np.float32], places: IntArray) -> FloatArray:
+    """Distances (N, k) of queries (N, D) to samples of the bank at places (N, k).
+
+    A search computes them by products, whose last bits depend on the other queries.
+    """
+    found = np.empty(places.shape)
+    for row, near in enumerate(places):
+        found[row] = np.sqrt(np.square(bank[near].astype(np.float64) - queries[row]).sum(axis=1))
+    return found
 
 
 def _most_copies(queries: NDArray[np.str_], bank: NDArray[np.str_]) -> int:

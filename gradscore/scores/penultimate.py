@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from ..errors import EvaluationError
 from ..models import Head
-from ..system import FloatArray
+from ..system import FloatArray, product
 from .logits import energy
 from .score import Arrays, Ordinary, Samples, Score, penultimate_of
 
@@ -64,32 +64,33 @@ def last_layer(_features: FloatArray, _ordinary: Ordinary, head: Head) -> Arrays
 
 
 def class_means(features: FloatArray, ordinary: Ordinary, _head: Head) -> Arrays:
-    """Means of the classes (C, D) and the inverse (D, D) of the covariance that they share."""
+    """Of the covariance that the classes share, `whitening` (D, D), and the means of the classes (C, D) in that frame."""
     _, numbered = np.unique(ordinary.classes, return_inverse=True)
     counts = np.bincount(numbered)
     means = np.stack([features[numbered == place].mean(axis=0) for place in range(len(counts))])
-    return {"means": means, "precision": _precision(features - means[numbered])}
+    whitening = _whitening(features - means[numbered])
+    return {"means": product(means, whitening), "whitening": whitening}
 
 
 def relative_means(features: FloatArray, ordinary: Ordinary, head: Head) -> Arrays:
-    """As `class_means`, with the mean (D,) and the inverse covariance (D, D) of all."""
-    mean = features.mean(axis=0)
+    """As `class_means`, with the mean (1, D) and the whitening (D, D) of all."""
+    mean = features.mean(axis=0, keepdims=True)
+    whitening = _whitening(features - mean)
     return {
         **class_means(features, ordinary, head),
-        "mean_of_all": mean,
-        "precision_of_all": _precision(features - mean),
+        "mean_of_all": product(mean, whitening),
+        "whitening_of_all": whitening,
     }
 
 
 def mahalanobis(features: FloatArray, _samples: Samples, learned: Arrays) -> FloatArray:
     """Squared distance to the nearest class mean, shared covariance. Source: Lee, Lee, Lee, Shin 2018."""
-    distances = [_squared(features - mean, learned["precision"]) for mean in learned["means"]]
-    return np.asarray(np.min(distances, axis=0))
+    return _squared_to_nearest(features, learned["whitening"], learned["means"])
 
 
 def relative_mahalanobis(features: FloatArray, samples: Samples, learned: Arrays) -> FloatArray:
     """The same less the distance to the mean of all. Source: Ren, Fort, Liu and others 2021."""
-    of_all = _squared(features - learned["mean_of_all"], learned["precision_of_all"])
+    of_all = _squared_to_nearest(features, learned["whitening_of_all"], learned["mean_of_all"])
     return mahalanobis(features, samples, learned) - of_all
 
 
@@ -107,7 +108,7 @@ def residual_space(features: FloatArray, _ordinary: Ordinary, head: Head) -> Arr
 
 def vim(features: FloatArray, samples: Samples, learned: Arrays) -> FloatArray:
     """Norm outside the principal subspace against energy. Source: Wang, Li, Feng, Zhang 2022."""
-    norms = np.linalg.norm((features - learned["origin"]) @ learned["axes"], axis=1)
+    norms = np.linalg.norm(product(features - learned["origin"], learned["axes"]), axis=1)
     return np.asarray(learned["scale"][0] * norms + energy(samples.logits))
 
 
@@ -149,16 +150,28 @@ def principal_dimensions(width: int) -> int:
     return 1000 if width >= 2048 else 512 if width >= 768 else max(1, width // 2)
 
 
-def _precision(offsets: FloatArray) -> FloatArray:
-    return np.asarray(np.linalg.pinv(offsets.T @ offsets / len(offsets), hermitian=True), dtype=np.float64)
+def _whitening(offsets: FloatArray) -> FloatArray:
+    """(D, D) whose product with its transpose is the pseudo-inverse of the covariance of offsets (N, D)."""
+    variances, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))
+    there = variances > _NO_VARIANCE * variances.max()
+    return np.asarray(axes * np.where(there, 1 / np.sqrt(np.where(there, variances, 1.0)), 0.0))
 
 
-def _squared(offsets: FloatArray, precision: FloatArray) -> FloatArray:
-    return np.asarray(((offsets @ precision) * offsets).sum(axis=1))
+def _squared_to_nearest(features: FloatArray, whitening: FloatArray, means: FloatArray) -> FloatArray:
+    """Squared distances (N,) of features (N, D) to the nearest of whitened means (C, D).
+
+    Whitened once, a sample costs D^2 + C D products; C times D^2 with an inverse covariance.
+    """
+    whitened = product(features, whitening)
+    return np.asarray(np.min([np.square(whitened - mean).sum(axis=1) for mean in means], axis=0))
+
+
+_NO_VARIANCE = 1e-15
+"""Axes with less of the largest variance have none, as `numpy.linalg.pinv` has it."""
 
 
 def _energy_of(features: FloatArray, learned: Arrays) -> FloatArray:
-    return energy(features @ learned["weight"].T + learned["bias"])
+    return energy(product(features, learned["weight"].T) + learned["bias"])
 
 
 def _largest(features: FloatArray) -> FloatArray:

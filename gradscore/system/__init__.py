@@ -27,7 +27,7 @@ from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_
 from .json_text import are_texts, parse_json
 from .loaded_modules import forget, loaded
 from .names import closest, some
-from .numerics import SQUARABLE, full_precision, repeatable_kernels, squared_norms
+from .numerics import SQUARABLE, full_precision, product, repeatable_kernels, squared_norms
 from .registry import Registry, first_line
 from .spreadsheets import csv_quoting, without_formulas
 from .torchvision_compat import import_torchvision
@@ -77,6 +77,7 @@ __all__ = [
     "loaded",
     "only_writer",
     "parse_json",
+    "product",
     "repeatable_kernels",
     "replacing",
     "resolve_device",

@@ -243,7 +243,7 @@ EDITS = {
     "scores that are no texts": ({"scores": [["msp"]]}, "incomplete"),
     "views that are no texts": ({"views": [{}]}, "incomplete"),
     "an unknown score": ({"scores": ["msp", "not there"]}, "'not there' unknown here"),
-    "another schema": ({"schema": 2}, "schema 3, got 2"),
+    "another schema": ({"schema": 2}, "schema 4, got 2"),
 }
 
 

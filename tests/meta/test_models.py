@@ -38,10 +38,11 @@ def test_a_table_and_its_scaled_inputs_score_the_same(model):
     np.testing.assert_array_equal(model.of_scaled(INPUTS.scaled(OTHER)), model.decision(OTHER))
 
 
-@pytest.mark.parametrize("model", [LOGISTIC, SUM], ids=["logistic", "sum"])
-def test_a_sample_scores_the_same_in_any_company(model):
-    scaled = INPUTS.scaled(OTHER)
-    assert model.of_scaled(scaled)[7] == model.of_scaled(scaled[[7]])[0]
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_a_sample_scores_the_same_in_any_company(model, rows):
+    parts = [model.decision(OTHER.iloc[start : start + rows]) for start in range(0, len(OTHER), rows)]
+    np.testing.assert_array_equal(np.concatenate(parts), model.decision(OTHER))
 
 
 def test_strongest_are_the_largest_coefficients_by_magnitude():
@@ -92,7 +93,7 @@ def test_changed_arrays_are_refused(tmp_path):
 
 
 EDITS = {
-    "another schema": ({"schema": 99}, "schema 3, got 99"),
+    "another schema": ({"schema": 99}, "schema 4, got 99"),
     "unknown kind": ({"kind": "forest"}, "unknown kind"),
     "arrays of another kind": ({"kind": "one_class"}, "incomplete"),
     "notes that are none": ({"notes": [1]}, "incomplete"),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from score_names import score_names
 
@@ -99,6 +100,31 @@ def test_a_round_trip_scores_the_same_bits(fitted):
     assert restored.names == fitted.names
     asked = replace(NEW, content=np.r_[["bank3"], NEW.content[1:]])
     assert restored.table(asked).to_numpy().tobytes() == fitted.table(asked).to_numpy().tobytes()
+
+
+def wide(count, *, seed):
+    """As those of a small network: 64 features, ten classes, and two views."""
+    generator = np.random.default_rng(seed)
+    head = np.random.default_rng(0).normal(size=(10, 64))
+    looks = np.abs(generator.normal(1.0, 1.0, (3, count, 64)))
+    plain, *views = (Samples(logits=each @ head.T, penultimate=each) for each in looks)
+    return replace(plain, views=dict(zip(["flip", "shift"], views, strict=True))), Head(head, np.ones(10))
+
+
+def some(samples, rows):
+    views = {name: some(view, rows) for name, view in samples.views.items()}
+    return Samples(logits=samples.logits[rows], penultimate=samples.penultimate[rows], views=views)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 64])
+def test_a_sample_scores_the_same_in_any_company(rows):
+    ordinary, head = wide(200, seed=1)
+    fitted = FittedScores.fit(
+        Ordinary(samples=ordinary, classes=np.arange(200) % 10, head=head), views=["flip", "shift"]
+    )
+    new, _ = wide(130, seed=2)
+    parts = [fitted.table(some(new, slice(start, start + rows))) for start in range(0, 130, rows)]
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), fitted.table(new), check_exact=True)
 
 
 def test_content_is_stored_as_it_is_or_not_at_all():

@@ -184,6 +184,10 @@ def test_a_feature_without_variance_is_no_hindrance():
     np.testing.assert_allclose(fitted("mahalanobis", constant)(new), wanted, rtol=1e-9)
 
 
+def test_the_mean_of_a_class_is_at_no_distance():
+    np.testing.assert_array_equal(fitted("mahalanobis")(MEANS[[0, 1, 2, 0]]), np.zeros(4))
+
+
 @pytest.mark.parametrize("name", ["ash", "scale"])
 def test_features_that_are_all_zero_have_the_energy_of_the_bias(name):
     np.testing.assert_allclose(fitted(name)(np.zeros((1, D))), [-logsumexp(HEAD.bias)], rtol=1e-12)

@@ -1,11 +1,14 @@
 """What the host process switched on does not show, and comes back."""
 
+import math
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 
-from gradscore.system import full_precision
+from gradscore.system import FloatArray, full_precision, product
+from gradscore.system.numerics import ENTRIES_TOGETHER
 
 
 def settings() -> dict[str, object]:
@@ -67,3 +70,34 @@ def test_a_model_may_set_flags_of_its_own() -> None:
     """As recurrent models do that differentiate twice."""
     with full_precision(), torch.backends.cudnn.flags(enabled=False):
         assert not torch.backends.cudnn.enabled
+
+
+SHAPES = {"square": (64, 64), "wide": (10, 300), "tall": (700, 3), "to one": (65, 1), "of one": (1, 5), "empty": (0, 4)}
+SHAPES |= {"parts": (300, ENTRIES_TOGETHER // 100), "one row a part": (2, ENTRIES_TOGETHER + 1)}
+LAYOUTS = {"as they come": np.ascontiguousarray, "columns first": np.asfortranarray}
+
+
+def factors(shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(37, shape[0])), generator.normal(size=shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_product_is_its_sums(shape: tuple[int, int]) -> None:
+    """Against sums without rounding, of some elements."""
+    rows, matrix = factors(shape)
+    found = product(rows, matrix)
+    columns = range(0, shape[1], max(1, shape[1] // 20))
+    wanted = [[math.fsum(row * matrix[:, column]) for column in columns] for row in rows]
+    np.testing.assert_allclose(found[:, list(columns)], wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
+def test_rows_of_a_product_are_the_same_in_any_company(
+    shape: tuple[int, int], size: int, layout: Callable[[FloatArray], FloatArray]
+) -> None:
+    rows, matrix = factors(shape)
+    parts = [product(layout(rows[start : start + size]), layout(matrix)) for start in range(0, len(rows), size)]
+    np.testing.assert_array_equal(np.concatenate(parts), product(rows, matrix))
