@@ -33,7 +33,7 @@ def merge(
 ) -> None:
     """Finish a run whose shares were made by gradscore extract --shard.
 
-    The run is that of one process, value for value. A missing or foreign shard is named.
+    The run is that of one process, value for value with --threads 1. A missing or foreign shard is named.
 
     Example: gradscore merge runs/digits --trust-code
     """

@@ -113,7 +113,7 @@ class FeaturesConfig(Section):
 
 
 class ExtractConfig(Section):
-    """How features are computed; only `batch_size`, `device` and the number of threads may move their last bits."""
+    """How features are computed; only `batch_size`, `device`, threads and processor may move their last bits."""
 
     batch_size: InFeatures[Positive] = 64
     """Samples at a time."""

@@ -6,8 +6,8 @@ There is no second pipeline. `Detector.fit` writes an ordinary run folder, a tem
 tables come through the extractor, the cutting into batches and the writer that `gradscore extract` uses, and then the
 functions behind `fit-meta`, `bundle`, `score` and `evaluate` do the rest. Functions that take tables instead would have
 had to carry all that a run folder carries anyway: identities of fits, checksums, the last layer, settings. So the
-numbers are those of the commands to the last digit, commands understand the folder, and whatever a run folder learns to
-do works from here.
+numbers are those of the commands to the last digit (with as many threads), commands understand the folder, and whatever
+a run folder learns to do works from here.
 
 `fit_data` and `runs` turn what is given into settings and streams of samples, `images` makes auxiliary sets and keeps
 thumbnails, within bounds; `recipe` sees that one builds the model; `report` is what evaluations give, `progress` has

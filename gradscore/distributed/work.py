@@ -77,7 +77,7 @@ def make_shard(plan: RunPlan, shard: Shard, *, told: Told) -> str:
 
 
 def add_up(plan: RunPlan) -> MeanGradients:
-    """The mean gradients of a run from the sums of all shards, in order: bit for bit those of one process.
+    """The mean gradients of a run from the sums of all shards, in order: bit for bit those that one process adds up.
 
     Raises:
         StoreError: a file is missing or damaged.

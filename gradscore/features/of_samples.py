@@ -47,8 +47,8 @@ def features_of(
 ) -> pd.DataFrame:
     """The per-sample gradient features of any samples.
 
-    The columns are those of the feature tables of a run folder, bit for bit, where the samples, the settings and the
-    batch size are the same.
+    The columns are those of the feature tables of a run folder, bit for bit, where the samples, the settings, the
+    batch size, the processor and the number of threads are the same.
 
     Args:
         model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.

@@ -40,7 +40,8 @@ def extract_streams(
 ) -> ExtractSummary:
     """Computes the feature tables of a run, or of splits that are new to it, from samples as they come.
 
-    Batches are cut as `extract` cuts them, so that the same samples give the same values bit for bit.
+    Batches are cut as `extract` cuts them, so that the same samples give the same values bit for bit on one processor
+    with one number of threads.
 
     Args:
         config: the settings; where it says that samples come from does not matter.

@@ -172,17 +172,6 @@ def test_samples_of_which_less_is_known_are_refused(asked, message):
         WHOLE.table(asked)
 
 
-def test_a_sample_scores_the_same_in_any_company():
-    alone = WHOLE.table(
-        replace(
-            look(NEW.penultimate[[4]]),
-            views={name: look(view.penultimate[[4]]) for name, view in NEW.views.items()},
-            content=NEW.content[[4]],
-        )
-    )
-    np.testing.assert_allclose(alone.iloc[0], WHOLE.table(NEW).iloc[4], rtol=1e-12, atol=1e-12)
-
-
 def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch):
     def fit(_ordinary):
         raise MissingExtraError("energy needs a package; pip install it")
