@@ -64,7 +64,7 @@ def last_layer(_features: FloatArray, _ordinary: Ordinary, head: Head) -> Arrays
 
 
 def class_means(features: FloatArray, ordinary: Ordinary, _head: Head) -> Arrays:
-    """The `whitening` (D, D) of the covariance that classes share, and the means of the classes (C, D) in that frame."""
+    """The `whitening` (D, D) of the covariance that classes share, and means of the classes (C, D) in that frame."""
     _, numbered = np.unique(ordinary.classes, return_inverse=True)
     counts = np.bincount(numbered)
     means = np.stack([features[numbered == place].mean(axis=0) for place in range(len(counts))])

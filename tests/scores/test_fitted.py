@@ -108,7 +108,7 @@ def wide(count, *, seed):
     head = np.random.default_rng(0).normal(size=(10, 64))
     looks = np.abs(generator.normal(1.0, 1.0, (3, count, 64)))
     plain, *views = (Samples(logits=each @ head.T, penultimate=each) for each in looks)
-    return replace(plain, views=dict(zip(["flip", "shift"], views, strict=True))), Head(head, np.ones(10))
+    return replace(plain, views=dict(zip(["flip", "shift"], views, strict=True))), Head(weight=head, bias=np.ones(10))
 
 
 def some(samples, rows):
