@@ -20,7 +20,8 @@ def mean_probability(samples: Samples, _learned: Arrays) -> FloatArray:
     others = np.array(all_logits(samples))
     log_p = log_softmax(others, axis=2)
     np.put_along_axis(log_p, np.broadcast_to(samples.predictions, log_p.shape[:2])[..., None], -np.inf, axis=2)
-    return np.asarray(logsumexp(log_p, axis=(0, 2)) - np.log(len(log_p)))
+    of_views = logsumexp(log_p, axis=2)  # one axis at a time, or the order of the sum depends on the number of samples
+    return np.asarray(logsumexp(of_views, axis=0) - np.log(len(log_p)))
 
 
 def mean_log_probability(samples: Samples, _learned: Arrays) -> FloatArray:
