@@ -12,6 +12,9 @@ from collections.abc import Iterable
 META_COLUMNS = ("sample_id", "split", "label", "prediction", "correct", "content_hash")
 """The columns before the logits and the features."""
 
+RECOMPUTED = "recomputed"
+"""A column of `in_dist.fit`: for a few samples all values after `META_COLUMNS` once more, computed in another batch."""
+
 LOGIT = "logit_"
 PENULTIMATE = "penultimate_"
 

@@ -166,7 +166,12 @@ class Extractor:
         return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
 
     def values(
-        self, images: Inputs, *, copies: Tensor | None = None, labels: Tensor | None = None
+        self,
+        images: Inputs,
+        *,
+        copies: Tensor | None = None,
+        labels: Tensor | None = None,
+        nudged: bool = False,
     ) -> npt.NDArray[np.float64]:
         """The logits and features of a batch.
 
@@ -175,6 +180,8 @@ class Extractor:
             copies: (N,) int64, how many samples of the mean gradients each is a copy of: it is compared with the mean
                 of the others. None: of none.
             labels: (N,) int64, the given classes, for losses that look at them.
+            nudged: change every element of the gradients at the logits by a unit of rounding, up or down, before they
+                are propagated: what is rounding comes out as another number, what is not as the same.
 
         Returns:
             (N, len(names)) float64.
@@ -189,7 +196,7 @@ class Extractor:
 
         def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
             given = None if labels is None else labels[part]
-            return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given)
+            return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given, nudged=nudged)
 
         self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
@@ -291,43 +298,46 @@ class Extractor:
             f"(--batch-size {self._fitting} does so from the start)"
         )
 
-    def _values_at_once(self, images: Inputs, *, copies: Tensor, labels: Tensor | None) -> npt.NDArray[np.float64]:
+    def _values_at_once(
+        self, images: Inputs, *, copies: Tensor, labels: Tensor | None, nudged: bool
+    ) -> npt.NDArray[np.float64]:
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
-        blocks = [self._block(loss, outputs, logits, calls, extra, labels) for loss in self._features.losses]
+        blocks = [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
         if self._averaged:
-            looks = [blocks, *(self._of_view(view, images, labels) for view in self._averaged)]
+            looks = [blocks, *(self._of_view(view, images, labels, nudged) for view in self._averaged)]
             blocks = [mean_over_views(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         more = [extra.values()] if self._features.columns else []
         found = [logits, *penultimate, *self._pass.view_values(images), *blocks, *more]
         return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
 
-    def _of_view(self, view: View, images: Inputs, labels: Tensor | None) -> list[Tensor]:
+    def _of_view(self, view: View, images: Inputs, labels: Tensor | None, nudged: bool) -> list[Tensor]:
         """The statistics of each loss for a view of the images."""
         outputs, calls, _ = self._forward(self._pass.seen(view, images))
         none = torch.zeros(len(outputs), dtype=torch.int64, device=self.device)
         extra = self._columns.batch(outputs, calls, copies=none)  # needed to compute; those of the sample count
-        logits = outputs.detach().double()
-        return [self._block(loss, outputs, logits, calls, extra, labels) for loss in self._features.losses]
+        return [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
 
     def _block(
         self,
         loss: str,
         outputs: Tensor,
-        logits: Tensor,
         calls: Sequence[Call],
         extra: BatchColumns,
         labels: Tensor | None,
+        nudged: bool,
     ) -> Tensor:
+        logits = outputs.detach().double()
         found = logits.new_zeros(len(logits), len(self._groups) * len(self._features.statistics))
         gradients = list(LOSSES[loss].terms(logits, labels))
         for gradient in gradients:
             sinks, taps = extra.listeners(loss, gradient, calls)
+            direction = gradient.direction.to(outputs.dtype)
             columns = reduce_gradients(
                 self.engine,
                 outputs,
-                gradient.direction.to(outputs.dtype),
+                nudge(direction) if nudged else direction,
                 statistics=self._features.statistics,
                 groups=self._groups,
                 retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
@@ -364,6 +374,15 @@ class Extractor:
             gradient = self._trial_loss(outputs.detach().double())
             self._columns.learn(outputs, calls, gradient.direction)
         return outputs, calls, penultimate
+
+
+def nudge(values: Tensor) -> Tensor:
+    """Values with every element larger or smaller by a unit of rounding, at random but always the same.
+
+    Source: Parker 1997, Monte Carlo arithmetic.
+    """
+    signs = torch.randint(0, 2, values.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return values * (1 + signs.to(values) * torch.finfo(values.dtype).eps)
 
 
 def mean_over_views(values: Tensor, magnitudes: Tensor) -> Tensor:

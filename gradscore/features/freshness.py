@@ -56,6 +56,7 @@ def outdated(run: RunFolder) -> Outdated:
     now = describe_inputs(
         config,
         weights_sha256=before["model"]["weights_sha256"],
+        dtype=before["model"]["dtype"],
         device=before.get("extract", {}).get("device", "cpu"),
         groups=before["features"].get("groups", {}),
         fingerprints={name: fingerprints.get(name, "") for name in planned},

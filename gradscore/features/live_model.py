@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from ..config import Config, FeaturesConfig
 from ..data import Batch, open_views
 from ..errors import GradscoreError, ModelError
-from ..models import LastLayer, NamedCode, TellCode, find_last_layer, group_parameters, refuse_foreign, weights_sha256
+from ..models import (
+    LastLayer,
+    NamedCode,
+    TellCode,
+    coarsest_dtype,
+    find_last_layer,
+    group_parameters,
+    refuse_foreign,
+    weights_sha256,
+)
 from ..store import describe_inputs
 from ..system import Inputs, each_input, rows_of, sample_count
 from .class_gradients import MeanGradients
@@ -92,6 +101,7 @@ class LiveModel:
         return describe_inputs(
             config,
             weights_sha256=weights_sha256(self.model),
+            dtype=coarsest_dtype(self.model),
             device=self.extractor.device.type,
             groups=self.groups,
             fingerprints=fingerprints,

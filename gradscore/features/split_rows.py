@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ..data import BANK, Batch
+from ..data import BANK, FIT, Batch
 from ..errors import DataError
-from ..store import ShardRows, Skipped
+from ..store import Recomputed, ShardRows, Skipped
+from ..system import each_input
 from .extractor import Extractor
+
+TWICE = 16
+"""Samples of each shard of `in_dist.fit` that are computed twice: 1.6 % of those of a full one."""
 
 
 class SplitRows:
     """Computes the rows of a split and keeps them until they are taken.
+
+    Some samples of `in_dist.fit` are computed a second time, in smaller batches, so that a fit sees what is rounding.
 
     Args:
         extractor: turns batches into values.
@@ -26,6 +32,7 @@ class SplitRows:
     def __init__(self, extractor: Extractor, *, split: str, num_classes: int) -> None:
         self._extractor, self._split, self._num_classes = extractor, split, num_classes
         self._computed: list[_Computed] = []
+        self._recomputed: Recomputed | None = None
 
     def compute(self, batch: Batch) -> None:
         """Computes the rows of a batch; raises the same as `Extractor.values`.
@@ -33,15 +40,23 @@ class SplitRows:
         Raises:
             DataError: a loss looks at labels, and a sample has none.
         """
-        self._computed.append(_Computed(batch, self._values(batch)))
+        values = self._values(batch)
+        if self._split == FIT and self._recomputed is None and len(values):
+            start = sum(len(entry.values) for entry in self._computed)
+            chosen = spread_over(values[:, : self._num_classes], TWICE)
+            # Every second one, so that no sample is among those it was among before.
+            parts = [part for part in (chosen[::2], chosen[1::2]) if len(part)]
+            again = [self._values(_rows_of(batch, part), nudged=True) for part in parts]
+            self._recomputed = Recomputed(start + np.concatenate(parts), np.concatenate(again))
+        self._computed.append(_Computed(batch, values))
 
-    def _values(self, batch: Batch) -> npt.NDArray[np.float64]:
+    def _values(self, batch: Batch, *, nudged: bool = False) -> npt.NDArray[np.float64]:
         extractor = self._extractor
         if self._split == BANK:
             return extractor.forward_values(batch.images)
         check_labelled(extractor.losses_with_labels, batch.labels.numpy(), batch.sample_ids, where=self._split)
         copies = extractor.copies_of(batch.content_hashes)
-        return extractor.values(batch.images, copies=copies, labels=batch.labels)
+        return extractor.values(batch.images, copies=copies, labels=batch.labels, nudged=nudged)
 
     @property
     def are_waiting(self) -> bool:
@@ -51,8 +66,38 @@ class SplitRows:
     def taken(self) -> ShardRows:
         """The rows since the last time."""
         rows, self._computed = self._computed, []
+        again, self._recomputed = self._recomputed, None
         names = self._extractor.forward_names if self._split == BANK else self._extractor.names
-        return joined_rows(rows, split=self._split, names=names, num_classes=self._num_classes)
+        found = joined_rows(rows, split=self._split, names=names, num_classes=self._num_classes)
+        if self._split == FIT and again is None:
+            again = Recomputed(np.empty(0, dtype=np.intp), np.empty((0, len(names))))
+        return replace(found, recomputed=again)
+
+
+def spread_over(logits: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:
+    """Chooses samples from the least to the most confident one, in equal steps of rank.
+
+    Args:
+        logits: (N, K).
+        count: how many, at most.
+
+    Returns:
+        Their places, the least confident one first.
+    """
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    order = np.argsort(-probabilities.sum(axis=1), kind="stable")
+    return order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.intp))]
+
+
+def _rows_of(batch: Batch, places: npt.NDArray[np.intp]) -> Batch:
+    rows = places.tolist()
+    return Batch(
+        images=each_input(batch.images, lambda each: each[rows]),
+        labels=batch.labels[rows],
+        sample_ids=[batch.sample_ids[place] for place in rows],
+        content_hashes=[batch.content_hashes[place] for place in rows],
+        bad=[],
+    )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Meta models: from feature tables to how likely a prediction is wrong, or a sample out of distribution.
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` and
-`scaling` prepare the columns, gradients and scores in groups; `fitting` fits, along the axes of `rotation`, with
+`scaling` prepare the columns, gradients and scores in groups, `rounding` says which of them are none; `fitting` fits, along the axes of `rotation`, with
 penalties that `selection` chooses; `models` are what is fitted, `explanation` says what moved a score, `files` reads
 and writes them without pickle.
 """
@@ -24,6 +24,7 @@ from .inputs import OF_GRADIENTS, SCORE_PREFIX, Inputs, group_of, samples_of
 from .models import MetaModel
 from .probability import prevalence_shift, probabilities
 from .rotation import leading_axes
+from .rounding import Twice, tolerance
 from .selection import LEAST_SETS, Choice, choose_penalty, judge_sum, mean_area
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "MetaModel",
     "Penalty",
     "Rows",
+    "Twice",
     "add_stable_scores",
     "balanced_weights",
     "choose_penalty",
@@ -58,4 +60,5 @@ __all__ = [
     "probabilities",
     "read_notes",
     "samples_of",
+    "tolerance",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -28,7 +28,8 @@ from ..scores import OVER_VIEWS, SCORES, FittedScores, Samples, plain_name
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, are_texts
 from .files import read_model, write_model
-from .scaling import LIMIT, NOISE, RobustLogScaler, check_finite
+from .rounding import Twice, are_rounding
+from .scaling import LIMIT, RobustLogScaler, check_finite
 
 OF_GRADIENTS = ("gradients", "columns")
 """The groups of inputs that share the penalty of gradients; those of the others, all scores, share another."""
@@ -45,8 +46,6 @@ BLOCK = 8192
 """Rows that are worked on at a time: ten thousand features of them take 0.6 GB."""
 
 _BOUNDED = (f"/{COSINE}", f"/{RATE}")
-_DECIMALS = 5
-"""Decimals of cosines and rates that count: cosines of the digits model move by 1.5e-6 with the batch size."""
 
 
 def samples_of(frame: pd.DataFrame) -> Samples:
@@ -79,33 +78,51 @@ class Inputs:
         names: of the inputs, D of them.
         scaling: `floor`, `centre` and `spread` (D,) of `RobustLogScaler`, those of ordinary samples.
         scores: the scores among them.
+        left_out: names of inputs that are none, since they hold little but rounding.
     """
 
     columns: list[str]
     names: list[str]
     scaling: Mapping[str, FloatArray]
     scores: FittedScores
+    left_out: Sequence[str] = ()
 
     @classmethod
-    def fit(cls, ordinary: pd.DataFrame, scores: FittedScores) -> Self:
+    def fit(cls, ordinary: pd.DataFrame, scores: FittedScores, *, twice: Twice | None = None) -> Self:
         """Learns the scale from ordinary samples.
 
         Args:
             ordinary: the feature table of in-distribution samples, with their content hashes if a bank holds some.
             scores: the scores that are inputs too.
+            twice: samples that were computed twice: inputs that are rounding, as these show, are left out.
 
         Raises:
-            EvaluationError: no samples, no feature and no logit column, nothing but constants, or a value not finite.
+            EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
+                not finite.
         """
         table = _raw_inputs(ordinary, scores.table(samples_of(ordinary))[scores.inputs])
         scaler = RobustLogScaler(logarithmic(list(table.columns))).fit(table)
         if not scaler.spread_.any():
             raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
-        return cls(
+        whole = cls(
             columns=_columns(ordinary),
             names=list(table.columns),
             scaling={"floor": scaler.floor_, "centre": scaler.centre_, "spread": scaler.spread_},
             scores=scores,
+        )
+        return whole if twice is None else whole._without_rounding(twice)
+
+    def _without_rounding(self, twice: Twice) -> Self:
+        once, again = (self.scaled(each) for each in twice.usable)
+        rounding = are_rounding(once, again, unit=twice.unit)
+        if not self.scaling["spread"][~rounding].any():
+            raise EvaluationError("fit: every feature is constant or rounding; nothing to tell the samples apart by")
+        names = np.array(self.names, dtype=np.str_)
+        return replace(
+            self,
+            names=names[~rounding].tolist(),
+            scaling={name: values[~rounding] for name, values in self.scaling.items()},
+            left_out=names[rounding].tolist(),
         )
 
     @property
@@ -164,7 +181,8 @@ class Inputs:
 
     def save(self, folder: str | Path) -> None:
         """Writes it to a folder, as arrays and JSON."""
-        description = {"columns": self.columns, "names": self.names, **self.scores.description()}
+        names = {"columns": self.columns, "names": self.names, "left_out": list(self.left_out)}
+        description = {**names, **self.scores.description()}
         write_model(Path(folder), {**self.scaling, **self.scores.arrays()}, description)
 
     @classmethod
@@ -175,8 +193,8 @@ class Inputs:
             StoreError: a file is missing or damaged.
         """
         arrays, description = read_model(Path(folder))
-        columns, names = description.get("columns"), description.get("names")
-        if not are_texts(columns) or not are_texts(names):
+        columns, names, left_out = (description.get(name) for name in ("columns", "names", "left_out"))
+        if not are_texts(columns) or not are_texts(names) or not are_texts(left_out):
             raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
         scaling: dict[str, NDArray[Any]] = {
             name: arrays[name] for name in ("floor", "centre", "spread") if name in arrays
@@ -184,7 +202,7 @@ class Inputs:
         if len(scaling) != 3 or {values.shape for values in scaling.values()} != {(len(names),)}:
             raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
         scores = FittedScores.restored(arrays, description)
-        return cls(columns=columns, names=names, scaling=scaling, scores=scores)
+        return cls(columns=columns, names=names, scaling=scaling, scores=scores, left_out=left_out)
 
     def _scaler(self) -> RobustLogScaler:
         scaler = RobustLogScaler(logarithmic(self.names), LIMIT)
@@ -227,9 +245,7 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
 
     The shape features of a loss and parameter group are ratios of its statistics to L1 (those with a `ratio` in
     `STATISTICS`: L2, max, -min, mean) and its L1 over that of the last group of the loss, wherever they are there. A
-    ratio to an L1 of zero is zero. A mean that is a hundred-thousandth of the standard deviation or less is rounding
-    (that of a last layer is zero, since the gradients at the logits sum to zero), so means count from there on. Cosines
-    and rates count to five decimals, since the rest is rounding as well.
+    ratio to an L1 of zero is zero.
 
     Args:
         frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
@@ -244,11 +260,8 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     if not names and not logit_columns(frame.columns):
         raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
     check_finite(frame[names].to_numpy(dtype=np.float64), names)
-    raw = {name: _without_rounding(name, frame[name].to_numpy(dtype=np.float64)) for name in names}
-    noise = {name: _noise_of_mean(name, raw) for name in names}
-    columns = {name: np.copysign(np.maximum(np.abs(values), noise[name]), values) for name, values in raw.items()}
-    above = {name: np.copysign(np.maximum(np.abs(values) - noise[name], 0), values) for name, values in raw.items()}
-    return pd.DataFrame({**columns, **_shapes(above)}, index=frame.index)
+    columns = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
+    return pd.DataFrame({**columns, **_shapes(columns)}, index=frame.index)
 
 
 def logarithmic(names: Sequence[str]) -> BoolArray:
@@ -281,16 +294,6 @@ def _shapes(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         if reference is not l1:
             shapes[f"{group}/l1:last"] = _ratio(l1, reference)
     return shapes
-
-
-def _noise_of_mean(name: str, columns: Mapping[str, FloatArray]) -> FloatArray | float:
-    group, _, statistic = name.rpartition("/")
-    deviation = columns.get(f"{group}/std")
-    return 0.0 if statistic != "mean" or deviation is None else NOISE * deviation
-
-
-def _without_rounding(name: str, values: FloatArray) -> FloatArray:
-    return values.round(_DECIMALS) if name.endswith(_BOUNDED) else values
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

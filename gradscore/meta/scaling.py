@@ -20,19 +20,12 @@ That touches 0.5 % of the values of the digits test split and 10 % of those of n
 0.923 so, 0.918 with 5, 0.924 with 20 and 0.674 without a limit: heavy tails reach 15,000 spreads.
 """
 
-NOISE = 1e-5
-"""Means below this share of the standard deviation, and relative differences below it, are rounding in float32.
-
-On the digits model, means of the last layer, which are zero, come out as 3e-8 of the deviation at most; those of other
-layers are 8e-5 of it or more.
-"""
-
 _IQR_OF_NORMAL = 1.3489795003921634
 """Interquartile range of a normal distribution in its standard deviations: twice the quantile at 3/4."""
 
 _CONSTANT = 1e-12
-"""Columns that are no magnitudes are constant below this spread, relative to the centre: float64 rounds to 1e-16, and
-a few thousand operations lose four digits at most."""
+"""Columns are constant below this spread, relative to the centre: float64 rounds to 1e-16, and a few thousand operations
+lose four digits at most."""
 
 _SMALLEST = 5e-324
 """The smallest float64 above zero."""
@@ -72,7 +65,7 @@ class RobustLogScaler(TransformerMixin, BaseEstimator):
         levels = self._levels(values, names)
         low, self.centre_, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
         self.spread_: FloatArray = (high - low) / _IQR_OF_NORMAL
-        least = np.where(self._logarithmic(), NOISE, _CONSTANT * np.maximum(1.0, np.abs(self.centre_)))
+        least = _CONSTANT * np.maximum(1.0, np.abs(self.centre_))
         negligible = self.spread_ <= least
         deviation = levels.std(axis=0)
         deviation[np.ptp(levels, axis=0) <= least] = 0.0

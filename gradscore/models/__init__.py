@@ -16,6 +16,7 @@ from .code import USERS_OWN, ModelCode, NamedCode, RunCode, TellCode, load_funct
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .identity import (
     at_path,
+    coarsest_dtype,
     code_sha256,
     code_syntax_sha256,
     is_file_source,
@@ -64,6 +65,7 @@ __all__ = [
     "build_model",
     "check_module",
     "class_names",
+    "coarsest_dtype",
     "code_sha256",
     "code_syntax_sha256",
     "copy_of",

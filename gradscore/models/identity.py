@@ -24,6 +24,12 @@ def weights_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def coarsest_dtype(model: nn.Module) -> str:
+    """The coarsest type of floating numbers among the parameters, such as `float32`."""
+    kinds = {each.dtype for each in model.parameters() if each.is_floating_point()}
+    return str(max(kinds, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)).removeprefix("torch.")
+
+
 def is_file_source(source: str) -> bool:
     """Whether the code of a model source is a Python file, not a module."""
     return source.startswith(f"{PYTHON}:") and source.rpartition(":")[0].endswith(".py")

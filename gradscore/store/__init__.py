@@ -21,6 +21,7 @@ from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
 from .run_writer import MEAN_GRADIENTS, PARTIAL, RunWriter, check_target, is_complete
 from .shards import (
+    Recomputed,
     ShardNote,
     ShardRows,
     Skipped,
@@ -41,6 +42,7 @@ __all__ = [
     "PARTIAL",
     "Agreement",
     "Changes",
+    "Recomputed",
     "RunContents",
     "RunFolder",
     "RunSummary",

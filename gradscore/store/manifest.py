@@ -20,7 +20,7 @@ from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_p
 from ..statistics import STATISTICS
 from ..system import Influence, as_address, is_address, parse_json, settings_of, write_text
 
-FORMAT = 1
+FORMAT = 2
 """The version of the layout of run folders."""
 
 MANIFEST = "manifest.json"
@@ -126,6 +126,7 @@ def describe_inputs(
     config: Config,
     *,
     weights_sha256: str,
+    dtype: str,
     device: str,
     groups: Mapping[str, Sequence[str]],
     fingerprints: Mapping[str, str],
@@ -140,6 +141,7 @@ def describe_inputs(
     Args:
         config: the settings of the run.
         weights_sha256: the hash of the model's weights.
+        dtype: the coarsest type among the model's parameters, such as `float32`.
         device: the kind of device that computes.
         groups: the parameters of each feature group.
         fingerprints: of the samples of each split, by the name of the split.
@@ -153,6 +155,7 @@ def describe_inputs(
             "code_sha256": code_sha256(config.model.source),
             "code_syntax_sha256": code_syntax_sha256(config.model.source),
             "weights_sha256": weights_sha256,
+            "dtype": dtype,
         },
         "preprocessing": {
             **settings_of(config.preprocessing, Influence.FEATURES),

@@ -12,9 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import torch
 
+from ..columns import META_COLUMNS, RECOMPUTED
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import ConfigError, OutputError, StoreError
@@ -23,7 +27,7 @@ from ..objects import is_copy
 from ..system import BoolArray, closest, file_sha256, sha256, write_text
 from .checksums import CHECKSUMS, read_checksums
 from .manifest import CONFIG, MANIFEST, read_manifest
-from .shards import read_shard, shard_columns, shard_path, split_folder
+from .shards import has_recomputed, read_shard, shard_columns, shard_path, split_folder
 
 OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
 
@@ -179,6 +183,34 @@ class RunFolder:
             start += table.num_rows
         return _frame(_joined(parts), where=split_folder(self.path, split_name))
 
+    def recomputed(self, split_name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The rows of a split that were computed twice: as `read` gives them, and as they were the second time.
+
+        Raises:
+            StoreError: as `read`, or values of another number than there are columns.
+        """
+        names = self.columns(split_name)
+        if not self.has_recomputed(split_name):
+            none = self.read(split_name).iloc[:0]
+            return none, none
+        parts = []
+        for path, table in self._shards(split_name, [*names, RECOMPUTED]):
+            parts.append((path, table.filter(pc.is_valid(table[RECOMPUTED]))))
+        where = split_folder(self.path, split_name)
+        once = _frame(_joined(parts), where=where)
+        again = once.pop(RECOMPUTED)
+        values = [name for name in names if name not in META_COLUMNS]
+        if any(len(row) != len(values) for row in again):
+            raise StoreError(f"{where}: its shards hold what no feature table does; extract again")
+        second = np.array(again.tolist(), dtype=np.float64).reshape(len(once), len(values))
+        same = once[[name for name in names if name in META_COLUMNS]]
+        return once, pd.concat([same, pd.DataFrame(second, columns=values)], axis=1)
+
+    def has_recomputed(self, split_name: str) -> bool:
+        """Whether rows of a split were computed twice."""
+        self._finished(split_name)
+        return has_recomputed(shard_path(split_folder(self.path, split_name), 0))
+
     def blocks(self, split_name: str, *, rows: int) -> Iterator[pd.DataFrame]:
         """Reads the feature table of a split, so many rows at a time (the last time fewer); see `read`."""
         waiting: list[tuple[Path, pa.Table]] = []
@@ -198,7 +230,7 @@ class RunFolder:
         folder = split_folder(self.path, split_name)
         paths = [shard_path(folder, number) for number in range(entry["parts"])]
         if columns is not None:
-            _check_columns(columns, shard_columns(paths[0]), split_name=split_name)
+            _check_columns(columns, [*shard_columns(paths[0]), RECOMPUTED], split_name=split_name)
         found = 0
         for path in paths:
             table = read_shard(path, columns)
@@ -259,6 +291,18 @@ class RunFolder:
             raise StoreError(
                 f"{error.filename}: this shard cannot be read ({error.strerror}); run the same extract command again"
             ) from None
+
+    @property
+    def rounding_unit(self) -> float:
+        """The distance from 1 to the next larger number of the type that the network computes in."""
+        autocast = {"bf16": "bfloat16", "fp16": "float16"}.get(self.config.features.autocast or "")
+        kind = getattr(torch, autocast or self.manifest["inputs"]["model"].get("dtype", "float32"), None)
+        if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
+            raise StoreError(
+                f"{self.path / MANIFEST}: damaged: inputs.model.dtype: wanted a type of floating numbers; restore it from "
+                "a copy or extract into another folder"
+            )
+        return torch.finfo(kind).eps
 
     @property
     def samples_per_second(self) -> float | None:

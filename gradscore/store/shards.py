@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..columns import RECOMPUTED
 from ..errors import StoreError
 from ..system import parse_json, replacing
 
@@ -34,10 +35,22 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Recomputed:
+    """Values of a few rows, computed a second time.
+
+    `places` (n,) say which rows; `values` (n, len(names)) float64 are theirs.
+    """
+
+    places: npt.NDArray[np.intp]
+    values: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class ShardRows:
     """The rows of one shard: S samples of a split.
 
-    `labels` (S,) is int64, -1 for none; `values` (S, len(names)) float64 are logits and features.
+    `labels` (S,) is int64, -1 for none; `values` (S, len(names)) float64 are logits and features; `recomputed` are
+    those of a few rows once more, where the split has such.
     """
 
     split: str
@@ -48,6 +61,7 @@ class ShardRows:
     names: Sequence[str]
     values: npt.NDArray[np.float64]
     skipped: list[Skipped]
+    recomputed: Recomputed | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +118,11 @@ def write_shard(path: Path, rows: ShardRows) -> ShardNote:
         "content_hash": pa.array(rows.content_hashes, pa.string()),
     }
     columns |= {name: pa.array(rows.values[:, place], pa.float64()) for place, name in enumerate(rows.names)}
+    if rows.recomputed is not None:
+        again: list[npt.NDArray[np.float64] | None] = [None] * note.rows
+        for place, values in zip(rows.recomputed.places.tolist(), rows.recomputed.values, strict=True):
+            again[place] = values
+        columns[RECOMPUTED] = pa.array(again, pa.list_(pa.float64()))
     table = pa.table(columns).replace_schema_metadata({_NOTE: _note_text(note)})
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", use_dictionary=["split"], write_page_checksum=True)
@@ -125,16 +144,21 @@ def read_note(path: Path) -> ShardNote:
 
 
 def shard_columns(path: Path) -> list[str]:
-    """The names of a shard's columns in order; `StoreError` as in `read_note`."""
-    return list(_schema(path).names)
+    """The names of a feature table's columns in order, as a shard has them; `StoreError` as in `read_note`."""
+    return [name for name in _schema(path).names if name != RECOMPUTED]
+
+
+def has_recomputed(path: Path) -> bool:
+    """Whether some rows of a shard were computed twice; `StoreError` as in `read_note`."""
+    return RECOMPUTED in _schema(path).names
 
 
 def read_shard(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Reads a shard, or some of its columns, checking its checksums; `StoreError` as in `read_note`."""
-    wanted = None if columns is None else list(columns)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns=wanted).replace_schema_metadata(None)
+            names = [name for name in file.schema_arrow.names if name != RECOMPUTED]
+            return file.read(columns=names if columns is None else list(columns)).replace_schema_metadata(None)
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
     except _DAMAGE as error:

@@ -171,6 +171,7 @@ def identity(settings: dict[str, Any]) -> dict[str, Any]:
     return describe_inputs(
         config,
         weights_sha256=weights_sha256(model),
+        dtype="float32",
         device="cpu" if config.extract.device == "auto" else config.extract.device,
         groups=group_parameters(model, features.parameters, granularity=features.granularity),
         fingerprints=dict.fromkeys(
