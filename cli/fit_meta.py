@@ -74,6 +74,7 @@ def document(report: FitReport) -> dict[str, Any]:
     return {
         "models": models,
         "kept": report.kept,
+        "left_out_inputs": report.left_out,
         "skipped": report.skipped,
         "notices": report.notices,
         "warnings": report.warnings,

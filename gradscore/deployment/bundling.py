@@ -19,7 +19,7 @@ from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, LiveModel, Progress, input_dtype, open_datasets, run_means
 from ..gradients import GradientWarning
-from ..meta import Inputs, MetaModel, contributions
+from ..meta import Inputs, MetaModel, contributions, tolerance
 from ..models import NamedCode, TellCode, build_model, to_be_named, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, each_input, rows_of, sample_count
@@ -31,11 +31,11 @@ from .reference import plain_reference, shifted_reference
 from .self_test import SELF_TEST_SAMPLES, self_test_inputs, self_test_of
 from .single_score import PROTOCOL, Seen, SingleScore, wanted_scores
 
-BATCH_TOLERANCE = 0.05
-"""Largest change of a score with the batch that is not worth a notice: 1.3 percentage points at most.
+BATCH_TOLERANCE = 50.0
+"""Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
 
-Scores of the digits model move by 6e-5. Inputs that hold nothing but rounding, as means of a last layer did before they
-were left out, moved log-odds by up to 1.2.
+In float32 that is 0.05: 1.3 percentage points at most. Scores of the digits model move by 6e-5. Inputs that hold
+nothing but rounding, which fits leave out, moved log-odds by up to 1.2.
 """
 
 
@@ -76,8 +76,8 @@ def make_bundle(
         The bundle.
 
     Raises:
-        BundleError: no meta models, no such score, or a checkpoint that is not that of the run; shifted copies of what
-            are no images, or have no labels.
+        BundleError: no meta models, no such score, or a checkpoint that is not that of the run; scores that depend on
+            the batch a sample comes in; shifted copies of what are no images, or have no labels.
         EvaluationError: too few calibration samples that are predicted right (the message says how many are needed),
             or none with a label; or a meta model that was fitted with other samples or settings than the run has now.
         ModelError: a model that cannot be built.
@@ -126,7 +126,14 @@ def make_bundle(
     self_test, about_self_test = self_test_of(samples, live.extractor)
     notices += about_self_test
     test, in_pairs = _self_test(self_test, live.extractor, columns)
-    notices += batch_notices(detectors, columns, together=test.answers, in_pairs=in_pairs)
+    check_batches(
+        detectors,
+        columns,
+        together=test.answers,
+        in_pairs=in_pairs,
+        most=BATCH_TOLERANCE * tolerance(run.rounding_unit),
+        advice="leave these parameters out (features.parameters), and extract into another folder",
+    )
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
         weights_sha256=run.manifest["inputs"]["model"]["weights_sha256"],
@@ -216,36 +223,42 @@ def _without_content(inputs: Inputs) -> Inputs:
     return replace(inputs, scores=replace(inputs.scores, bank=replace(bank, content=None)))
 
 
-def batch_notices(
-    detectors: Mapping[str, Detector], columns: list[str], *, together: FloatArray, in_pairs: FloatArray
-) -> list[str]:
-    """Says when a score depends on the batch its sample comes in, and which inputs of the meta model are to blame.
+def check_batches(
+    detectors: Mapping[str, Detector],
+    columns: list[str],
+    *,
+    together: FloatArray,
+    in_pairs: FloatArray,
+    most: float,
+    advice: str,
+) -> None:
+    """Makes sure that no score depends on the batch its sample comes in: that a fit left all out that is rounding.
 
     Args:
         detectors: by name.
         columns: of the values.
         together: (n, columns) logits and features of n samples in one batch.
         in_pairs: the same in batches of two.
+        most: what log-odds may differ by.
+        advice: what a user can do.
 
-    Returns:
-        A sentence for each detector whose scores differ by more than `BATCH_TOLERANCE`.
+    Raises:
+        BundleError: a score of a meta model differs by more; the message names the inputs that are to blame.
     """
     usable = np.asarray(np.isfinite(together).all(axis=1) & np.isfinite(in_pairs).all(axis=1), dtype=np.bool_)
     one, other = (pd.DataFrame(values[usable], columns=columns) for values in (together, in_pairs))
     inputs = next(iter(detectors.values())).model.inputs
     before, after = Seen(inputs, one), Seen(inputs, other)
-    notices = []
     for name, detector in detectors.items():
         model = detector.model
         gap = np.abs(after.by(model) - before.by(model)).max(initial=0.0)
-        if gap > BATCH_TOLERANCE and isinstance(model, MetaModel):
+        if gap > most and isinstance(model, MetaModel):
             moved = np.abs(contributions(model, after.scaled) - contributions(model, before.scaled)).max(axis=0)
             worst = [model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
-            notices.append(
-                f"scores of '{name}' change by up to {gap:.2g} with the batch a sample comes in, mostly through "
-                f"{', '.join(worst)}: they hold little but rounding"
+            raise BundleError(
+                f"detector '{name}': wanted scores that do not depend on the batch a sample comes in, within "
+                f"{most:.2g}; they change by up to {gap:.2g}, mostly through {', '.join(worst)}; {advice}"
             )
-    return notices
 
 
 def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pandas as pd
 from ..columns import logit_columns, views_of
 from ..data import BANK, FIT
 from ..errors import EvaluationError
-from ..meta import Inputs, Twice, samples_of
+from ..meta import SCORE_PREFIX, Inputs, Twice, samples_of
 from ..scores import FittedScores, Ordinary
 from ..store import RunFolder, read_head
 from ..system import BoolArray, FloatArray, some
@@ -82,10 +83,11 @@ class Preparation:
 def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -> Preparation:
     """Fits the scores of a run, and the scale of its inputs, on in-distribution samples that nothing else is done with.
 
-    The scale is that of `in_dist.fit`; its samples that were computed twice show which inputs are rounding. Scores are fitted on the bank, if there is one, else on `in_dist.fit` as well;
-    samples whose content is in a split that is reported or calibrates are left out of both, and no sample is its own
-    neighbour. Classes are the labels, or predictions where there is none. Views that cost more than `MOST_LOST` of the
-    accuracy on `in_dist.fit` do not count.
+    The scale is that of `in_dist.fit`; its samples that were computed twice show which inputs are rounding. Scores are
+    fitted on the bank, if there is one, else on `in_dist.fit` as well; samples whose content is in a split that is
+    reported or calibrates are left out of both, and no sample is its own neighbour. Classes are the labels, or
+    predictions where there is none. Views that cost more than `MOST_LOST` of the accuracy on `in_dist.fit` do not
+    count.
 
     Args:
         run: a finished run folder.
@@ -120,19 +122,22 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     scores = FittedScores.fit(ordinary, views=views)
     once, again = run.recomputed(FIT)
     inputs = Inputs.fit(fit, scores, twice=Twice(once, again, unit=run.rounding_unit))
-    return Preparation(inputs, [*notices, *scores.notices, *in_words(inputs)])
+    return Preparation(inputs, [*notices, *scores.notices, *rounding_in_words(inputs)])
 
 
-def in_words(inputs: Inputs) -> list[str]:
-    """Says how many inputs were left out; nothing where none was."""
+def rounding_in_words(inputs: Inputs) -> list[str]:
+    """Says how many inputs are rounding and were left out; nothing where none was."""
     if not inputs.left_out:
         return []
     count, all_of_them = len(inputs.left_out), len(inputs.left_out) + len(inputs.names)
-    places = list(dict.fromkeys(name.rpartition("/")[0].split("/", 1)[-1] for name in inputs.left_out))
-    return [
-        f"{count} of {all_of_them} inputs enter no model, since they hold little but rounding (computed again in another "
-        f"batch they came out otherwise): {some(places)}"
-    ]
+    places = [place for place, _ in Counter(map(_place, inputs.left_out)).most_common()]
+    said = f"{count} of {all_of_them} inputs enter no model: they hold little but rounding, mostly of {some(places, 3)}"
+    return [said]
+
+
+def _place(name: str) -> str:
+    """The parameter or module of an input that is a statistic; else the input itself."""
+    return name if name.startswith(SCORE_PREFIX) else name.rpartition("/")[0].split("/", 1)[-1]
 
 
 def _bank(

@@ -24,7 +24,7 @@ from .fit_identity import FitIdentities
 from .groups import group_records
 from .model_fits import ModelFits
 from .near_duplicates import NearDuplicates
-from .preparation import Prepared, Tables, prepare
+from .preparation import Prepared, Tables, prepare, rounding_in_words
 from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, remarks, score_records
 from .score_table import ScoreFile
@@ -57,6 +57,7 @@ class FitReport:
             settings by the same versions of packages.
         warnings: what a reader should know first, since all figures may mean nothing.
         cautions: those of the notices that are as urgent as warnings, though figures mean something.
+        left_out: names of inputs that enter no model, since they hold little but rounding.
     """
 
     models: list[Fitted]
@@ -66,6 +67,7 @@ class FitReport:
     kept: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,9 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     cautions = _class_cautions(run)
     notices = [*cautions, *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
     notices += thinning.in_words(run.sizes)
-    return FitReport(models, skipped, notices, run.meta_path, kept, label_warnings(run), cautions)
+    return FitReport(
+        models, skipped, notices, run.meta_path, kept, label_warnings(run), cautions, list(fits.inputs.left_out)
+    )
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -229,7 +233,7 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
         records = list(score_records(blocks))
         groups = ood_groups(run)
         records += group_records(blocks, groups, list(records))
-        notices += [*_model_notices(scorer), *remarks(blocks, records)]
+        notices += [*rounding_in_words(scorer.inputs), *_model_notices(scorer), *remarks(blocks, records)]
         records += near.records()
         not_compared = _not_compared(run, scorer.inputs.scores)
         clear_page(*(run.evaluation_path / name for name in PAGES))

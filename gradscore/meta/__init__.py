@@ -1,9 +1,9 @@
 """Meta models: from feature tables to how likely a prediction is wrong, or a sample out of distribution.
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` and
-`scaling` prepare the columns, gradients and scores in groups, `rounding` says which of them are none; `fitting` fits, along the axes of `rotation`, with
-penalties that `selection` chooses; `models` are what is fitted, `explanation` says what moved a score, `files` reads
-and writes them without pickle.
+`scaling` prepare the columns, gradients and scores in groups, `rounding` says which of them are none; `fitting` fits,
+along the axes of `rotation`, with penalties that `selection` chooses; `models` are what is fitted, `explanation` says
+what moved a score, `files` reads and writes them without pickle.
 """
 
 from __future__ import annotations

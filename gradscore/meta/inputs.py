@@ -245,7 +245,8 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
 
     The shape features of a loss and parameter group are ratios of its statistics to L1 (those with a `ratio` in
     `STATISTICS`: L2, max, -min, mean) and its L1 over that of the last group of the loss, wherever they are there. A
-    ratio to an L1 of zero is zero.
+    ratio to an L1 of zero is zero. A mean is looked at over L1 alone, where that is there: it may have either sign, and
+    near zero its logarithm would tell of nothing but rounding.
 
     Args:
         frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
@@ -261,7 +262,9 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
         raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
     check_finite(frame[names].to_numpy(dtype=np.float64), names)
     columns = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
-    return pd.DataFrame({**columns, **_shapes(columns)}, index=frame.index)
+    shapes = _shapes(columns)
+    plain = {name: values for name, values in columns.items() if f"{name}:l1" not in shapes or not _is_signed(name)}
+    return pd.DataFrame({**plain, **shapes}, index=frame.index)
 
 
 def logarithmic(names: Sequence[str]) -> BoolArray:
@@ -277,6 +280,10 @@ def _is_magnitude(name: str) -> bool:
         return False
     statistic = name.rpartition("/")[2]
     return statistic not in STATISTICS or STATISTICS[statistic].logarithmic
+
+
+def _is_signed(name: str) -> bool:
+    return f"{name}:l1".endswith(SIGNED_SUFFIX)
 
 
 def _shapes(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:

@@ -24,8 +24,8 @@ _IQR_OF_NORMAL = 1.3489795003921634
 """Interquartile range of a normal distribution in its standard deviations: twice the quantile at 3/4."""
 
 _CONSTANT = 1e-12
-"""Columns are constant below this spread, relative to the centre: float64 rounds to 1e-16, and a few thousand operations
-lose four digits at most."""
+"""Columns are constant below this spread, relative to the centre: float64 rounds to 1e-16, and a few thousand
+operations lose four digits at most."""
 
 _SMALLEST = 5e-324
 """The smallest float64 above zero."""

@@ -299,8 +299,8 @@ class RunFolder:
         kind = getattr(torch, autocast or self.manifest["inputs"]["model"].get("dtype", "float32"), None)
         if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
             raise StoreError(
-                f"{self.path / MANIFEST}: damaged: inputs.model.dtype: wanted a type of floating numbers; restore it from "
-                "a copy or extract into another folder"
+                f"{self.path / MANIFEST}: damaged: inputs.model.dtype: wanted a type of floating numbers; restore it "
+                "from a copy or extract into another folder"
             )
         return torch.finfo(kind).eps
 

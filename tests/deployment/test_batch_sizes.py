@@ -20,7 +20,7 @@ from gradscore.system import each_input, import_torchvision, rows_of, sample_cou
 import_torchvision()  # so that importing transformers does not fail for what torchvision lacks
 transformers = importlib.import_module("transformers")
 
-SETTINGS: dict[str, Any] = {"meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2}, "alpha": 0.2}
+SETTINGS: dict[str, Any] = {"meta": {"strengths": [0.1], "boosts": [1.0], "cv_folds": 2}, "alpha": 0.2}
 SIZES = [1, 7, 64]
 
 
@@ -29,12 +29,12 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.place = nn.Linear(8, 16), nn.Parameter(torch.randn(8, 16) / 4)
-        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
-        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 8)
+        self.embed, self.place = nn.Linear(8, 20), nn.Parameter(torch.randn(9, 20) / 4)
+        self.query, self.key, self.value = (nn.Linear(20, 20) for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(20), nn.Linear(20, 8)
 
     def forward(self, images: Tensor) -> Tensor:
-        rows = self.embed(images.squeeze(1)) + self.place
+        rows = self.embed(nn.functional.pad(images.squeeze(1), (0, 0, 0, 1))) + self.place
         seen = torch.softmax(self.query(rows) @ self.key(rows).mT / 4, dim=-1) @ self.value(rows)
         return self.head(self.norm(rows + seen).mean(1))
 
@@ -56,10 +56,17 @@ class Bert(nn.Module):
         super().__init__()
         config = transformers.BertConfig(
             vocab_size=64,
+<<<<<<< HEAD
             hidden_size=16,
             num_hidden_layers=1,
             num_attention_heads=2,
             intermediate_size=16,
+=======
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+>>>>>>> 6a9079c (Refuse bundles whose scores depend on the batch; look at means over L1 alone)
             num_labels=8,
         )
         self.bert = transformers.BertForSequenceClassification(config)
@@ -79,7 +86,7 @@ def numbers() -> Tensor:
 def tokens() -> dict[str, Tensor]:
     """Whole numbers: where the digits have ink, and how much."""
     ink = images().flatten(1)
-    return {"input_ids": ink.argsort(dim=1, descending=True, stable=True)[:, :16]}
+    return {"input_ids": ink.argsort(dim=1, descending=True, stable=True)[:, :12]}
 
 
 MODALITIES = {

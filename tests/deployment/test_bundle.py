@@ -11,9 +11,10 @@ import pytest
 from safetensors.numpy import load, save
 from safetensors.torch import load_file, save_file
 
+from gradscore.deployment import bundling
 from gradscore.deployment.archive import read_archive, write_archive
 from gradscore.deployment.bundle import DETECTORS, read_bundle, write_bundle
-from gradscore.deployment.bundling import batch_notices, make_bundle
+from gradscore.deployment.bundling import check_batches, make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError
 from gradscore.models.identity import weights_sha256
@@ -284,18 +285,26 @@ def test_without_calibration_samples_test_samples_are_used_and_it_is_said(make_r
     assert made.detectors["ood"].threshold.n == int(RunFolder(run).read("in_dist.test")["correct"].sum())
 
 
-NOISE = {"a gradient": ("uniform/3.bias/l2", 100.0, ["ood"]), "a logit": ("logit_0", -3.0, DETECTORS)}
+NOISE = {
+    "a gradient": ("uniform/3.bias/l2", 100.0, "detector 'ood': .* through .*uniform/3.bias/l2.*; do something"),
+    "a logit": ("logit_0", -3.0, "detector 'wrong': .* through .*score/.*; do something"),
+}
 
 
-@pytest.mark.parametrize(("column", "factor", "names"), NOISE.values(), ids=NOISE)
-def test_a_score_that_depends_on_the_batch_is_said(small_bundle: Path, column: str, factor: float, names) -> None:
+@pytest.mark.parametrize(("column", "factor", "message"), NOISE.values(), ids=NOISE)
+def test_a_score_that_depends_on_the_batch_is_refused(small_bundle: Path, column: str, factor: float, message) -> None:
     """The misclassification model of this run looks at scores alone."""
     bundle = read_bundle(small_bundle)
     noisy = bundle.self_test.answers.copy()
     noisy[:, bundle.columns.index(column)] *= factor
-    options = {"together": bundle.self_test.answers}
-    assert batch_notices(bundle.detectors, bundle.columns, in_pairs=bundle.self_test.answers, **options) == []
-    found = batch_notices(bundle.detectors, bundle.columns, in_pairs=noisy, **options)
-    assert [notice.split(" change")[0] for notice in found] == [f"scores of '{name}'" for name in names]
-    assert ("uniform/3.bias/l2" in found[0]) == (column == "uniform/3.bias/l2")
-    assert not [notice for notice in bundle.notices if "with the batch" in notice]
+    options = {"together": bundle.self_test.answers, "most": 0.05, "advice": "do something"}
+    check_batches(bundle.detectors, bundle.columns, in_pairs=bundle.self_test.answers, **options)
+    with pytest.raises(BundleError, match=message):
+        check_batches(bundle.detectors, bundle.columns, in_pairs=noisy, **options)
+
+
+def test_a_bundle_is_not_made_of_scores_that_depend_on_the_batch(small_run: Path, monkeypatch) -> None:
+    monkeypatch.chdir(small_run.parent)
+    monkeypatch.setattr(bundling, "BATCH_TOLERANCE", -1.0)
+    with pytest.raises(BundleError, match=r"do not depend on the batch .*features.parameters"):
+        make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True)

@@ -10,7 +10,7 @@ from packages import write_package
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, group_of, samples_of
+from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, Twice, group_of, samples_of
 from gradscore.meta import inputs as module
 from gradscore.meta.inputs import gradient_inputs
 from gradscore.statistics import STATISTICS
@@ -62,32 +62,88 @@ def test_neither_features_nor_logits_are_refused():
 
 
 def noisy(seed):
-    """Means that are rounding, and a statistic that is one half of another up to rounding."""
+    """As a network in float32 gives it: means that are rounding, and a minimum that is half of L1 up to rounding."""
     rng, noise = np.random.default_rng(0), np.random.default_rng(seed)
     level = rng.lognormal(size=200)
     columns = {
         "u/head/mean": 1e-8 * level * noise.standard_normal(200),
-        "u/head/std": level,
         "u/head/min": -level * (0.5 + 1e-8 * noise.standard_normal(200)),
+        "u/head/max": level * rng.uniform(0.5, 0.9, 200) * (1 + 1e-7 * noise.standard_normal(200)),
         "u/head/l1": level,
     }
     return pd.DataFrame({"logit_0": level, "logit_1": -level, **columns})
 
 
-def test_rounding_does_not_reach_the_inputs():
-    one, other = noisy(1), noisy(2)
-    inputs = make_inputs(one)
-    np.testing.assert_allclose(inputs.scaled(other), inputs.scaled(one), atol=1e-6)
-    assert (gradient_inputs(one)["u/head/mean:l1"] == 0).all()
+FLOAT32, BFLOAT16 = 2**-23, 2**-7
+RATIOS_OF_ROUNDING = ["u/head/min:l1", "u/head/mean:l1"]
 
 
-def test_means_count_from_where_rounding_ends():
-    frame = pd.DataFrame(
-        {"u/conv/mean": [3e-5, -2e-5, 1e-6], "u/conv/std": [1.0, 1.0, 1.0], "u/conv/l1": [1.0, 1.0, 1.0]}
-    )
+def twice(samples=16, unit=FLOAT32):
+    return Twice(noisy(1)[:samples], noisy(2)[:samples], unit)
+
+
+@pytest.mark.parametrize("samples", [2, 5, 16])
+def test_inputs_that_come_out_otherwise_are_left_out(samples):
+    inputs = make_inputs(noisy(1), twice=twice(samples))
+    assert inputs.left_out == RATIOS_OF_ROUNDING
+    assert {"u/head/max", "u/head/min", "u/head/max:l1", "u/head/l1", "score/msp"} <= set(inputs.names)
+    np.testing.assert_allclose(inputs.scaled(noisy(3)), inputs.scaled(noisy(1)), atol=1e-4)
+
+
+def test_nothing_is_left_out_where_nothing_was_computed_twice():
+    assert make_inputs(noisy(1), twice=twice(0)).left_out == []
+
+
+def test_samples_that_are_not_finite_say_nothing_of_rounding():
+    seen = twice(3)
+    seen.again.loc[0, "u/head/max"] = np.inf
+    assert make_inputs(noisy(1), twice=seen).left_out == RATIOS_OF_ROUNDING
+
+
+def test_one_sample_of_many_says_nothing_against_an_input():
+    """A value that happens to be nearly zero there, which is rounding in no other sample."""
+    seen = twice(16)
+    seen.again.loc[3, "u/head/max"] *= 2
+    assert "u/head/max" in make_inputs(noisy(1), twice=seen).names
+
+
+def in_bfloat16():
+    """Everything moves by a hundredth; what is rounding moves by all that it has."""
+    again = noisy(2)
+    again["u/head/max"] *= 1 + BFLOAT16 * np.random.default_rng(3).uniform(-1, 1, 200)
+    return again
+
+
+def test_coarse_numbers_are_not_taken_for_rounding():
+    inputs = make_inputs(noisy(1), twice=Twice(noisy(1), in_bfloat16(), BFLOAT16))
+    assert inputs.left_out == RATIOS_OF_ROUNDING
+
+
+def test_what_is_coarse_in_float32_is_rounding():
+    inputs = make_inputs(noisy(1), twice=Twice(noisy(1), in_bfloat16(), FLOAT32))
+    assert inputs.left_out == ["u/head/max", "u/head/max:l1", *RATIOS_OF_ROUNDING]
+
+
+def test_what_was_left_out_is_stored(tmp_path):
+    inputs = make_inputs(noisy(1), twice=twice())
+    inputs.save(tmp_path / "inputs")
+    loaded = Inputs.load(tmp_path / "inputs")
+    assert loaded.left_out == RATIOS_OF_ROUNDING
+    assert loaded.scaled(noisy(3)).tobytes() == inputs.scaled(noisy(3)).tobytes()
+
+
+def test_only_rounding_is_refused():
+    one, other = (noisy(seed)[["logit_0", "logit_1", "u/head/mean", "u/head/l1"]] for seed in (1, 2))
+    same = {"logit_0": 0.0, "logit_1": 0.0, "u/head/l1": 1.0}
+    with pytest.raises(EvaluationError, match="every feature is constant or rounding"):
+        make_inputs(one.assign(**same), twice=Twice(one.assign(**same), other.assign(**same), FLOAT32))
+
+
+def test_means_are_looked_at_over_l1():
+    frame = pd.DataFrame({"u/conv/mean": [3e-5, -2e-5], "u/conv/l1": [1.0, 2.0], "u/head/mean": [1.0, 2.0]})
     found = gradient_inputs(frame)
-    np.testing.assert_allclose(found["u/conv/mean"], [3e-5, -2e-5, 1e-5])
-    np.testing.assert_allclose(found["u/conv/mean:l1"], [2e-5, -1e-5, 0])
+    assert found["u/conv/mean:l1"].tolist() == [3e-5, -1e-5]
+    assert list(found) == ["u/conv/l1", "u/head/mean", "u/conv/mean:l1"]
 
 
 GROUPS = {

@@ -50,12 +50,12 @@ def looks(start, features, *, look):
     return found
 
 
-def make_inputs(ordinary, *, view=False):
-    """Inputs fitted on ordinary samples."""
+def make_inputs(ordinary, *, view=False, twice=None):
+    """Inputs fitted on ordinary samples, some of which may have been computed twice."""
     samples = samples_of(ordinary)
     head = HEAD if samples.penultimate is not None else None
     of_what = Ordinary(samples=samples, classes=samples.predictions, head=head)
-    return Inputs.fit(ordinary, FittedScores.fit(of_what, views=[VIEW] if view else []))
+    return Inputs.fit(ordinary, FittedScores.fit(of_what, views=[VIEW] if view else []), twice=twice)
 
 
 def make_rows(inputs, frame, target, sets=None):
