@@ -379,7 +379,7 @@ class Extractor:
 def nudge(values: Tensor) -> Tensor:
     """Values with every element larger or smaller by a unit of rounding, at random but always the same.
 
-    Source: Parker 1997, Monte Carlo arithmetic.
+    Source: Parker, Pierce and Eggert 2000, Monte Carlo arithmetic.
     """
     signs = torch.randint(0, 2, values.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     return values * (1 + signs.to(values) * torch.finfo(values.dtype).eps)

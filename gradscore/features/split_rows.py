@@ -15,13 +15,13 @@ from ..system import each_input
 from .extractor import Extractor
 
 TWICE = 16
-"""Samples of each shard of `in_dist.fit` that are computed twice: 1.6 % of those of a full one."""
+"""Samples of each shard of `in_dist.fit` that are computed twice: 1.6 % of a full one."""
 
 
 class SplitRows:
     """Computes the rows of a split and keeps them until they are taken.
 
-    Some samples of `in_dist.fit` are computed a second time, in smaller batches, so that a fit sees what is rounding.
+    Some samples of `in_dist.fit` are computed again, in a batch of their own, so that a fit sees what is rounding.
 
     Args:
         extractor: turns batches into values.
@@ -44,10 +44,8 @@ class SplitRows:
         if self._split == FIT and self._recomputed is None and len(values):
             start = sum(len(entry.values) for entry in self._computed)
             chosen = spread_over(values[:, : self._num_classes], TWICE)
-            # Every second one, so that no sample is among those it was among before.
-            parts = [part for part in (chosen[::2], chosen[1::2]) if len(part)]
-            again = [self._values(_rows_of(batch, part), nudged=True) for part in parts]
-            self._recomputed = Recomputed(start + np.concatenate(parts), np.concatenate(again))
+            again = self._values(_rows_of(batch, chosen), nudged=True)
+            self._recomputed = Recomputed(start + chosen, again)
         self._computed.append(_Computed(batch, values))
 
     def _values(self, batch: Batch, *, nudged: bool = False) -> npt.NDArray[np.float64]:
