@@ -24,7 +24,7 @@ from ..data import BANK, SplitInfo
 from ..errors import ConfigError, OutputError, StoreError
 from ..models import NamedCode, RunCode, TellCode
 from ..objects import is_copy
-from ..system import BoolArray, closest, file_sha256, sha256, write_text
+from ..system import BoolArray, FloatArray, closest, file_sha256, sha256, write_text
 from .checksums import CHECKSUMS, read_checksums
 from .manifest import CONFIG, MANIFEST, read_manifest
 from .shards import has_recomputed, read_shard, shard_columns, shard_path, split_folder
@@ -193,18 +193,17 @@ class RunFolder:
         if not self.has_recomputed(split_name):
             none = self.read(split_name).iloc[:0]
             return none, none
-        parts = []
-        for path, table in self._shards(split_name, [*names, RECOMPUTED]):
-            parts.append((path, table.filter(pc.is_valid(table[RECOMPUTED]))))
         where = split_folder(self.path, split_name)
-        once = _frame(_joined(parts), where=where)
-        again = once.pop(RECOMPUTED)
         values = [name for name in names if name not in META_COLUMNS]
-        if any(len(row) != len(values) for row in again):
-            raise StoreError(f"{where}: its shards hold what no feature table does; extract again")
-        second = np.array(again.tolist(), dtype=np.float64).reshape(len(once), len(values))
+        parts, again = [], []
+        for path, table in self._shards(split_name, [*names, RECOMPUTED]):
+            column = table[RECOMPUTED]
+            parts.append((path, table.filter(pc.is_valid(column)).drop_columns([RECOMPUTED])))
+            again += _rows_of_lists(column.drop_null(), len(values), where=path)
+        once = _frame(_joined(parts), where=where)
         same = once[[name for name in names if name in META_COLUMNS]]
-        return once, pd.concat([same, pd.DataFrame(second, columns=values)], axis=1)
+        second = pd.DataFrame(np.reshape(again, (len(once), len(values))), columns=values)
+        return once, pd.concat([same, second], axis=1)
 
     def has_recomputed(self, split_name: str) -> bool:
         """Whether rows of a split were computed twice."""
@@ -331,6 +330,15 @@ class RunFolder:
         if not splits[split_name]["finished"]:
             raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
         return splits[split_name]
+
+
+def _rows_of_lists(column: pa.ChunkedArray, length: int, *, where: Path) -> list[FloatArray]:
+    """The rows of a column of lists of so many numbers, NaN where there is none."""
+    kind = column.type
+    is_list = pa.types.is_list(kind) and kind.value_type == pa.float64()
+    if not is_list or any(each != length for each in pc.list_value_length(column).to_pylist()):
+        raise StoreError(f"{where}: wanted {length} numbers in each row of {RECOMPUTED}; delete it and extract again")
+    return [np.array(row, dtype=np.float64) for row in column.to_pylist()]
 
 
 def _check_columns(columns: Sequence[str], available: Sequence[str], *, split_name: str) -> None:

@@ -1,10 +1,11 @@
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +18,7 @@ from gradscore.store.checksums import changing
 from gradscore.store.manifest import differences
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter, is_complete
-from gradscore.store.shards import ShardNote, ShardRows, Skipped
+from gradscore.store.shards import Recomputed, ShardNote, ShardRows, Skipped
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.weight/max"]
 INPUTS = {
@@ -103,6 +104,43 @@ def test_column_kinds(run: Path) -> None:
     frame = RunFolder(run).read("in_dist.test")
     assert feature_columns(frame) == ["uniform/fc.weight/max"]
     assert logit_columns(frame) == ["logit_0", "logit_1"]
+
+
+def with_recomputed(path: Path, *values: float) -> RunFolder:
+    """A run whose samples b and c of in_dist.fit were computed twice."""
+    with RunWriter.opened(path, config=make_config(), inputs=INPUTS) as writer:
+        for info in RunFolder(path).splits():
+            rows = make_rows(info.name)
+            again = Recomputed(np.array([2, 1]), np.array([values, VALUES[1]])) if info.name == "in_dist.fit" else None
+            note = writer.write(info.name, 0, replace(rows, recomputed=again))
+            writer.finish_split(info.name, [note], samples=3, seconds=0.5)
+        writer.finish(feature_count=1, notices=[])
+    return RunFolder(path)
+
+
+def test_rows_that_were_computed_twice(tmp_path: Path) -> None:
+    run = with_recomputed(tmp_path / "run", *(VALUES[2] + 0.5))
+    once, again = run.recomputed("in_dist.fit")
+    assert once["sample_id"].tolist() == again["sample_id"].tolist() == ["b", "c"]
+    np.testing.assert_array_equal(once[list(NAMES)], VALUES[1:])
+    np.testing.assert_array_equal(again[list(NAMES)], [VALUES[1], VALUES[2] + 0.5])
+    assert list(run.read("in_dist.fit")) == list(once) == list(again) == run.columns("in_dist.fit")
+
+
+def test_where_no_row_was_computed_twice(run: Path) -> None:
+    once, again = RunFolder(run).recomputed("in_dist.fit")
+    assert (len(once), len(again)) == (0, 0)
+
+
+@pytest.mark.parametrize("column", [pa.array([None, 1.0, None]), pa.array([None, [1.0], None])], ids=["number", "few"])
+def test_recomputed_values_of_another_form_are_refused(tmp_path: Path, column: pa.Array) -> None:
+    run = with_recomputed(tmp_path / "run", *VALUES[2])
+    path = run.path / "features/in_dist.fit/part-00000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index("recomputed"), "recomputed", column), path)
+    (run.path / "SHA256SUMS").unlink()
+    with pytest.raises(StoreError, match=r"part-00000\.parquet: wanted \d+ numbers in each row of recomputed"):
+        RunFolder(run.path).recomputed("in_dist.fit")
 
 
 def test_some_columns_in_the_order_asked_for(run: Path) -> None:
@@ -228,7 +266,7 @@ MANIFESTS = {
     "another JSON file": ("[1]", "not the manifest of a run folder"),
     "a later format": (
         '{"format": 99, "inputs": {}, "versions": {}, "splits": {}, "finished": true}',
-        "wanted format 1",
+        "wanted format 2",
     ),
 }
 

@@ -107,7 +107,7 @@ def _run(folder: Path) -> None:
     entry = {"finished": True, "parts": 1, "rows": 6, "labelled": 5, "accuracy": 0.8, "non_finite": 0, "skipped": []}
     info = {"name": "in_dist.test", "kind": "in_dist", "group": None, "auxiliary": False}
     manifest = {
-        "format": 1,
+        "format": 2,
         "finished": True,
         "inputs": {
             "model": {"source": "x", "arguments": {}, "num_classes": 3, "code_sha256": None, "weights_sha256": "ab"},
