@@ -263,7 +263,7 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     check_finite(frame[names].to_numpy(dtype=np.float64), names)
     columns = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
     shapes = _shapes(columns)
-    plain = {name: values for name, values in columns.items() if f"{name}:l1" not in shapes or not _is_signed(name)}
+    plain = {name: values for name, values in columns.items() if f"{name}:l1" not in shapes or not _ratio_alone(name)}
     return pd.DataFrame({**plain, **shapes}, index=frame.index)
 
 
@@ -282,8 +282,8 @@ def _is_magnitude(name: str) -> bool:
     return statistic not in STATISTICS or STATISTICS[statistic].logarithmic
 
 
-def _is_signed(name: str) -> bool:
-    return f"{name}:l1".endswith(SIGNED_SUFFIX)
+def _ratio_alone(name: str) -> bool:
+    return STATISTICS[name.rpartition("/")[2]].ratio_alone
 
 
 def _shapes(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:

@@ -32,6 +32,8 @@ class Statistic:
         logarithmic: meta models look at the logarithm of its magnitude, which may lie many decades apart; else at the
             value as it stands.
         ratio: meta models look at it over the L1 norm as well, times this sign; None if they do not.
+        ratio_alone: where they look at that ratio, they do not look at the logarithm: for what may have either sign, whose
+            logarithm near zero tells of nothing but rounding.
         of_elements: it is of the size of one element, so that beside a large one it may be rounding.
         source: where it comes from.
     """
@@ -46,6 +48,7 @@ class Statistic:
     degree: int = 1
     logarithmic: bool = True
     ratio: float | None = None
+    ratio_alone: bool = False
     of_elements: bool = False
     source: str = ""
 
@@ -85,7 +88,12 @@ STATISTICS: Registry[Statistic] = Registry(
             of_elements=True,
         ),
         "mean": Statistic(
-            summary="mean of the elements", value=lambda moments: moments.mean, mean=True, ratio=1.0, of_elements=True
+            summary="mean of the elements",
+            value=lambda moments: moments.mean,
+            mean=True,
+            ratio=1.0,
+            ratio_alone=True,
+            of_elements=True,
         ),
         "std": Statistic(
             summary="standard deviation, over the number of elements less one; 0 for one element",
