@@ -32,8 +32,8 @@ class Statistic:
         logarithmic: meta models look at the logarithm of its magnitude, which may lie many decades apart; else at the
             value as it stands.
         ratio: meta models look at it over the L1 norm as well, times this sign; None if they do not.
-        ratio_alone: where they look at that ratio, they do not look at the logarithm: for what may have either sign, whose
-            logarithm near zero tells of nothing but rounding.
+        ratio_alone: where they look at that ratio, they do not look at the logarithm: for what may have either sign,
+            whose logarithm near zero tells of nothing but rounding.
         of_elements: it is of the size of one element, so that beside a large one it may be rounding.
         source: where it comes from.
     """
