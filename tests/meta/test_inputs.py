@@ -107,6 +107,20 @@ def test_one_sample_of_many_says_nothing_against_an_input():
     assert "u/head/max" in make_inputs(noisy(1), twice=seen).names
 
 
+def with_cosines(seed):
+    """Cosines of one layer are 1 but for rounding, of another anything."""
+    noise = 1e-7 * np.random.default_rng(seed).standard_normal((2, 200))
+    anything = np.random.default_rng(0).uniform(-1, 1, 200)
+    cosines = {"u/one/gradient_cosine": 1 - np.abs(noise[0]), "u/any/gradient_cosine": anything + noise[1]}
+    return noisy(seed).assign(**cosines)
+
+
+def test_cosines_that_are_rounding_are_left_out():
+    inputs = make_inputs(with_cosines(1), twice=Twice(with_cosines(1), with_cosines(2), FLOAT32))
+    assert "u/one/gradient_cosine" in inputs.left_out
+    assert "u/any/gradient_cosine" in inputs.names
+
+
 def in_bfloat16():
     """Everything moves by a hundredth; what is rounding moves by all that it has."""
     again = noisy(2)
