@@ -1,6 +1,5 @@
 """What extra columns cannot do, and what is said of it."""
 
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
