@@ -17,7 +17,7 @@ from rich.table import Table
 from gradscore.errors import ConfigError
 
 from .addresses import opened
-from .options import INTERRUPTED, ConfigArgument, DeviceChoice, JsonOption, QuietOption, SetOption, TrustOption
+from .options import INTERRUPTED, ConfigArgument, DEVICES, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
 from .progress import counting
 from .rendering import Terminal, cell, figures_table, say
@@ -34,7 +34,9 @@ OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="RUN", help="Run folder or address of one, instead of the configuration's."),
 ]
-DeviceOption = Annotated[DeviceChoice | None, typer.Option("--device", help="Sets extract.device.")]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", metavar=DEVICES, help="Sets extract.device.", show_default=False)
+]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")]
 ShardOption = Annotated[

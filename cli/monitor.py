@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .addresses import output_at_hand
-from .options import DeviceChoice, JsonOption, QuietOption
+from .options import JsonOption, QuietOption
 from .output import Output, folded
 from .progress import counting
 from .rendering import figures_table
@@ -85,7 +85,7 @@ def monitor(
     column: ColumnOption = None,
     root: RootOption = None,
     batch_size: BatchOption = 64,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
@@ -115,7 +115,7 @@ def monitor(
     watching.check_times(sum(map(len, sources)), times)
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
-    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, **moved)
+    scorer = Scorer.load(bundle, trust_code=trust_code, device=device, **moved)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table, times=times)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,12 +70,8 @@ QuietOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
 
 
-class DeviceChoice(StrEnum):
-    """Where to compute."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
+DEVICES = "auto|cpu|cuda|..."
+"""What `--device` takes: any device of PyTorch's."""
 
 
 TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]

@@ -14,7 +14,7 @@ import typer
 from gradscore.errors import DataError, EngineError, ModelError
 
 from .addresses import file_at_hand, output_at_hand
-from .options import DeviceChoice, JsonOption, QuietOption
+from .options import DEVICES, JsonOption, QuietOption
 from .output import Output
 from .progress import counting
 from .scored import print_card, print_rows, print_summary
@@ -67,7 +67,7 @@ RootOption = Annotated[
     ),
 ]
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
-DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to compute.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar=DEVICES, help="Where to compute.")]
 ModelOption = Annotated[
     str | None,
     typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not beside or below the bundle."),
@@ -94,7 +94,7 @@ def score(
     column: ColumnOption = None,
     root: RootOption = None,
     batch_size: BatchOption = 64,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
@@ -120,7 +120,7 @@ def score(
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
-    scorer = Scorer.load(bundle, trust_code=trust_code, device=device.value, alpha=alpha, **moved)
+    scorer = Scorer.load(bundle, trust_code=trust_code, device=device, alpha=alpha, **moved)
     scoring = _Scoring(
         output=output,
         scorer=scorer,

@@ -1,8 +1,13 @@
-"""A finished run of a small model, made once for all tests that only read it."""
+"""A finished run of a small model, made once for all tests that only read it, and the devices that tests run on.
+
+Tests that ask for `device` run on the processor and on the accelerator that PyTorch finds, if any; with `--device NAME`
+they alone run, on the devices that are named. `elsewhere` is one of the tests' own (`tests/support/elsewhere.py`).
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import elsewhere
 import pytest
 import torch
 from report_runs import report_evaluation, report_run  # noqa: F401  fixtures of several folders
@@ -22,6 +27,37 @@ from torch import nn
 def net():
     return nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
 """
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "Run tests that are for any device, and those alone, on this one; may be given several times."
+    parser.addoption("--device", action="append", metavar="NAME", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if elsewhere.NAME in (config.getoption("--device") or ()):
+        elsewhere.register()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        devices = metafunc.config.getoption("--device") or ["cpu", *([found.type] if found else [])]
+        metafunc.parametrize("device", devices, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--device"):
+        others = [item for item in items if "device" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> str:
+    """The name of a device."""
+    name: str = request.param
+    return name
 
 
 def run_config(

@@ -120,7 +120,7 @@ class ExtractConfig(Section):
     workers: Elsewhere[NotNegative] = 0
     """Processes that read samples; 0 reads in this one."""
     device: InFeatures[Device] = "auto"
-    """Where to compute; `auto` takes CUDA where there is one."""
+    """`cpu`, `cuda`, or another device that PyTorch has; `auto` takes CUDA where there is one."""
     on_error: InFeatures[Literal["fail", "skip"]] = "fail"
     """What a sample that cannot be used does: end the command, or be left out and listed."""
     part_size: InFeatures[Positive] = 1024

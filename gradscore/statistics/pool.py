@@ -152,7 +152,9 @@ class _Distinct:
     def place(self, tensor: Tensor) -> int:
         """Where the tensor is among `tensors`."""
         tensor = tensor.resolve_neg()  # the same memory may be meant with either sign
-        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        # By their storage: tensors without memory of the processor's or a GPU's have no address of their own.
+        lies = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.stride())
+        same = (*lies, tensor.shape, tensor.dtype)
         if same not in self._places:
             self._places[same] = len(self.tensors)
             self.tensors.append(tensor)

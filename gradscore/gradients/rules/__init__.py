@@ -47,6 +47,8 @@ RULES: Registry[Rule] = Registry(
         "PreluKernelBackward0": elementwise.prelu,
         "RepeatBackward0": elementwise.repeat,
         "SubBackward0": elementwise.sub,
+        "ThnnFusedGruCellBackward0": recurrent.gru_cell,
+        "ThnnFusedLstmCellBackward0": recurrent.lstm_cell,
         "TrilinearBackward0": products.bilinear,
         "WhereBackward0": elementwise.where,
     },

@@ -1,6 +1,8 @@
-"""Recurrent layers that run as one node; those that run step by step need no rule of their own."""
+"""Recurrent layers, or steps of them, that run as one node; others need no rule of their own."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -47,9 +49,7 @@ def lstm_gates(use: Use, steps: Tensor, gradients: Gradients) -> tuple[Tensor, T
         for step in steps:
             before.append(hidden.detach())
             gates.append(torch.addmm(biases, step, weights[0].t()) + hidden @ weights[1].t() + start)
-            entry, forget, candidate, exit_ = gates[-1].chunk(4, 1)
-            cell = forget.sigmoid() * cell + entry.sigmoid() * candidate.tanh()
-            hidden = exit_.sigmoid() * cell.tanh()
+            hidden, cell = _lstm_step(gates[-1], cell)
             after.append(hidden)
         at_steps, at_hidden, at_cell = (*gradients, None, None)[:3]
         if at_steps is not None and use.setting("reverse"):
@@ -61,3 +61,46 @@ def lstm_gates(use: Use, steps: Tensor, gradients: Gradients) -> tuple[Tensor, T
         ]
     found = torch.autograd.grad([tensor for tensor, _ in ends], gates, [gradient for _, gradient in ends])
     return torch.stack(before), torch.stack(found)
+
+
+def lstm_cell(use: Use, gradients: Gradients) -> PerSample:
+    """One step of an LSTM on an accelerator: biases (slots 3 and 4) have the gradient at the sum of the gates."""
+    gates = [use.saved("input_gates") + use.saved("hidden_gates")]
+    gates += [use.saved(f"{name}_bias") for name in ("input", "hidden")]
+    with torch.enable_grad():
+        total = sum(gates[1:], gates[0]).requires_grad_()
+        states = _lstm_step(total, use.saved("cx"))
+    return _of_biases(use, total, states, gradients)
+
+
+def gru_cell(use: Use, gradients: Gradients) -> PerSample:
+    """One step of a GRU on an accelerator: a bias (slots 3 and 4) has the gradient at the gates that it is added to.
+
+    Source: the equations in the documentation of `torch.nn.GRU`; gates in the order reset, update, new.
+    """
+    entry, hidden = (use.saved(f"{name}_gates") + use.saved(f"{name}_bias") for name in ("input", "hidden"))
+    with torch.enable_grad():
+        entry.requires_grad_()
+        hidden.requires_grad_()
+        ones, others = entry.chunk(3, 1), hidden.chunk(3, 1)
+        reset, update = (ones[0] + others[0]).sigmoid(), (ones[1] + others[1]).sigmoid()
+        state = torch.lerp((ones[2] + reset * others[2]).tanh(), use.saved("hx"), update)
+    return _of_biases(use, entry if use.slot == 3 else hidden, [state], gradients)
+
+
+def _lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden state and cell after a step, from the gates (N, 4 H) before their activation and the cell before it."""
+    entry, forget, candidate, exit_ = gates.chunk(4, 1)
+    cell = forget.sigmoid() * cell + entry.sigmoid() * candidate.tanh()
+    return exit_.sigmoid() * cell.tanh(), cell
+
+
+def _of_biases(use: Use, gates: Tensor, states: Sequence[Tensor], gradients: Gradients) -> PerSample:
+    """The gradients (N, gates) at the gates of a step, from those at the states after it."""
+    if use.slot not in (3, 4):
+        raise NotCoveredError("not a bias of a recurrent cell")
+    if use.layout.axis != 0 or use.layout.samples != len(gates) or use.layout.repeats != 1:
+        raise NotCoveredError("the samples are not the batch of the cell")
+    ends = [(state, found.to(state.dtype)) for state, found in zip(states, gradients, strict=False) if found is not None]
+    (found,) = torch.autograd.grad([state for state, _ in ends], gates, [gradient for _, gradient in ends])
+    return Dense(found)

