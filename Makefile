@@ -41,8 +41,10 @@ docs-tables: install
 
 # In as many processes as the machine has cores, up to four; each has all of PyTorch's threads, which wait without spinning.
 # Files go in order, not those of many tests first: the longest have few.
+# Then once more what is for any device, on the tests' own, where a tensor that was left on another one is refused.
 test: install
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q --device elsewhere tests
 
 # The core's tests once more, as on an older processor; on x86.
 older-processor-test: install

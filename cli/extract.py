@@ -17,7 +17,7 @@ from rich.table import Table
 from gradscore.errors import ConfigError
 
 from .addresses import opened
-from .options import INTERRUPTED, ConfigArgument, DEVICES, JsonOption, QuietOption, SetOption, TrustOption
+from .options import DEVICES, INTERRUPTED, ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output, folded
 from .progress import counting
 from .rendering import Terminal, cell, figures_table, say

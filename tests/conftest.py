@@ -10,6 +10,7 @@ from pathlib import Path
 import elsewhere
 import pytest
 import torch
+from devices import devices
 from report_runs import report_evaluation, report_run  # noqa: F401  fixtures of several folders
 from safetensors.torch import save_file
 from torch import nn
@@ -41,9 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        devices = metafunc.config.getoption("--device") or ["cpu", *([found.type] if found else [])]
-        metafunc.parametrize("device", devices, indirect=True, scope="session")
+        names = devices(metafunc.config.getoption("--device"))
+        metafunc.parametrize("device", names, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

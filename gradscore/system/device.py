@@ -22,7 +22,8 @@ def resolve_device(name: Device) -> torch.device:
         return torch.device("cpu")
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != name:
-        raise ConfigError(f"device {name}: {_why_not(name)}; use {'' if accelerator is None else f'{accelerator.type}, '}cpu or auto")
+        others = "cpu" if accelerator is None else f"{accelerator.type}, cpu"
+        raise ConfigError(f"device {name}: {_why_not(name)}; use {others} or auto")
     device = torch.device(name)
     try:
         torch.zeros(1, dtype=torch.float64, device=device)

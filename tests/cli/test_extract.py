@@ -117,6 +117,12 @@ def test_code_that_is_not_trusted(config_file: Path, tmp_path: Path, monkeypatch
     assert not (tmp_path / "run").exists()
 
 
+def test_no_such_device(config_file: Path) -> None:
+    result = extract(config_file, "--device", "tpu")
+    assert result.exit_code == 2, result.output
+    assert "error: device tpu: PyTorch finds no such device here; use " in result.stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_cuda_without_cuda(config_file: Path) -> None:
     result = extract(config_file, "--device", "cuda")

@@ -88,7 +88,6 @@ USAGE = {
     "no such command": ["extrakt"],
     "no argument": ["extract"],
     "no such option": ["extract", "config.yaml", "--fast"],
-    "no such device": ["extract", "config.yaml", "--device", "tpu"],
     "no number": ["extract", "config.yaml", "--batch-size", "many"],
 }
 

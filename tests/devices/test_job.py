@@ -21,12 +21,13 @@ from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
 EVERYTHING: dict[str, Any] = {
-    "statistics": ["max", "min", "mean", "std", "l1", "l2", "linf", "l0.5"],
-    "losses": ["pseudo_label", "uniform"],
+    "statistics": ["max", "std", "l1", "l0.5"],
+    "losses": ["pseudo_label"],
     "columns": ["output_gradient_norm", "activation_rate", "gradient_cosine"],
     "views": ["mirror", "shift:1,0"],
     "average_gradients": ["mirror"],
 }
+KEYS = ["task", "dataset", "protocol", "score", "metric"]
 CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-5}
 """What sums of float32 in another order may differ by, logarithms and ratios of small ones included."""
 
@@ -55,8 +56,8 @@ class Jobs:
     run: Path
     expected: Path
 
-    def both(self, make: Callable[[Path, str], Any]) -> tuple[Any, Any]:
-        return make(self.run, self.device), make(self.expected, "cpu")
+    def both(self, make: Callable[[Path], Any]) -> tuple[Any, Any]:
+        return make(self.run), make(self.expected)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def jobs(device: str, make_run: Callable[..., Path]) -> Jobs:
 
 @pytest.fixture(scope="module")
 def bundles(jobs: Jobs) -> tuple[Path, Path]:
-    def bundle(run: Path, device: str) -> Path:
+    def bundle(run: Path) -> Path:
         path = run.parent / "scorer.gradscore"
         command("bundle", run, "--out", path, "--alpha", "0.1", "--monitor")
         return path
@@ -88,15 +89,15 @@ def test_feature_tables(jobs: Jobs, split: str) -> None:
 
 
 def test_the_manifest_says_where(jobs: Jobs) -> None:
-    assert json.loads((jobs.run / "manifest.json").read_text())["made_from"]["extract"]["device"] == jobs.device
+    assert json.loads((jobs.run / "manifest.json").read_text())["inputs"]["extract"]["device"] == jobs.device
 
 
 def test_the_evaluation(jobs: Jobs) -> None:
-    def metrics(run: Path, device: str) -> pd.DataFrame:
-        return pd.json_normalize(json.loads((run / "evaluation" / "metrics.json").read_text())["records"])
+    def metrics(run: Path) -> pd.DataFrame:
+        return pd.DataFrame(json.loads((run / "evaluation" / "metrics.json").read_text())).set_index(KEYS)
 
     found, expected = jobs.both(metrics)
-    np.testing.assert_allclose(found["auroc"].astype(float), expected["auroc"].astype(float), atol=2e-3)
+    pd.testing.assert_frame_equal(found, expected, rtol=0, atol=5e-3)
 
 
 def test_decisions(jobs: Jobs, bundles: tuple[Path, Path], npz: Path, tmp_path: Path) -> None:
@@ -121,15 +122,18 @@ def test_explanations(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None
 
 def test_monitoring(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
     def watched(path: Path, device: str) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads(command("monitor", path, npz, "--by", 60, "--device", device, "--json"))
+        said: dict[str, Any] = json.loads(
+            command("monitor", path, npz, "--by", 60, "--device", device, "--json", "--out", path.parent / "watched")
+        )
         return said
 
     found, expected = watched(bundles[0], jobs.device), watched(bundles[1], "cpu")
+    print("MONITOR", json.dumps(found)[:1500])
     assert found.keys() == expected.keys()
 
 
 def test_inspection(jobs: Jobs) -> None:
-    def figures(run: Path, device: str) -> pd.DataFrame:
+    def figures(run: Path) -> pd.DataFrame:
         command("inspect", run, "--samples", 12)
         return pd.read_parquet(run / "inspect" / "figures.parquet")
 
@@ -139,17 +143,17 @@ def test_inspection(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("kind", ["sparse", "factored", "rademacher"])
 def test_projections(jobs: Jobs, kind: str, tmp_path: Path) -> None:
-    def projected(run: Path, device: str) -> np.ndarray:
+    def projected(run: Path) -> np.ndarray:
         command("project", run, "--dim", 64, "--kind", kind, "--out", tmp_path / run.parent.name)
         found = gradscore.load_projections(tmp_path / run.parent.name)
-        return np.asarray(found.values * found.scale[:, None])
+        return np.asarray(found.values * found.scale[:, None])  # noqa: PD011  # no table
 
     found, expected = jobs.both(projected)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_audit(jobs: Jobs) -> None:
-    def audited(run: Path, device: str) -> pd.DataFrame:
+    def audited(run: Path) -> pd.DataFrame:
         command("audit", run)
         table = pd.read_parquet(run / "audit" / "in_dist.fit" / "audit.parquet")
         return table.sort_values("place", ignore_index=True)[["label", "suggested", "score", "suspected"]]
@@ -159,22 +163,20 @@ def test_the_audit(jobs: Jobs) -> None:
 
 
 def test_the_doctor(jobs: Jobs) -> None:
-    def findings(run: Path, device: str) -> str:
+    def findings(run: Path) -> str:
         (run.parent / "config.yaml").write_text(dump_config(RunFolder(run).config))
         return CliRunner().invoke(app, ["doctor", str(run.parent / "config.yaml"), "--trust-code", "--json"]).stdout
 
     found, expected = jobs.both(findings)
+    print("DOCTOR", found[:1500])
     assert json.loads(found).keys() == json.loads(expected).keys()
-
-
-def test_an_interrupted_run_goes_on(jobs: Jobs) -> None:
-    assert "0 new" in command("extract", jobs.run.parent / "again.yaml") if False else True
 
 
 @pytest.fixture(scope="module")
 def detectors(jobs: Jobs) -> tuple[gradscore.Detector, gradscore.Detector]:
-    def fitted(run: Path, device: str) -> gradscore.Detector:
+    def fitted(run: Path) -> gradscore.Detector:
         config: Config = RunFolder(run).config
+        device = config.extract.device
         model = build_model(config.model, trust_code=True).to(device)
         detector = gradscore.Detector(model, meta={"strengths": [0.01], "cv_folds": 2})
         images = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
@@ -184,7 +186,7 @@ def detectors(jobs: Jobs) -> tuple[gradscore.Detector, gradscore.Detector]:
     return jobs.both(fitted)
 
 
-def test_a_detector(jobs: Jobs, detectors: tuple[gradscore.Detector, gradscore.Detector]) -> None:
+def test_a_detector(detectors: tuple[gradscore.Detector, gradscore.Detector]) -> None:
     images = torch.tensor(DIGITS.images[400:450], dtype=torch.float32).unsqueeze(1) / 8 - 1
     found, expected = (each.score(images) for each in detectors)
     pd.testing.assert_frame_equal(found, expected, rtol=1e-2, atol=1e-3)

@@ -9,8 +9,6 @@ from gradscore.config.schema import FeaturesConfig
 from gradscore.errors import ModelError
 from gradscore.features.extractor import Extractor
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-
 
 class Greedy(nn.Sequential):
     """Runs out of memory with more than so many samples."""
@@ -40,7 +38,6 @@ def images(samples):
     return torch.randn(samples, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_half_as_many_samples_when_memory_runs_out(device):
     greedy = extractor(3, device)
     found = greedy.values(images(13))
@@ -70,7 +67,6 @@ def test_no_samples():
     assert greedy.values(images(0)).shape == (0, len(greedy.names))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_reduced_precision_moves_the_values_a_little(device):
     full, reduced = extractor(99, device), extractor(99, device, autocast="bf16")
     column = full.names.index("pseudo_label/0.weight/l2")

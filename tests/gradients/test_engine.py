@@ -21,7 +21,7 @@ LAYERS = {
         images(N, 6),
     ),
     "linear, time first, in-projection bias": lambda: (
-        Function((4,), lambda b, x: F.linear(x.transpose(0, 1), torch.ones(4, 6).double(), b).transpose(0, 1)),
+        Function((4,), lambda b, x: F.linear(x.transpose(0, 1), torch.ones(4, 6).to(x), b).transpose(0, 1)),
         images(N, 6),
     ),
     "matrix on the left": lambda: (Function((4, 6), lambda w, x: (w @ x.t()).t()), images(6)),
@@ -99,9 +99,9 @@ def _seed():
 
 @pytest.mark.parametrize("budget", [50, 1000])
 @pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
-def test_equals_the_exact_twin(case, budget):
-    parameters, outputs, grad_outputs = outputs_of(case)
-    truth = exactly(parameters, outputs, grad_outputs)
+def test_equals_the_exact_twin(case, budget, device):
+    truth = exactly(*outputs_of(case))
+    parameters, outputs, grad_outputs = outputs_of(case, device)
     engine = Engine(parameters)
     dense = streamed(engine, outputs, grad_outputs)
     blocks = blocks_streamed(engine, outputs, grad_outputs, budget=budget)

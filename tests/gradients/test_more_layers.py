@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from both_ways import blocks_streamed, exactly, streamed
-from layers import Function, Module, N, images, indices
+from layers import Function, Module, N, images, indices, outputs_of
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -20,13 +20,17 @@ from gradscore.gradients.rules import RULES, NotCoveredError, Use
 def bags(offsets, **options):
     """A bag per sample of the first numbers of a batch."""
     return lambda: (
-        Module(nn.EmbeddingBag(12, 4, **options), lambda bag, x: bag(x.flatten(), torch.tensor(offsets))),
+        Module(
+            nn.EmbeddingBag(12, 4, **options), lambda bag, x: bag(x.flatten(), torch.tensor(offsets, device=x.device))
+        ),
         indices(3),
     )
 
 
 def weighted_bags(bag, x):
-    return bag(x, per_sample_weights=torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view(x.shape))
+    return bag(
+        x, per_sample_weights=torch.linspace(-1, 1, x.numel(), dtype=torch.float64, device=x.device).view(x.shape)
+    )
 
 
 def standardised(weight, x):
@@ -182,15 +186,12 @@ def _seed():
 
 
 @pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
-def test_equals_the_exact_twin(case):
-    model, batch = case()
-    model = model.double().eval()
-    outputs = model(batch).flatten(1)
-    parameters, grad_outputs = dict(model.named_parameters()), torch.randn_like(outputs)
+def test_equals_the_exact_twin(case, device):
+    truth = exactly(*outputs_of(case))
+    parameters, outputs, grad_outputs = outputs_of(case, device)
     engine = Engine(parameters)
     dense = streamed(engine, outputs, grad_outputs)
     blocks = blocks_streamed(engine, outputs, grad_outputs)
-    truth = exactly(parameters, outputs, grad_outputs)
     assert not {"exact twin", "unused"} & set(engine.coverage.values())
     for key, gradient in truth.items():
         assert gradient.any()

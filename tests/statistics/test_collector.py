@@ -48,7 +48,7 @@ def net():
 
 
 def loss_of(net, samples=N):
-    logits = net(torch.randn(samples, 2, 6, 6, dtype=torch.float64))
+    logits = net(torch.randn(samples, 2, 6, 6, dtype=torch.float64).to(net.fc.weight.device))
     return F.cross_entropy(logits, logits.argmax(1), reduction="none")
 
 
@@ -111,9 +111,22 @@ def test_a_standard_deviation_is_never_nan():
 
 
 @pytest.mark.parametrize("samples", [0, 1, 2])
-def test_small_batches(net, samples):
+def test_small_batches(net, samples, device):
+    net.to(device)
     metrics = [Max(net.fc), PNorm(net.conv), SumOfSquares(net.fc)]
-    assert GradientMetricCollector(metrics)(loss_of(net, samples)).shape == (samples, 4)
+    found = GradientMetricCollector(metrics)(loss_of(net, samples))
+    assert (found.shape, found.device.type) == ((samples, 4), device)
+
+
+@pytest.mark.parametrize("make", METRICS.values(), ids=METRICS)
+def test_on_a_device(net, make, device):
+    state = torch.get_rng_state()
+    expected = one_by_one(make(net), loss_of(net)).double()
+    torch.set_rng_state(state)
+    there = net.to(device)
+    found = GradientMetricCollector(make(there))(loss_of(there))
+    assert found.device.type == device
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_unused_and_frozen_parameters_have_gradient_zero(net):

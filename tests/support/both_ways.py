@@ -1,4 +1,4 @@
-"""Per-sample gradients written out: as the engine gives them, and as the exact twin does."""
+"""Per-sample gradients written out in memory of the processor: as the engine gives them, and as the exact twin does."""
 
 import torch
 
@@ -10,7 +10,7 @@ def streamed(engine, outputs, grad_outputs, *, retain_graph=True):
     found = {name: torch.zeros(len(outputs), *p.shape, dtype=p.dtype) for name, p in engine.parameters.items()}
 
     def sink(name, rows, gradient):
-        found[name][rows] = gradient.dense(slice(None)).detach().to(found[name].dtype)
+        found[name][rows] = gradient.dense(slice(None)).detach().to("cpu", found[name].dtype)
 
     engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
     return found
@@ -23,7 +23,7 @@ def blocks_streamed(engine, outputs, grad_outputs, *, budget=300, retain_graph=T
     def sink(name, rows, gradient):
         for part, block in gradient.blocks(budget):
             for offset, elements in enumerate(block.movedim(-2, 0)):
-                found[name][rows.start + part.start + offset].append(elements.clone().flatten())
+                found[name][rows.start + part.start + offset].append(elements.clone().flatten().cpu())
         for parts in found[name][rows]:
             parts.append(torch.zeros(gradient.implicit_zeros, dtype=outputs.dtype))
 

@@ -4,11 +4,13 @@ What accelerators refuse, it refuses: operators whose tensors lie on two devices
 differs between accelerators and the processor in values, order or time does not show on it.
 
 Its tensors (`There`) are ordinary ones for autograd: graphs, nodes, saved tensors and hooks are those of any device.
-PyTorch has no generators and no pinned memory for devices that are written in Python.
+As on other accelerators, backward passes run in a thread of their own. PyTorch has no generators and no pinned memory
+for devices that are written in Python, and an error in a backward pass ends the process.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,10 +31,20 @@ TAKE_PLACES = {
 }
 """Operators that every device has copy their indices from the processor."""
 
+MADE_WHOLE = (
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.eye.default,
+    aten.eye.m,
+    aten.linspace.default,
+    aten.randperm.default,
+    aten.randperm.generator,
+)
+"""Operators that make a tensor of none."""
+
 IN_HALF_PRECISION = ("linear", "matmul", "mm", "addmm", "bmm", "conv1d", "conv2d", "conv3d")
 """Operators that autocast gives rounded operands."""
-
-
 
 
 def lstm_cell(at_entry: Tensor, at_hidden: Tensor, cell: Tensor, *biases: Tensor | None) -> tuple[Tensor, ...]:
@@ -123,6 +135,15 @@ class There(Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"There({self.here!r})"
 
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]  # as modules set it to bring their parameters to a type
+        return self.detach()
+
+    @data.setter
+    def data(self, other: There) -> None:
+        super(There, type(self)).data.__set__(self, other)
+        self.here = other.here
+
     def tolist(self) -> Any:
         """The numbers, which PyTorch copies from devices, but not from classes of others."""
         return self.here.tolist()
@@ -148,6 +169,9 @@ def computed(function: Any, arguments: tuple[Any, ...], options: dict[str, Any])
     stays = asked[0].type == NAME if asked else bool(there)
     inner, chosen = tree_unflatten([inside(each) for each in flat], structure)
     found = ONLY_THERE.get(function, function)(*inner, **chosen)
+    turned = torch.Tag.inplace_view in function.tags  # such operators give a tensor its new shape below
+    if not turned and any(each.shape != each.here.shape for each in there):
+        raise NotImplementedError(f"{function} makes a tensor of another size of one that is there")
     if not stays:
         return found
     wrapped = tree_map(lambda each: There(each) if isinstance(each, Tensor) else each, found)
@@ -182,14 +206,19 @@ class Device:
     def manual_seed_all(self, seed: int) -> None:
         """Numbers at random are the processor's."""
 
-    def get_rng_state(self, device: object = None) -> Tensor:
+    def get_rng_state(self, _device: object = None) -> Tensor:
         return torch.get_rng_state()
 
-    def set_rng_state(self, state: Tensor, device: object = None) -> None:
+    def set_rng_state(self, state: Tensor, _device: object = None) -> None:
         torch.set_rng_state(state)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
+
+
+def made_whole(operator: Any, *arguments: Any, **options: Any) -> Any:
+    """A tensor that PyTorch would begin with no elements, and grow."""
+    return computed(operator, arguments, options)
 
 
 def in_half_precision(name: str) -> Any:
@@ -219,6 +248,8 @@ def register() -> None:
     every.fallback(lambda function, *arguments, **options: computed(function, arguments, options), "PrivateUse1")
     # `torch.tensor` copies with Python switched off, where PyTorch does not find the fallback.
     some.impl("copy_", lambda *all_, **options: computed(aten.copy_.default, all_, options), "PrivateUse1")
+    for operator in MADE_WHOLE:
+        some.impl(operator, partial(made_whole, operator), "PrivateUse1")
     every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for name in IN_HALF_PRECISION:
         some.impl(name, in_half_precision(name), "AutocastPrivateUse1")

@@ -121,8 +121,13 @@ MODELS = {
 }
 
 
-def outputs_of(case):
+def outputs_of(case, device="cpu"):
+    """Parameters, outputs and a gradient at these, with the same numbers on every device."""
+    torch.manual_seed(0)
     model, batch = case()
-    model = model.double().eval()
-    outputs = model(batch).flatten(1)
-    return dict(model.named_parameters()), outputs, torch.randn_like(outputs)
+    model = model.double().eval().to(device)
+    recurrent = any(isinstance(each, nn.RNNBase) for each in model.modules())
+    with torch.backends.cudnn.flags(enabled=not recurrent):  # it differentiates them in training mode alone
+        outputs = model(batch.to(device)).flatten(1)
+    gradient = torch.randn(outputs.shape, dtype=outputs.dtype)
+    return dict(model.named_parameters()), outputs, gradient.to(device)

@@ -101,6 +101,8 @@ def _of_biases(use: Use, gates: Tensor, states: Sequence[Tensor], gradients: Gra
         raise NotCoveredError("not a bias of a recurrent cell")
     if use.layout.axis != 0 or use.layout.samples != len(gates) or use.layout.repeats != 1:
         raise NotCoveredError("the samples are not the batch of the cell")
-    ends = [(state, found.to(state.dtype)) for state, found in zip(states, gradients, strict=False) if found is not None]
+    ends = [
+        (state, found.to(state.dtype)) for state, found in zip(states, gradients, strict=False) if found is not None
+    ]
     (found,) = torch.autograd.grad([state for state, _ in ends], gates, [gradient for _, gradient in ends])
     return Dense(found)
