@@ -9,7 +9,7 @@ CORE := $(addprefix tests/,gradients statistics kernels test_losses.py features 
 	system/test_numerics.py)
 OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell
 
-.PHONY: install demo docs docs-tables gate test older-processor-test browser-test ray-test check clean
+.PHONY: install demo docs docs-tables gate test test-oldest test-older-processor browser-test ray-test check clean
 
 install: $(STAMP)
 
@@ -47,9 +47,14 @@ test: install
 	$(BIN)/python -m pytest -q --device elsewhere tests
 
 # The core's tests once more, as on an older processor; on x86.
-older-processor-test: install
+test-older-processor: install
 	$(OLDER) OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile \
 		--no-loadscope-reorder $(CORE)
+
+# Exactness and the digits with all dependencies but PyTorch at their oldest, in an environment of its own.
+# `python benchmarks/versions.py`, before a release, has the oldest and the newest PyTorch as well.
+test-oldest: install
+	$(BIN)/python benchmarks/versions.py --short
 
 # Needs Chromium.
 browser-test: install

@@ -3,25 +3,34 @@
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".benchmark-envs"
 
 
-def python_with(name: str, *requirements: str) -> Path:
-    """The interpreter of an environment that holds the requirements beside the project's pinned torch."""
+def python_with(name: str, *requirements: str, pins: Sequence[str] | None = None) -> Path:
+    """The interpreter of an environment that holds the requirements.
+
+    Args:
+        name: that of its folder.
+        requirements: as pip takes them.
+        pins: versions of what the requirements require; left out, the project's torch and numpy are installed as well.
+    """
     folder = FOLDER / name
     python, done = folder / "bin" / "python", folder / "installed.txt"
-    wanted = "\n".join(requirements)
+    if pins is None:
+        lines = (ROOT / "constraints.txt").read_text().splitlines()
+        requirements = (*(line for line in lines if line.startswith(("torch==", "numpy=="))), *requirements)
+    wanted = "\n".join([*requirements, *(pins or ())])
     if not done.exists() or done.read_text() != wanted:
-        print(f"installing {wanted!r} in {folder.relative_to(ROOT)} ...", file=sys.stderr)
+        print(f"installing {' '.join(requirements)} in {folder.relative_to(ROOT)} ...", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        pins = [
-            line
-            for line in (ROOT / "constraints.txt").read_text().splitlines()
-            if line.startswith(("torch==", "numpy=="))
-        ]
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *pins, *requirements], check=True)
+        constraints = folder / "constraints.txt"
+        constraints.write_text("\n".join(pins or ()))
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--constraint", constraints, *requirements], check=True
+        )
         done.write_text(wanted)
     return python

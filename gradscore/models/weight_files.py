@@ -55,6 +55,9 @@ _LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
 _POINTER = b"version https://git-lfs.github.com/spec/"
 """What a file of a few lines begins with that stands for one in the storage of Git LFS."""
 
+_PROGRAM_BEFORE = "serialized_exported_program.json"
+"""Beside what a program of `torch.export` lay before it had a folder of its own in the archive."""
+
 _PICKLES_BEFORE = 3
 """Pickles before that of the object in a file from before zip archives: a number, a version and the machine."""
 
@@ -160,7 +163,7 @@ def _format_of_archive(path: Path) -> Format:
     inside = {part for name in parts for part in name[1:]}
     if "code" in inside or "constants.pkl" in inside:
         return "TorchScript"
-    if "models" in inside or "archive_format" in inside:
+    if "models" in inside or "archive_format" in inside or [_PROGRAM_BEFORE] in parts:
         return "program"
     return "torch" if any(name[1:] == ["data.pkl"] for name in parts) else "zip"
 

@@ -105,10 +105,11 @@ def _switch_off(stack: ExitStack) -> None:
     cudnn: Any = torch.backends.cudnn
     matmul, convolution = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     backends: Any = torch.backends
-    if backends.fp32_precision != "none":
-        raise RuntimeError("a precision for everything is set, which these settings do not override")
-    for backend in (torch.backends.cuda.matmul, backends.mkldnn.matmul):  # the settings below make "none" explicit
-        stack.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
+    if hasattr(backends, "fp32_precision"):
+        if backends.fp32_precision != "none":
+            raise RuntimeError("a precision for everything is set, which these settings do not override")
+        for backend in (torch.backends.cuda.matmul, backends.mkldnn.matmul):  # the settings below make "none" explicit
+            stack.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
     stack.callback(torch.set_float32_matmul_precision, matmul)
     torch.set_float32_matmul_precision("highest")
     stack.callback(setattr, cudnn, "allow_tf32", convolution)

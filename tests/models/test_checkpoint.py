@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import warnings
+import zipfile
 from collections import deque
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def save_script(_content: dict, path: Path) -> None:
 def save_program(_content: dict, path: Path) -> None:
     torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(1, 3),)), path.with_suffix(".pt2"))
     path.with_suffix(".pt2").rename(path)
+
+
+def save_older_program(_content: dict, path: Path) -> None:
+    """The parts that PyTorch 2.6 writes, which has no folder around them."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for part in ("exported_program.json", "state_dict.pt", "constants.pt", "example_inputs.pt"):
+            archive.writestr(f"serialized_{part}", b"")
+        archive.writestr("version", b"8.2")
 
 
 CHECKPOINTS = {
@@ -148,6 +157,7 @@ UNREADABLE = {
         lambda _, path: path.write_text(POINTER),
         "pointer of Git LFS.*git lfs pull",
     ),
+    "a program of PyTorch 2.6": ("model.pt", save_older_program, r"a program of torch\.export"),
     "a program": ("model.pt", save_program, r"a program of torch\.export"),
     "a pickle": ("model.pt", lambda state, path: path.write_bytes(pickle.dumps(state)), "a pickle that torch.save did"),
     "a whole module": (

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,23 @@ from gradscore.system import FloatArray, full_precision, product
 from gradscore.system.numerics import ENTRIES_TOGETHER
 
 
-def settings() -> dict[str, object]:
+KNOWS_BOTH = hasattr(torch.backends, "fp32_precision")
+"""Whether this PyTorch has the newer language of settings, beside the older one."""
+
+
+def in_new_language() -> list[Any]:
+    """What has a precision of its own in the newer language; nothing where there is none."""
+    if not KNOWS_BOTH:
+        return []
     cudnn, mkldnn = torch.backends.cudnn, torch.backends.mkldnn
-    found = {"matmul": torch.backends.cuda.matmul.fp32_precision, "benchmark": cudnn.benchmark}
-    found |= {"convolution": cudnn.conv.fp32_precision, "recurrent": cudnn.rnn.fp32_precision}
-    return found | {"product on the CPU": mkldnn.matmul.fp32_precision, "deterministic": cudnn.deterministic}
+    return [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn]
+
+
+def settings() -> dict[str, object]:
+    cudnn = torch.backends.cudnn
+    found: dict[str, object] = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    found |= {str(number): each.fp32_precision for number, each in enumerate(in_new_language())}
+    return found if KNOWS_BOTH else found | {"products": torch.get_float32_matmul_precision(), "tf32": cudnn.allow_tf32}
 
 
 def old_language() -> None:
@@ -32,21 +45,21 @@ def mixed() -> None:
     torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 
 
-HOSTS = {"as it comes": lambda: None, "old language": old_language, "new language": new_language, "mixed": mixed}
+HOSTS = {"as it comes": lambda: None, "old language": old_language}
+HOSTS |= {"new language": new_language, "mixed": mixed} if KNOWS_BOTH else {}
 
 
 @pytest.fixture(params=HOSTS.values(), ids=HOSTS)
 def host(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
     """What another part of the process has set; taken back afterwards."""
-    cudnn, mkldnn = torch.backends.cudnn, torch.backends.mkldnn
-    backends = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn)
-    before = [backend.fp32_precision for backend in backends]
+    before = [backend.fp32_precision for backend in in_new_language()]
     request.param()
     yield request.param
-    torch.backends.fp32_precision = "none"
+    if KNOWS_BOTH:
+        torch.backends.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
-    cudnn.benchmark = False
-    for backend, precision in zip(backends, before, strict=True):
+    torch.backends.cudnn.benchmark = False
+    for backend, precision in zip(in_new_language(), before, strict=True):
         backend.fp32_precision = precision
 
 
@@ -55,7 +68,8 @@ def test_digits_before_speed() -> None:
     with full_precision():
         found = settings()
     assert {found.pop("benchmark"), found.pop("deterministic")} == {False, True}
-    assert not {"tf32", "bf16"} & set(found.values())
+    assert found.pop("tf32", False) is False
+    assert set(found.values()) <= {"ieee", "none", "highest"}
 
 
 @pytest.mark.usefixtures("host")
