@@ -11,7 +11,6 @@ import torch
 from gradscore.system import FloatArray, full_precision, product
 from gradscore.system.numerics import ENTRIES_TOGETHER
 
-
 KNOWS_BOTH = hasattr(torch.backends, "fp32_precision")
 """Whether this PyTorch has the newer language of settings, beside the older one."""
 
