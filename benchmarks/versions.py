@@ -1,15 +1,16 @@
 """Exactness and speed with the oldest, the tested and the newest versions of all that gradscore depends on.
 
     python benchmarks/versions.py --write docs/benchmarks.md     # before a release
-    python benchmarks/versions.py --short                        # what CI runs
+    python benchmarks/versions.py --short                        # without another PyTorch
     python benchmarks/versions.py --pin                          # after a bound in pyproject.toml has changed
 
 Each set of versions is installed in an environment of its own. `oldest` has every dependency at its bound in
 pyproject.toml, `tested` is constraints.txt, and `newest` is whatever there is. In each, tests of the engine compare it
-with exact twins and float64, the digits go from training to a verdict, and statistics are timed beside a training step.
+with exact twins and float64, the digits go from training to a verdict, and statistics are timed beside a training
+step.
 
-CI has no room for another PyTorch. `--short` takes constraints-oldest.txt, all other dependencies at their bounds beside
-the tested PyTorch, and leaves the timing out; `--pin` writes that file.
+`--short` (`make test-oldest`) takes constraints-oldest.txt, all other dependencies at their bounds
+beside the tested PyTorch, and leaves the timing out; `--pin` writes that file.
 """
 
 import argparse

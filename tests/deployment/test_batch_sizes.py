@@ -56,17 +56,10 @@ class Bert(nn.Module):
         super().__init__()
         config = transformers.BertConfig(
             vocab_size=64,
-<<<<<<< HEAD
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-=======
             hidden_size=32,
             num_hidden_layers=2,
             num_attention_heads=4,
             intermediate_size=64,
->>>>>>> 6a9079c (Refuse bundles whose scores depend on the batch; look at means over L1 alone)
             num_labels=8,
         )
         self.bert = transformers.BertForSequenceClassification(config)
