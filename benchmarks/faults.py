@@ -75,6 +75,11 @@ class Ended:
     said: str
     seconds: float
 
+    @property
+    def finished(self) -> bool:
+        """Whether it did all it was to do; `evaluate` has no verdict on random weights, and then ends with 3."""
+        return self.code in (0, 3)
+
 
 @dataclass
 class Row:
@@ -129,7 +134,7 @@ class Campaign:
             if (folder / "run").exists():
                 shutil.copytree(folder / "run", folder / f"before {command}")
             ended = self.finish(command)
-            if ended.code:
+            if not ended.finished:
                 raise SystemExit(f"{command} without a fault: {ended.said}")
             shutil.copytree(folder / "run", folder / f"after {command}")
             self.reset(command)
@@ -195,9 +200,9 @@ class Campaign:
         ended = self.finish(row.command)
         if row.command != "extract":  # the others begin anew
             self.seconds[row.command] = ended.seconds
-        problem += [f"going on: exit {ended.code}, {ended.said}"] * bool(ended.code)
+        problem += [f"going on: exit {ended.code}, {ended.said}"] * (not ended.finished)
         wrong = differences(self.folder / f"after {row.command}", self.folder / "run")
-        row.same += not wrong and not ended.code
+        row.same += not wrong and ended.finished
         row.problems += [f"{row.fault}, {row.command}, {what}: {each}" for each in [*problem, *wrong]]
 
 
@@ -247,7 +252,7 @@ def interrupted(campaign: Campaign, command: str, hits: int) -> Row:
     for _ in row.until(hits):
         ended, moment = stopped(campaign, row, signal.SIGINT, code=130)
         row.slowest = max(row.slowest, ended.seconds)
-        told = ended.code in (0, NOT_BEGUN) or (ended.code == 130 and "the same command" in ended.said)
+        told = ended.finished or ended.code == NOT_BEGUN or (ended.code == 130 and "the same command" in ended.said)
         if not told:
             row.problems.append(f"Ctrl-C, {command}, after {moment:.3f} s: exit {ended.code}, said {ended.said!r}")
         if ended.seconds > PATIENCE:
@@ -311,7 +316,7 @@ def judge(row: Row, ended: Ended, message: str) -> None:
     """Counts an expected failure; what else but success is a problem."""
     if ended.code == 2 and message in ended.said:
         row.hits += 1
-    elif ended.code:
+    elif not ended.finished:
         row.problems.append(f"{row.fault}, {row.command}: exit {ended.code}, said {ended.said!r}")
 
 

@@ -57,6 +57,9 @@ COMMANDS = {
     "score": ("scorer.gradscore", "seven.png", "--trust-code", "--out", "scores.csv"),
 }
 
+ENDS = {"evaluate": 3}
+"""Random weights are right by chance, of which there is no verdict."""
+
 WRITTEN = {
     "feature table": "run/features/in_dist.test/part-00000.parquet",
     "figures": "run/evaluation/metrics.json",
@@ -126,7 +129,9 @@ def used(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     Image.fromarray(np.round(load_digits().images[7] * (255 / 16)).astype(np.uint8)).save(folder / "seven.png")
     done = {name: run(installed, folder, "gradscore", name, *arguments) for name, arguments in COMMANDS.items()}
     return folder, {
-        name: f"exit code {each.returncode}: {each.stderr}" for name, each in done.items() if each.returncode
+        name: f"exit code {each.returncode}: {each.stderr}"
+        for name, each in done.items()
+        if each.returncode != ENDS.get(name, 0)
     }
 
 

@@ -146,6 +146,9 @@ COMMANDS = {
     "inspect": ["run", "--trust-code", "--quantities", "toy_largest", "--samples", "1000", "--batch-size", "100"],
 }
 
+ENDS = {"evaluate": 3}
+"""Random weights are right by chance, of which there is no verdict."""
+
 PROGRAM = """
 import json, sys
 from typer.testing import CliRunner
@@ -224,7 +227,7 @@ def table(folder: Path, split: str) -> pd.DataFrame:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_works(done, command):
     code, said = done[1][command]
-    assert code == 0, said
+    assert code == ENDS.get(command, 0), said
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -80,10 +80,11 @@ def spread_over(logits: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.i
         count: how many, at most.
 
     Returns:
-        Their places, the least confident one first.
+        Their places, the least confident one first; none of a sample whose logits are not finite.
     """
-    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
-    order = np.argsort(-probabilities.sum(axis=1), kind="stable")
+    finite = np.flatnonzero(np.isfinite(logits).all(axis=1))
+    known = logits[finite]
+    order = finite[np.argsort(-np.exp(known - known.max(axis=1, keepdims=True)).sum(axis=1), kind="stable")]
     return order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.intp))]
 
 

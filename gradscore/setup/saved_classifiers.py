@@ -80,7 +80,7 @@ def _text_set(path: Path, of: SavedClassifier) -> ImageSet:
     kind = FILE_KINDS[path.suffix.lower()]
     if kind not in ("csv", "parquet") or path.stat().st_size > LARGEST:
         raise ConfigError("init looks for texts in tables (.csv, .tsv, .parquet) of less than 128 MiB")
-    table = read_text_table(path) if kind == "csv" else pd.read_parquet(path)
+    table = read_text_table(path).to_pandas() if kind == "csv" else pd.read_parquet(path)
     columns = [str(name) for name in table]
     usual = [name for name in LABEL_NAMES if name in table][:1]
     fitting = usual or [name for name in columns if _has_classes(table[name], of)]

@@ -134,8 +134,8 @@ def test_what_cannot_be_watched(small_bundle, samples, tmp_path: Path, arguments
 
 
 BAD_TIMES = {
-    "no time": ("soon", "time of sample 2: wanted a date, a time or seconds since 1970, got 'soon'"),
-    "backwards": ("2026-11-20", "sample 2 is of 2026-11-20, and one before it of 2026-11-21"),
+    "no time": ("soon", "time of sample 2: wanted ISO 8601, as in 2026-11-22"),
+    "backwards": ("2026-11-20T00:00:00+00:00", "sample 2 is of 2026-11-20, and one before it of 2026-11-21"),
 }
 
 

@@ -39,11 +39,16 @@ def invoke(run: Path, command: tuple[str, ...], target: Path):
     return CliRunner().invoke(app, [*(part.format(run=run) for part in command), str(target)])
 
 
-@pytest.mark.parametrize("file", FILES.values(), ids=FILES)
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_files_of_a_run_are_refused(run: Path, command: tuple[str, ...], file: str) -> None:
-    result = invoke(run, command, run / file)
-    assert (result.exit_code, "this is part of the run folder" in " ".join(result.stderr.split())) == (2, True)
+PART = "this is part of the run folder"
+SAYS = {("check --json", "configuration"): "unexpected extra argument"}
+"""After `--json`, a configuration is what is checked."""
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_files_of_a_run_are_refused(run: Path, command: str, file: str) -> None:
+    result = invoke(run, COMMANDS[command], run / FILES[file])
+    assert (result.exit_code, SAYS.get((command, file), PART) in " ".join(result.stderr.split())) == (2, True)
     assert verify_run(run).damaged == []
 
 

@@ -184,7 +184,7 @@ def _read_bundle(path: Path) -> None:
 
 
 def _baseline(folder: Path) -> None:
-    samples = Samples(content_hash=["a", "b", "c"], correct="10-", scores={"wrong": [0.1, 0.2, 0.3]})
+    samples = Samples(content_hash=["a", "b", "c"], correct="10-", classes=[0, 1, 2], scores={"wrong": [0.1, 0.2, 0.3]})
     made = Baseline(
         policy=Policy(),
         model={"source": "x", "num_classes": 3, "weights_sha256": "ab"},
