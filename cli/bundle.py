@@ -62,7 +62,7 @@ def bundle(
 ) -> None:
     """Pack what a decision on new samples needs into one file without pickle: meta models, calibration, thresholds.
 
-    It holds no sample, but scores, features and labels of single ones: share it as you would share those.
+    It holds scores and features of single samples (with --monitor labels, too): it is as confidential as they are.
 
     Where the report says that a single score does better, --score has it decide instead, with thresholds of its own.
 

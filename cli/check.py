@@ -80,7 +80,7 @@ def check(
         bool,
         typer.Option(
             "--without-sources",
-            help="Compare the stored run without a look at its model and data, which may be gone or others by now.",
+            help="Compare the stored run; do not look at its model and data.",
         ),
     ] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,

@@ -165,8 +165,6 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
 
 
 def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> None:
-    from gradscore.evaluation import COMPARED
-
     found = report.verdicts
     if not found:
         return
@@ -183,7 +181,6 @@ def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> N
     output.explain(
         "gain: in AUROC over the best single score on the same samples; by gradients: over a regression on all scores",
         "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
-        COMPARED,
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
     )
     output.say(*(_in_words(each, bundling) for each in found if each.best is not None))

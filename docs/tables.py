@@ -65,7 +65,7 @@ def statistics() -> str:
 def looked_at(statistic: Statistic) -> str:
     """What meta models make of a statistic."""
     scale = "logarithm of its magnitude" if statistic.logarithmic else "its value"
-    if statistic.ratio_alone:
+    if statistic.signed:
         return f"ratio to `l1`; {scale} where that is not asked for"
     return scale if statistic.ratio is None else f"{scale}; ratio to `l1`"
 

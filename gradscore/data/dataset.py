@@ -218,9 +218,11 @@ def open_splits(
         is_told = spec.arguments.get("inputs") is not None or not _is_table(spec.source)
         return None if is_told or not _is_table(data.in_dist.fit.source) else input_columns_of(opened(FIT))
 
-    needed = wanted if data.class_names is not None else {*wanted, *_labelled(planned)}
+    are_named = data.class_names is None and any(planned[name][0].kind != "ood" for name in wanted)
+    needed = {*wanted, *_labelled(planned)} if are_named else wanted
     own = {name: opened(name) for name in planned if name in needed and base_split(*planned[name]) is None}
     labelled = {name: (planned[name][1], own[name]) for name in _labelled(planned) if name in own}
+    # Sets without labels are opened without a look at those that name the classes.
     names = decide(labelled, num_classes=num_classes, given=data.class_names, model_names=model_names)
     preprocess = Preprocessing(preprocessing)
     found: dict[str, SampleDataset] = {}

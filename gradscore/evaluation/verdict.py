@@ -27,8 +27,9 @@ NOTHING_TO_TELL = (
 """Why there is no verdict where no label is doubted."""
 
 COMPARED = (
-    "better: the 95 % interval of the gain over the best single score is above 0; worse: below 0, also when corrected "
-    "for the number of single scores; each set is compared with the one that is best on that set"
+    "better: the 95 % interval of the gain over the best single score is above 0; worse: the gain is below 0, with a "
+    "p-value below 0.05 over the number of single scores; open: neither; each set is compared with the single score "
+    "that is best on it"
 )
 """What the words of a verdict stand for."""
 
@@ -103,8 +104,8 @@ class Verdict:
         for each in self.sets:
             named[each.outcome].append(each.what)
         won = "better" if self.complete else "ahead"
-        counts = [f"{won} on {len(named[won]) or 'none'} of {len(self.sets)} sets"]
-        counts += [f"open on {len(named['open'])}"] if named["open"] else []
+        counts = [f"{word} on {len(named[word])}" for word in (won, "open") if named[word]]
+        counts[:1] = [f"{count} of {len(self.sets)} sets" for count in counts[:1]]
         counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
         return ", ".join(counts)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
-from ..data import base_split, kind_of, planned_splits
+from ..data import FIT, base_split, kind_of, planned_splits
 from ..errors import GradscoreError
 from ..models import LIVE, weight_files_sha256
 from ..store import RunFolder, describe_inputs, find_changes
@@ -70,7 +70,7 @@ def outdated(run: RunFolder) -> Outdated:
     return Outdated(changed=changed, gone=gone, unseen=unseen)
 
 
-_NO_FILES = "which code makes, or which lie at an address or came from a program"
+_NO_FILES = "which code, a program or an address gives, or whose classes are named by such samples"
 
 
 def _weights(run: RunFolder, config: Config) -> tuple[list[str], list[str], list[str]]:
@@ -94,14 +94,17 @@ def _weights(run: RunFolder, config: Config) -> tuple[list[str], list[str], list
 def _openable(config: Config) -> list[str]:
     """The splits whose samples can be opened without running code and without fetching anything.
 
-    Names of classes come from all splits with labels: where one of these cannot be opened, none is.
+    Names of classes come from all splits with labels: where one of these cannot be opened, none of them is, nor what
+    is made of them. Names of columns come from a table to fit on: where that is at an address, nothing is opened.
     """
     planned = planned_splits(config.data)
     bases = {name: base_split(info, spec) for name, (info, spec) in planned.items()}
     own = {name for name, (_, spec) in planned.items() if bases[name] is None and _is_at_hand(spec.source)}
     labelled = {name for name, (info, _) in planned.items() if info.kind != "ood" and bases[name] is None}
-    if config.data.class_names is None and not labelled <= own:
+    if FIT not in own and is_address(planned[FIT][1].source.partition(":")[2]):
         return []
+    if config.data.class_names is None and not labelled <= own:
+        own -= labelled
     return [name for name in planned if name in own or bases[name] in own]
 
 

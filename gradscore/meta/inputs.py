@@ -37,8 +37,6 @@ OF_GRADIENTS = ("gradients", "columns")
 SCORE_PREFIX = "score/"
 """Start of the names of inputs that are scores."""
 
-SIGNED_SUFFIX = "mean:l1"
-
 Group = Literal["gradients", "columns", "logits", "penultimate", "neighbours", "views"]
 """Where an input comes from: statistics of gradients, `features.columns`, or a score of what else is known."""
 
@@ -244,9 +242,8 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     """The inputs that come from gradients: features, and shape features of each gradient.
 
     The shape features of a loss and parameter group are ratios of its statistics to L1 (those with a `ratio` in
-    `STATISTICS`: L2, max, -min, mean) and its L1 over that of the last group of the loss, wherever they are there. A
-    ratio to an L1 of zero is zero. A mean is looked at over L1 alone, where that is there: it may have either sign, and
-    near zero its logarithm would tell of nothing but rounding.
+    `STATISTICS`) and its L1 over that of the last group of the loss, wherever they are there. A ratio to an L1 of zero
+    is zero. What may have either sign, as the mean, is looked at over L1 alone, where that is there.
 
     Args:
         frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
@@ -263,7 +260,7 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
     check_finite(frame[names].to_numpy(dtype=np.float64), names)
     columns = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
     shapes = _shapes(columns)
-    plain = {name: values for name, values in columns.items() if f"{name}:l1" not in shapes or not _ratio_alone(name)}
+    plain = {name: values for name, values in columns.items() if f"{name}:l1" not in shapes or not _is_signed(name)}
     return pd.DataFrame({**plain, **shapes}, index=frame.index)
 
 
@@ -276,14 +273,16 @@ def logarithmic(names: Sequence[str]) -> BoolArray:
 
 
 def _is_magnitude(name: str) -> bool:
-    if name.startswith(SCORE_PREFIX) or name.endswith((SIGNED_SUFFIX, *_BOUNDED)):
+    if name.startswith(SCORE_PREFIX) or name.endswith(_BOUNDED):
         return False
-    statistic = name.rpartition("/")[2]
-    return statistic not in STATISTICS or STATISTICS[statistic].logarithmic
+    statistic, _, below = name.rpartition("/")[2].partition(":")
+    if statistic not in STATISTICS:
+        return True
+    return not STATISTICS[statistic].signed if below else STATISTICS[statistic].logarithmic
 
 
-def _ratio_alone(name: str) -> bool:
-    return STATISTICS[name.rpartition("/")[2]].ratio_alone
+def _is_signed(name: str) -> bool:
+    return STATISTICS[name.rpartition("/")[2]].signed
 
 
 def _shapes(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:

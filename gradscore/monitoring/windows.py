@@ -169,7 +169,7 @@ def _written(values: list[object], form: str) -> list[object]:
     column = pd.Series(values, dtype=object)
     texts = column.where(column.map(lambda value: isinstance(value, str)), None)
     found = pd.to_datetime(texts.str.strip(), format=form, errors="coerce", utc=True)
-    _refuse(column, found.isna(), f"times written as {form}", first=0)
+    _refuse(column, found.isna(), f"times written as {form}", first=0, advice="")
     return list(found)
 
 
@@ -210,11 +210,11 @@ def _of_objects(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
     found = pd.to_datetime(
         texts.str.replace(",", ".").where(is_text, column), utc=True, errors="coerce", format="ISO8601"
     )
-    _refuse(column, found.isna(), f"{_WANTED} that there is", first=first)
+    _refuse(column, found.isna(), "a day and a time that there are", first=first, advice="")
     has_zone = parts["zone"].notna() | column.map(lambda value: getattr(value, "tzinfo", None) is not None)
     other = has_zone != bool(has_zone.iloc[0]) if len(has_zone) else has_zone
-    says = "a time zone" if len(has_zone) and not has_zone.iloc[0] else "no time zone"
-    _refuse(column, other, f"times that all say their time zone, or none (then UTC); this one says {says}", first=first)
+    says = "no time zone" if len(has_zone) and not has_zone.iloc[0] else "a time zone"
+    _refuse(column, other, f"{says}, as the sample before it has (none is UTC)", first=first, advice="")
     return found
 
 
@@ -246,13 +246,20 @@ def _refuse_digits(column: pd.Series[Any], digits: pd.Series[Any], *, first: int
         )
 
 
-def _refuse(column: pd.Series[Any], bad: pd.Series[Any] | NDArray[np.bool_], wanted: str, *, first: int) -> None:
+def _refuse(
+    column: pd.Series[Any],
+    bad: pd.Series[Any] | NDArray[np.bool_],
+    wanted: str,
+    *,
+    first: int,
+    advice: str = ", or say how times are written (--time-format)",
+) -> None:
     lost = np.flatnonzero(np.asarray(bad))
     if len(lost):
         place = int(lost[0])
         raise DataError(
             f"{_place(first, place)}: wanted {wanted}, got {_said(column, place)} ({len(lost)} of {len(column)} are "
-            "such); mend or leave out these samples, or say how times are written (--time-format)"
+            f"such); mend or leave out these samples{advice}"
         )
 
 

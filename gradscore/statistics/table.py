@@ -32,8 +32,8 @@ class Statistic:
         logarithmic: meta models look at the logarithm of its magnitude, which may lie many decades apart; else at the
             value as it stands.
         ratio: meta models look at it over the L1 norm as well, times this sign; None if they do not.
-        ratio_alone: where they look at that ratio, they do not look at the logarithm: for what may have either sign,
-            whose logarithm near zero tells of nothing but rounding.
+        signed: it may have either sign. Where meta models look at the ratio, they do so as it stands and not at the
+            logarithm of the magnitude, which near zero tells of nothing but rounding.
         of_elements: it is of the size of one element, so that beside a large one it may be rounding.
         source: where it comes from.
     """
@@ -48,7 +48,7 @@ class Statistic:
     degree: int = 1
     logarithmic: bool = True
     ratio: float | None = None
-    ratio_alone: bool = False
+    signed: bool = False
     of_elements: bool = False
     source: str = ""
 
@@ -92,7 +92,7 @@ STATISTICS: Registry[Statistic] = Registry(
             value=lambda moments: moments.mean,
             mean=True,
             ratio=1.0,
-            ratio_alone=True,
+            signed=True,
             of_elements=True,
         ),
         "std": Statistic(

@@ -192,7 +192,7 @@ def test_a_run_whose_weights_are_gone_needs_a_word(own, tmp_path: Path) -> None:
     (own / "net.safetensors").unlink()
     result = check(own / "run", own / "baseline.json")
     assert result.exit_code == 2
-    assert "not found: the file of the weights" in result.stderr.replace("\n", " ")
+    assert "is missing, so it cannot be compared with that: the file of the weights" in result.stderr.replace("\n", " ")
     files = {"--junit": tmp_path / "a.xml", "--markdown": tmp_path / "a.md", "--json": tmp_path / "a.json"}
     options = ["--without-sources", *[word for pair in files.items() for word in pair]]
     result = check(own / "run", own / "baseline.json", *options)

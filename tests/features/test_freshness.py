@@ -141,7 +141,25 @@ def of_code(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_data_that_code_makes_are_not_looked_at(of_code) -> None:
     found = outdated(RunFolder(of_code / "run"))
     assert (found.changed, found.gone) == ([], [])
-    assert re.search("the samples of ood.code, which code makes", " ".join(found.unseen))
+    assert re.search("the samples of ood.code, which code, a program or an address gives", " ".join(found.unseen))
+
+
+LABELLED = """
+def labelled():
+    import numpy as np
+    return [(image, place % 3) for place, image in enumerate(np.zeros((12, 8, 8, 1), dtype=np.uint8))]
+"""
+
+
+def test_files_beside_labelled_data_that_code_makes_are_looked_at(small_run, tmp_path) -> None:
+    (tmp_path / "data.py").write_text(LABELLED)
+    images(tmp_path / "ood.npz", seed=0)
+    ood = {"source": f"npz:{tmp_path}/ood.npz", "name": "mine"}
+    made_in(tmp_path, small_run, ood, {"source": f"python:{tmp_path}/data.py:labelled", "select": {}})
+    assert outdated(RunFolder(tmp_path / "run")).changed == []
+    images(tmp_path / "ood.npz", seed=5)
+    [changed] = outdated(RunFolder(tmp_path / "run")).changed
+    assert re.search("ood.mine: the samples .* changed", changed)
 
 
 def test_but_their_code_is(of_code) -> None:

@@ -5,6 +5,7 @@ from sklearn.base import clone
 
 from gradscore.errors import EvaluationError
 from gradscore.meta.inputs import logarithmic
+from gradscore.statistics import STATISTICS, Statistic
 from gradscore.meta.scaling import RobustLogScaler
 
 
@@ -27,6 +28,13 @@ def test_zero_lies_one_decade_below_the_smallest_magnitude():
     scaler = RobustLogScaler().fit([[0.0], [1e-3], [1.0]])
     assert scaler.floor_ == pytest.approx([1e-4])
     assert scaler.transform([[0.0]]) == scaler.transform([[1e-9]])
+
+
+def test_the_ratio_of_any_signed_statistic_keeps_its_sign(monkeypatch):
+    with_sign = Statistic(summary="a middle", value=lambda moments: moments.mean, ratio=1.0, signed=True)
+    monkeypatch.setitem(STATISTICS._entries, "midrange", with_sign)
+    found = logarithmic(["u/conv/midrange:l1", "u/conv/midrange", "u/conv/l2:l1", "u/conv/l1:last"])
+    assert found.tolist() == [False, True, True, True]
 
 
 def test_signed_columns_keep_their_sign():

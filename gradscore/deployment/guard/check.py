@@ -120,7 +120,7 @@ def check_run(
         )
         caveats += [text for text in [missing_in_words(name, found, paired=pair.are_same)] if text]
         margin = min(getattr(policy, metric) for metric in (METRICS_OF_TEST if name == TEST else METRICS_OF_OOD))
-        if found.share > margin:
+        if found.unseen > margin:
             gates.append(missing_gate(name, found, margin=margin))
     gates.append(speed_gate(baseline.samples_per_second, current.samples_per_second))
     notices = [*baseline.notices, *_notices(baseline, current)]

@@ -16,6 +16,9 @@ from scipy.stats import hypergeom
 from ...system import BoolArray, some
 from .baseline import PANEL
 
+WRONG = "those that the baseline's network got wrong"
+"""What else than a class may be gone."""
+
 BY_CHANCE = 0.01
 """In so many cases at most, samples that are gone at random are taken for something else, over all classes."""
 
@@ -27,14 +30,15 @@ class Missing:
     Attributes:
         samples: N, those of the baseline.
         gone: those among them that the run lacks.
-        lacking: classes of which there is less than chance explains, each in words.
-        share: by how much the share of these classes fell, added up: so large a drop in them would not be seen.
+        lacking: classes, or `WRONG`, of which there is less than chance explains, each in words.
+        unseen: the largest drop of a rate that would not be seen: by how much the share of these classes fell, added
+            up, or that of `WRONG`, whichever is more.
     """
 
     samples: int
     gone: int
     lacking: list[str] = field(default_factory=list)
-    share: float = 0.0
+    unseen: float = 0.0
 
 
 def missing_samples(before: pd.DataFrame, now: pd.DataFrame, *, paired: bool, names: Sequence[str] | None) -> Missing:
@@ -59,27 +63,21 @@ def missing_samples(before: pd.DataFrame, now: pd.DataFrame, *, paired: bool, na
     if paired:
         groups = _of_classes(before["class"], names)
         wrong = (before["correct"] == 0).to_numpy()
-        lacking = [
-            *_lacking(groups, ~gone, against=np.ones_like(gone), tests=len(groups) + 1),
-            *_lacking({WRONG: wrong}, ~gone, against=np.ones_like(gone), tests=len(groups) + 1),
-        ]
+        lacking = _lacking({**groups, WRONG: wrong}, ~gone, against=np.ones_like(gone))
     else:
         both = pd.concat([before, now])
         kept = both["correct"].notna().to_numpy()
         groups = _of_classes(both["class"][kept], names)
         is_now = np.arange(len(both))[kept] >= len(before)
-        lacking = _lacking(groups, is_now, against=~is_now, tests=len(groups))
-    shares = [drop for name, drop, _ in lacking if name != WRONG] or [0.0]
-    of_wrong = [drop for name, drop, _ in lacking if name == WRONG] or [0.0]
+        lacking = _lacking(groups, is_now, against=~is_now)
+    of_classes = sum(drop for name, drop, _ in lacking if name != WRONG)
+    of_wrong = sum(drop for name, drop, _ in lacking if name == WRONG)
     return Missing(
         samples=found.samples,
         gone=found.gone,
         lacking=[text for *_, text in lacking],
-        share=float(max(sum(shares), *of_wrong)),
+        unseen=float(max(of_classes, of_wrong)),
     )
-
-
-WRONG = "those that the baseline's network got wrong"
 
 
 def _of_classes(classes: pd.Series[int], names: Sequence[str] | None) -> dict[str, BoolArray]:
@@ -90,16 +88,13 @@ def _of_classes(classes: pd.Series[int], names: Sequence[str] | None) -> dict[st
     }
 
 
-def _lacking(
-    groups: dict[str, BoolArray], there: BoolArray, *, against: BoolArray, tests: int
-) -> list[tuple[str, float, str]]:
+def _lacking(groups: dict[str, BoolArray], there: BoolArray, *, against: BoolArray) -> list[tuple[str, float, str]]:
     """The groups with fewer samples among those that are there than a random draw would leave.
 
     Args:
         groups: which of N samples belong to each.
         there: (N,) the samples that are drawn from all.
         against: (N,) those that the share of a group is compared with.
-        tests: how many groups are looked at.
 
     Returns:
         Of each its name, by how much its share fell, and both in words.
@@ -107,7 +102,7 @@ def _lacking(
     found = []
     for name, of in groups.items():
         left, of_all = int((of & there).sum()), int(of.sum())
-        if tests * hypergeom.cdf(left, len(of), of_all, int(there.sum())) < BY_CHANCE:
+        if len(groups) * hypergeom.cdf(left, len(of), of_all, int(there.sum())) < BY_CHANCE:
             was = int((of & against).sum())
             drop = was / against.sum() - left / max(there.sum(), 1)
             found.append((name, float(drop), f"{left} instead of {was} of {name}"))
@@ -126,7 +121,6 @@ def in_words(split: str, found: Missing, *, paired: bool) -> str:
 def why_not(split: str, found: Missing) -> str:
     """Why the comparison of the rest does not tell."""
     return (
-        f"samples of {split}: those that are gone are no random part of the baseline's ({some(found.lacking)}), so the "
-        f"others would not show a drop of {found.share:.3f} that is in these alone; bring them back, or write the "
-        "baseline anew with --update"
+        f"samples of {split}: {some(found.lacking)}; more are gone than by chance, so a drop of up to "
+        f"{found.unseen:.3f} would go unseen; bring them back, or write the baseline anew with --update"
     )

@@ -27,12 +27,12 @@ def test_a_class_that_is_gone_by_hand() -> None:
     """Of four classes of 20, one is gone: its share fell from a quarter to nothing."""
     before = samples(of([20] * 4))
     found = missing_samples(before, before[before["class"] != 2], paired=True, names=["a", "b", "c", "d"])
-    assert (found.samples, found.gone, found.share) == (80, 20, 0.25)
+    assert (found.samples, found.gone, found.unseen) == (80, 20, 0.25)
     assert found.lacking == ["0 instead of 20 of class c"]
     assert in_words("in_dist.test", found, paired=True) == (
         "20 of the baseline's 80 samples of in_dist.test (25.0 %) are not in the run"
     )
-    assert "(0 instead of 20 of class c), so the others would not show a drop of 0.250" in why_not(
+    assert "0 instead of 20 of class c; more are gone than by chance, so a drop of up to 0.250" in why_not(
         "in_dist.test", found
     )
 
@@ -55,13 +55,13 @@ def test_errors_that_are_gone_are_no_random_part() -> None:
     before = samples(np.tile(np.arange(2), 100), correct)
     found = missing_samples(before, before.iloc[30:], paired=True, names=None)
     assert found.lacking == ["0 instead of 30 of those that the baseline's network got wrong"]
-    assert found.share == pytest.approx(0.15)
+    assert found.unseen == pytest.approx(0.15)
 
 
 def test_other_samples_of_fewer_classes() -> None:
     before, now = samples(of([50] * 4)), samples(of([66, 67, 67]), start=1000)
     found = missing_samples(before, now, paired=False, names=None)
-    assert (found.gone, found.lacking, found.share) == (200, ["0 instead of 50 of class 3"], 0.25)
+    assert (found.gone, found.lacking, found.unseen) == (200, ["0 instead of 50 of class 3"], 0.25)
 
 
 def test_other_samples_without_labels_are_not_compared() -> None:
@@ -86,7 +86,7 @@ def rate(trials: int, *, count: int, classes: int, gone: float, lost_class: bool
     for _ in range(trials):
         kept = random.random(count) >= gone
         kept &= (before["class"] != 0).to_numpy() | (not lost_class)
-        found.append(missing_samples(before, before[kept], paired=True, names=None).share > 0)
+        found.append(missing_samples(before, before[kept], paired=True, names=None).unseen > 0)
     return float(np.mean(found))
 
 
