@@ -5,8 +5,8 @@ from sklearn.base import clone
 
 from gradscore.errors import EvaluationError
 from gradscore.meta.inputs import logarithmic
-from gradscore.statistics import STATISTICS, Statistic
 from gradscore.meta.scaling import RobustLogScaler
+from gradscore.statistics import STATISTICS, Statistic
 
 
 def test_only_magnitudes_are_logarithmic():
