@@ -147,7 +147,7 @@ def _made(
     context: typer.Context, output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool
 ) -> Path:
     """Extracts what is missing or changed, fits and evaluates, as gradscore run does; returns the run folder."""
-    summary = extracted(context, output, config, settings, out=out, trust_code=trust_code, to_fit=True)
+    summary = extracted(context, output, config, settings, out=out, trust_code=trust_code, to_fit=True, check_kept=True)
     fitted(output, summary.run)
     evaluated(output, summary.run, tables=False, permuted=False, trust_code=trust_code)
     return summary.run

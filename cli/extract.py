@@ -119,6 +119,7 @@ def extracted(
     out: Path | None,
     trust_code: bool,
     to_fit: bool = False,
+    check_kept: bool = False,
     ray_options: RayOptions | None = None,
 ) -> ExtractSummary:
     """Extracts, here or by Ray, and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
@@ -133,7 +134,7 @@ def extracted(
         refuse_with_labels(loaded.features.losses, where=str(config))
     with _computing(context, output, loaded, out=out, is_whole=True) as (run, tell):
         if ray_options is None:
-            summary = run_extract(loaded, out=run, trust_code=trust_code, progress=tell)
+            summary = run_extract(loaded, out=run, trust_code=trust_code, check_kept=check_kept, progress=tell)
         else:
             summary = extract_with_ray(loaded, ray_options, out=run, trust_code=trust_code, progress=tell)
     report(output, summary)

@@ -27,9 +27,9 @@ NOTHING_TO_TELL = (
 """Why there is no verdict where no label is doubted."""
 
 COMPARED = (
-    "better: the 95 % interval of the gain over the best single score is above 0; worse: the gain is below 0, with a "
-    "p-value below 0.05 over the number of single scores; open: neither; each set is compared with the single score "
-    "that is best on it"
+    "better: the 95 % intervals of the gains over all single scores are above 0, and that of the AUROC above 0.5; "
+    "worse: the gain over the best one is below 0, with a p-value below 0.05 over the number of single scores; open: "
+    "neither; each set is compared with the single score that is best on it"
 )
 """What the words of a verdict stand for."""
 
@@ -54,6 +54,7 @@ class Verdict:
         area: the AUROC of the meta model.
         best: the single score with the highest AUROC on these very samples.
         gain: the AUROC gained over that score, None where it cannot be compared.
+        over_all: whether the 95 % interval of the gain over every single score is above 0.
         rivals: how many single scores there are.
         by_gradients: the AUROC gained over a regression on all scores without gradients.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
@@ -66,6 +67,7 @@ class Verdict:
     area: Record
     best: str | None
     gain: Record | None
+    over_all: bool
     rivals: int
     by_gradients: Record | None
     false_alarms: float | None
@@ -83,10 +85,12 @@ class Verdict:
     def outcome(self) -> Outcome:
         """Whether the meta model is shown to be better than the best single score, or worse.
 
-        The best of many scores on these very samples looks better than it is. That makes `better` hard to reach and
-        `worse` easy: of 40 scores that are no better than the meta model, one is called better in a quarter of cases.
-        So `worse` needs a p-value below 0.05 over the number of scores (Bonferroni). Nothing is corrected for the
-        number of sets: each is a statement of its own, and `better` of one that is none comes at most once in 40 sets.
+        `better` needs an interval above 0 over every single score, not only over the one that came out best here:
+        chance may put a weak one first that is nearly a copy of the meta model, and a small gain over it is easy to
+        show. All of them together need no correction (intersection-union), and where one of them is as good, `better`
+        comes at most once in 40 sets. The best of many scores on these very samples looks better than it is: of 40
+        that are no better than the meta model, one is called better in a quarter of cases. So `worse` needs a p-value
+        below 0.05 over the number of scores (Bonferroni). Nothing is corrected for the number of sets.
         """
         found = self._against_best
         if found != "better":
@@ -128,7 +132,7 @@ class Verdict:
         gain = self.gain
         if gain is None or gain.value is None or gain.low is None or gain.p_value is None:
             return "open"
-        if gain.low > 0 and self.area.low is not None and self.area.low > CHANCE:
+        if self.over_all and self.area.low is not None and self.area.low > CHANCE:
             return "better"
         return "worse" if gain.value < 0 and gain.p_value * self.rivals < LEVEL else "open"
 
@@ -193,5 +197,10 @@ def _verdict(
         area=area,
         best=best,
         gain=None if best is None else meta.get(GAIN + best),
+        over_all=bool(singles) and all(_is_above(meta.get(GAIN + each.score)) for each in singles),
         false_alarms=None if alarms is None else alarms.value,
     )
+
+
+def _is_above(gain: Record | None) -> bool:
+    return gain is not None and gain.low is not None and gain.low > 0

@@ -25,6 +25,7 @@ from ..store import (
     write_head,
 )
 from .class_gradients import MeanGradients, read_means, write_means
+from .kept_rows import check_kept_rows
 from .makers import Here, Maker
 from .progress import Counter, Pace, Progress
 from .run_plan import RunPlan
@@ -91,7 +92,12 @@ class ExtractSummary:
 
 
 def extract(
-    config: Config, *, out: Path | None = None, trust_code: bool = False, progress: Progress | None = None
+    config: Config,
+    *,
+    out: Path | None = None,
+    trust_code: bool = False,
+    check_kept: bool = False,
+    progress: Progress | None = None,
 ) -> ExtractSummary:
     """Computes the feature tables of a run, or what is missing of them.
 
@@ -104,6 +110,8 @@ def extract(
         config: the settings; `config.extract` says how to compute.
         out: the run folder, instead of `config.run`.
         trust_code: allow a `python:` model and views, whose code is run.
+        check_kept: read the samples of all rows again that the folder has already, and compare contents, labels and a
+            few logits; otherwise hashes of weights and code, and what sources tell a change by, decide alone.
         progress: told after every batch.
 
     Returns:
@@ -117,7 +125,12 @@ def extract(
         EngineError: gradients that cannot be computed.
     """
     config = placed(config, out)
-    return complete_run(RunPlan.of(config, trust_code=trust_code), Here(), progress=progress)
+    plan = RunPlan.of(config, trust_code=trust_code)
+    summary = complete_run(plan, Here(), progress=progress)
+    if check_kept:
+        kept = [split.name for split in summary.splits if split.computed < split.samples]
+        check_kept_rows(plan, RunFolder(summary.run), kept)
+    return summary
 
 
 def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = None) -> ExtractSummary:

@@ -150,6 +150,10 @@ class RunPlan:
             told(FIT, planned.stop - planned.start)
         return sums
 
+    def all_batches(self, split: str) -> Iterator[Batch]:
+        """All samples of a split, in order; raises as `rows`."""
+        return (batch for _, batch in self._batches(split, range(self.count_shards(split))))
+
     def _planned(self, split: str, numbers: Iterable[int]) -> list[PlannedBatch]:
         options = self.config.extract
         return plan_batches(

@@ -130,3 +130,14 @@ def test_a_group_of_one_set_is_that_set() -> None:
 def test_without_a_single_score_nothing_is_compared() -> None:
     (verdict,) = verdicts([figure("svhn", "meta", 0.9)])
     assert (verdict.outcome, verdict.in_words) == ("open", "not compared with any single score")
+
+
+def test_a_small_gain_over_a_copy_that_chance_puts_first_is_not_called_better() -> None:
+    """The gain over the one that came out best is sure; over another, as good on paper, it is not."""
+    records = of_set("mnist", WON)
+    unsure = gain("mnist", "knn", (0.03, 0.06, 0.3))
+    others = [each for each in records if each.metric != unsure.metric]
+    (verdict,) = verdicts([*others, unsure])
+    assert verdict.gain is not None
+    assert verdict.gain.low is not None
+    assert (verdict.best, verdict.gain.low > 0, verdict.outcome) == ("energy", True, "open")

@@ -120,7 +120,7 @@ def check_run(
         )
         caveats += [text for text in [missing_in_words(name, found, paired=pair.are_same)] if text]
         margin = min(getattr(policy, metric) for metric in (METRICS_OF_TEST if name == TEST else METRICS_OF_OOD))
-        if found.unseen > margin:
+        if found.unseen > margin or (name != TEST and found.gone == found.samples):
             gates.append(missing_gate(name, found, margin=margin))
     gates.append(speed_gate(baseline.samples_per_second, current.samples_per_second))
     notices = [*baseline.notices, *_notices(baseline, current)]
@@ -141,7 +141,7 @@ def check_config(
     Raises:
         GradscoreError: as `extract`, `fit_run`, `evaluate_run` and `check_run`.
     """
-    run = extract(config, trust_code=trust_code).run
+    run = extract(config, trust_code=trust_code, check_kept=True).run
     fit_run(RunFolder(run))
     evaluate_run(RunFolder(run))
     return check_run(RunFolder(run), baseline, policy=policy, sources="extracted")

@@ -20,7 +20,11 @@ WRONG = "those that the baseline's network got wrong"
 """What else than a class may be gone."""
 
 BY_CHANCE = 0.01
-"""In so many cases at most, samples that are gone at random are taken for something else, over all classes."""
+"""In so many cases at most, samples that are gone at random are taken for something else: half of them by the test of
+each class, half by the one of all classes together, which sees many small classes of which none has to stand out."""
+
+DRAWS = 1999
+"""Random draws that the test of all classes compares with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class Missing:
         gone: those among them that the run lacks.
         lacking: classes, or `WRONG`, of which there is less than chance explains, each in words.
         unseen: the largest drop of a rate that would not be seen: by how much the share of these classes fell, added
-            up, or that of `WRONG`, whichever is more.
+            up, or that of `WRONG`, whichever is more; of all that fell where only all of them together stand out.
     """
 
     samples: int
@@ -62,22 +66,22 @@ def missing_samples(before: pd.DataFrame, now: pd.DataFrame, *, paired: bool, na
         return found
     if paired:
         groups = _of_classes(before["class"], names)
-        wrong = (before["correct"] == 0).to_numpy()
-        lacking = _lacking({**groups, WRONG: wrong}, ~gone, against=np.ones_like(gone))
+        there, against = ~gone, np.ones_like(gone)
+        lacking = _lacking({**groups, WRONG: (before["correct"] == 0).to_numpy()}, there, against=against)
     else:
         both = pd.concat([before, now])
         kept = both["correct"].notna().to_numpy()
         groups = _of_classes(both["class"][kept], names)
-        is_now = np.arange(len(both))[kept] >= len(before)
-        lacking = _lacking(groups, is_now, against=~is_now)
+        there = np.arange(len(both))[kept] >= len(before)
+        against = ~there
+        lacking = _lacking(groups, there, against=against)
+    texts = [text for *_, text in lacking]
     of_classes = sum(drop for name, drop, _ in lacking if name != WRONG)
     of_wrong = sum(drop for name, drop, _ in lacking if name == WRONG)
-    return Missing(
-        samples=found.samples,
-        gone=found.gone,
-        lacking=[text for *_, text in lacking],
-        unseen=float(max(of_classes, of_wrong)),
-    )
+    if not of_classes and (unevenly := _unevenly(groups, there, against=against)):
+        of_classes, text = unevenly
+        texts.append(text)
+    return Missing(samples=found.samples, gone=found.gone, lacking=texts, unseen=float(max(of_classes, of_wrong)))
 
 
 def _of_classes(classes: pd.Series[int], names: Sequence[str] | None) -> dict[str, BoolArray]:
@@ -102,11 +106,34 @@ def _lacking(groups: dict[str, BoolArray], there: BoolArray, *, against: BoolArr
     found = []
     for name, of in groups.items():
         left, of_all = int((of & there).sum()), int(of.sum())
-        if len(groups) * hypergeom.cdf(left, len(of), of_all, int(there.sum())) < BY_CHANCE:
+        if len(groups) * hypergeom.cdf(left, len(of), of_all, int(there.sum())) < BY_CHANCE / 2:
             was = int((of & against).sum())
             drop = was / against.sum() - left / max(there.sum(), 1)
             found.append((name, float(drop), f"{left} instead of {was} of {name}"))
     return found
+
+
+def _unevenly(groups: dict[str, BoolArray], there: BoolArray, *, against: BoolArray) -> tuple[float, str] | None:
+    """Whether all classes together are left less evenly than random draws leave them, by Pearson's chi-square.
+
+    Returns:
+        By how much the shares of those that fell did, added up, and that in words; None where chance explains it.
+    """
+    counts = np.array([int(of.sum()) for of in groups.values()], dtype=np.int64)
+    left = np.array([int((of & there).sum()) for of in groups.values()], dtype=np.int64)
+    if len(counts) < 2 or not 0 < left.sum() < counts.sum():
+        return None
+    expected = counts * (left.sum() / counts.sum())
+    draws = np.random.default_rng(0).multivariate_hypergeometric(
+        counts, int(left.sum()), size=DRAWS, method="marginals"
+    )
+    far = ((draws - expected) ** 2 / expected).sum(axis=1) >= ((left - expected) ** 2 / expected).sum() - 1e-9
+    if (1 + far.sum()) / (1 + DRAWS) >= BY_CHANCE / 2:
+        return None
+    was = np.array([int((of & against).sum()) for of in groups.values()], dtype=np.int64)
+    drops = was / against.sum() - left / left.sum()
+    none_left = int(((left == 0) & (was > 0)).sum())
+    return float(drops[drops > 0].sum()), f"no sample of {none_left} of {int((was > 0).sum())} classes"
 
 
 def in_words(split: str, found: Missing, *, paired: bool) -> str:
@@ -120,6 +147,11 @@ def in_words(split: str, found: Missing, *, paired: bool) -> str:
 
 def why_not(split: str, found: Missing) -> str:
     """Why the comparison of the rest does not tell."""
+    if not found.lacking:
+        return (
+            f"samples of {split}: none of the baseline's {found.samples} is in the run, so this is another set; bring "
+            "the baseline's back, or write the baseline anew with --update"
+        )
     return (
         f"samples of {split}: {some(found.lacking)}; more are gone than by chance, so a drop of up to "
         f"{found.unseen:.3f} would go unseen; bring them back, or write the baseline anew with --update"

@@ -39,6 +39,7 @@ def caveats_of(run: RunFolder, sources: Sources) -> list[str]:
     if found.gone:
         raise StoreError(
             f"{run.path}: what this run was made from is missing, so it cannot be compared with that: "
-            f"{some(found.gone, shown=4)}; bring it back, or give --without-sources to compare the stored run"
+            f"{some(found.gone, shown=4)}; bring it back, give the configuration in place of the run, or "
+            "--without-sources to compare the stored run"
         )
     return [f"not looked at: {each}" for each in found.unseen]

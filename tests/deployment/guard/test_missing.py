@@ -111,3 +111,28 @@ WHOLE_CLASSES = {
 def test_a_whole_class_is_seen(count: int, classes: int, gone: float, power: float) -> None:
     """Nearly always, but for ten samples of a class where half of all others are gone as well."""
     assert rate(300, count=count, classes=classes, gone=gone, lost_class=True) >= power
+
+
+MANY_SMALL = {
+    "half of 100 classes of 10": (100, 10, 50),
+    "two of five of 1,000 classes of 2": (1000, 2, 400),
+    "one of 25 of 1,000 classes of 2": (1000, 2, 40),
+    "half of 20 classes of 5": (20, 5, 10),
+}
+
+
+@pytest.mark.parametrize(("classes", "each", "gone"), MANY_SMALL.values(), ids=MANY_SMALL)
+def test_small_classes_are_seen_together_where_none_stands_out(classes: int, each: int, gone: int) -> None:
+    before = samples(of([each] * classes))
+    found = missing_samples(before, before[before["class"] >= gone], paired=True, names=None)
+    assert found.lacking == [f"no sample of {gone} of {classes} classes"]
+    assert found.unseen == pytest.approx(gone / classes)
+
+
+def test_small_classes_that_are_thinned_at_random_are_not() -> None:
+    before = samples(of([2] * 1000))
+    seen = [
+        missing_samples(before, before.sample(1000, random_state=seed), paired=True, names=None).unseen > 0
+        for seed in range(200)
+    ]
+    assert sum(seen) <= 5  # 1 in 200 is allowed: more than five of 200 come once in 1,000 times
