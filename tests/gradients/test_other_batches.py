@@ -4,6 +4,7 @@ import pytest
 import torch
 from both_ways import exactly, streamed
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradscore.errors import CoupledSamplesError
 from gradscore.gradients import Engine, GradientWarning
@@ -114,9 +115,20 @@ class ByTable(Sorted):
 
 
 class ByAttention(Sorted):
+    """Each sample attends to one, by the kernel that PyTorch has for it."""
+
     def picked(self, x: Tensor, order: Tensor) -> Tensor:
-        weights = nn.functional.one_hot(order, len(x)).to(x.dtype).log().clamp(min=-1e4)
-        return nn.functional.scaled_dot_product_attention(0 * x[None], x[None], x[None], attn_mask=weights[None])[0]
+        mask = nn.functional.one_hot(order, len(x)).to(x.dtype).log().clamp(min=-1e4)[None, None]
+        values = x[None, None]
+        return nn.functional.scaled_dot_product_attention(0 * values, values, values, attn_mask=mask)[0, 0]
+
+
+class ByAttentionInParts(ByAttention):
+    """The same by products and a softmax. PyTorch itself chooses by version, number of axes and device."""
+
+    def picked(self, x: Tensor, order: Tensor) -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return super().picked(x, order)
 
 
 class BySlices(Sorted):
@@ -132,7 +144,7 @@ class FromTheEnd(Sorted):
         return x.gather(-2, order.unsqueeze(1).expand_as(x))
 
 
-ORDERS = [Sorted, Selected, Gathered, Stacked, PutBack, ByProduct, ByEinsum, ByTable, BySlices, FromTheEnd]
+ORDERS = [Sorted, Selected, Gathered, Stacked, PutBack, ByProduct, ByEinsum, ByTable, ByAttention, BySlices, FromTheEnd]
 
 
 @pytest.mark.parametrize("kind", ORDERS)
@@ -170,8 +182,8 @@ def test_samples_that_are_numbers_in_another_order() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
-def test_attention_from_sample_to_sample_is_refused() -> None:
-    model = ByAttention()
+def test_products_of_attention_from_sample_to_sample_are_refused() -> None:
+    model = ByAttentionInParts()
     engine = engine_of(model)
     x = torch.randn(8, 5, dtype=torch.float64)
     agrees(engine, model(x[x[:, 0].argsort()]))

@@ -1,0 +1,111 @@
+"""PyTorch's nodes have the names, and save under the names, that the engine looks for.
+
+Neither is promised from one version of PyTorch to the next, and what is not found is passed over: a setting that went
+away would leave two graphs alike that differ, and a batch norm in training mode unnoticed.
+"""
+
+import pytest
+import torch
+
+from gradscore.gradients.graph import CAST, RESHAPES, TRANSPOSE
+from gradscore.gradients.mixing import ATTENTION, BATCHED, PRODUCTS, TABLES
+from gradscore.gradients.plan import BATCH_NORMS
+from gradscore.gradients.rules import RULES
+from gradscore.gradients.signature import ALONG_AN_AXIS, INDICES, SETTINGS
+
+BATCH_NORM = "training input result1 result2 running_mean running_var"
+CELL = "input_gates hidden_gates input_bias hidden_bias"
+
+READ_BY_RULES = {
+    "AddBackward0": "alpha",
+    "AddcmulBackward0": "tensor1 tensor2 value",
+    "AddmmBackward0": "mat1 mat2 alpha beta",
+    "BaddbmmBackward0": "batch1 batch2 alpha beta",
+    "BmmBackward0": "self mat2",
+    "ConvolutionBackward0": "input groups transposed stride dilation padding",
+    "CudnnBatchNormBackward0": f"{BATCH_NORM} epsilon",
+    "DivBackward0": "self other",
+    "EmbeddingBackward0": "indices padding_idx scale_grad_by_freq",
+    "EmbeddingBagBackward0": "indices offsets padding_idx mode per_sample_weights result3 scale_grad_by_freq",
+    "ExpandBackward0": "",
+    "FusedRmsNormBackward0": "input result1",
+    "IndexBackward0": "indices",
+    "IndexSelectBackward0": "dim index",
+    "LerpBackward0": "weight",
+    "LerpBackward1": "self end weight",
+    "MaskedFillBackward1": "mask",
+    "MaximumBackward0": "self other",
+    "MinimumBackward0": "self other",
+    "MkldnnRnnLayerBackward0": "mode input reverse has_biases weight0 weight1 weight2 weight3 hx_ cx_",
+    "MmBackward0": "self mat2",
+    "MulBackward0": "self other",
+    "MvBackward0": "self",
+    "NativeBatchNormBackward0": f"{BATCH_NORM} eps",
+    "NativeGroupNormBackward0": "input result1 result2",
+    "NativeLayerNormBackward0": "input result1 result2",
+    "PowBackward1": "self exponent result",
+    "PreluKernelBackward0": "self",
+    "RepeatBackward0": "repeats",
+    "SubBackward0": "alpha",
+    "ThnnFusedGruCellBackward0": f"{CELL} hx",
+    "ThnnFusedLstmCellBackward0": f"{CELL} cx",
+    "TrilinearBackward0": "i1 i3 expand1 expand2 expand3 sumdim",
+    "WhereBackward0": "condition",
+}
+
+HAVE_SETTINGS = {
+    "CatBackward0": "dim",
+    "DiagonalBackward0": "dim1 dim2 offset",
+    "FlipBackward0": "dims",
+    "MeanBackward1": "dim",
+    "MkldnnRnnLayerBackward0": "batch_first",
+    "PermuteBackward0": "dims",
+    "RollBackward0": "dims shifts",
+    "Rot90Backward0": "k dims",
+    "SelectBackward0": "dim index",
+    "SliceBackward0": "dim start step",
+    "SoftmaxBackward0": "dim",
+    "SplitBackward0": "dim split_size",
+    "SplitWithSizesBackward0": "dim split_sizes",
+    "StackBackward0": "dim",
+    "SumBackward1": "dim",
+    "TransposeBackward0": "dim0 dim1",
+    "UnbindBackward0": "dim",
+    "UnfoldBackward0": "dimension step",
+}
+
+ONLY_NEWER = set() if hasattr(torch.ops.aten, "_fused_rms_norm") else {"FusedRmsNormBackward0"}
+"""Nodes of operations that an older PyTorch lacks."""
+
+NAMES = {*RULES.built_in, *RESHAPES, TRANSPOSE, CAST, *PRODUCTS, *BATCHED, *TABLES, *BATCH_NORMS, *INDICES}
+
+SAVED = {
+    *((node, name) for table in (READ_BY_RULES, HAVE_SETTINGS) for node, names in table.items()
+      for name in names.split()),
+    *INDICES.items(),
+    *((node, "dim") for node in ALONG_AN_AXIS),
+    *((node, "training") for node in BATCH_NORMS),
+    *((node, "scale_grad_by_freq") for node in TABLES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - ONLY_NEWER))
+def test_there_is_a_node_of_each_name(name: str) -> None:
+    assert hasattr(torch._C._functions, name)
+
+
+@pytest.mark.parametrize(("node", "name"), sorted(pair for pair in SAVED if pair[0] not in ONLY_NEWER))
+def test_each_node_saves_what_is_looked_for(node: str, name: str) -> None:
+    assert hasattr(getattr(torch._C._functions, node), f"_saved_{name}")
+
+
+def test_all_rules_and_settings_are_listed_here() -> None:
+    assert READ_BY_RULES.keys() == set(RULES.built_in)
+    assert set(SETTINGS) <= {name for names in HAVE_SETTINGS.values() for name in names.split()}
+
+
+def test_attention_goes_by_the_name_that_is_looked_for() -> None:
+    x = torch.randn(2, 1, 4, 8, requires_grad=True)
+    found = torch.nn.functional.scaled_dot_product_attention(x, x, x).grad_fn
+    assert found is not None
+    assert found.name().startswith(ATTENTION)
