@@ -31,7 +31,7 @@ from environments import ROOT, python_with
 from pages import put_table
 
 EXTRAS = ("fast", "lightning", "report", "s3", "tensorboard", "timm", "transformers")
-TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist", "webdataset")
+TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist", "triton", "webdataset")
 """Of the extra `dev`: what the tests below import."""
 
 TESTED, OLDEST = ROOT / "constraints.txt", ROOT / "constraints-oldest.txt"
@@ -40,6 +40,8 @@ OF_TORCH = ("torch", "torchvision")
 
 SHORT = ("tests/gradients", "tests/kernels", "tests/statistics", "tests/test_losses.py")
 ZOO = (*SHORT, "tests/features")
+OF_TRITON = "--ignore=tests/kernels/test_product_tiles.py"
+"""Of `SHORT` without another PyTorch, whose Triton is its own."""
 
 SHOWN = ("torch", "numpy", "pandas", "scikit-learn", "pyarrow", "pydantic", "numba")
 MODELS = ("MLP 3072-1024-1024-10", "LeNet 32-64", "ResNet-20")
@@ -123,9 +125,9 @@ def surroundings(python: Path) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": str(python.parent.parent / "loops")}
 
 
-def tests_passed(python: Path, folders: Sequence[str]) -> str:
+def tests_passed(python: Path, chosen: Sequence[str]) -> str:
     """Runs tests, and says how many passed; ends where one failed."""
-    command = [python, "-m", "pytest", "-q", "--numprocesses", "auto", "--maxprocesses", "2", "-W", NOT_OURS, *folders]
+    command = [python, "-m", "pytest", "-q", "--numprocesses", "auto", "--maxprocesses", "2", "-W", NOT_OURS, *chosen]
     done = subprocess.run(command, cwd=ROOT, env=surroundings(python), stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stdout}\ntests fail with {python}")
@@ -235,7 +237,7 @@ def main() -> None:
         pin()
     elif options.short:
         python = environment("short")
-        print(tests_passed(python, SHORT), digits_verdict(python), sep="\n")
+        print(tests_passed(python, (*SHORT, OF_TRITON)), digits_verdict(python), sep="\n")
     else:
         put_table(Path(__file__).name, table(options.sets or SETS, options.seconds), options.write)
 

@@ -14,8 +14,9 @@ from torch import Tensor
 ROWS, COLUMNS, INNER = 64, 64, 32
 """Rows and columns of a tile, and positions that are multiplied at a time: what the registers of a program hold."""
 
-WARPS = 8
-"""Groups of 32 threads that share a tile. With 4 the registers of a thread do not hold its part."""
+OPTIONS = {"num_warps": 8, "enable_fp_fusion": True}
+"""Of the compiler. Groups of 32 threads that share a tile: with 4 the registers of a thread do not hold its part. And
+whether squares are added before they are rounded: left to Triton, last digits would depend on its version."""
 
 KEPT = 6
 """Numbers that a tile leaves behind: its largest and smallest element, sum, sum of squares, sum of magnitudes, and
@@ -91,7 +92,7 @@ def product_moments(left: Tensor, right: Tensor, *, about_mean: bool) -> Tensor:
     sizes, strides = (rows, columns, inner, groups, down, across), (*left.stride(), *right.stride())
     settings = {"ABOUT_MEAN": about_mean, "HEIGHT": ROWS, "WIDTH": COLUMNS, "DEPTH": INNER, "NUMBERS": KEPT}
     with torch.cuda.device_of(left):
-        reduce_tiles[(samples * tiles,)](left, right, found, *sizes, *strides, **settings, num_warps=WARPS)
+        reduce_tiles[(samples * tiles,)](left, right, found, *sizes, *strides, **settings, **OPTIONS)
     return _joined(found, groups * rows * columns, about_mean=about_mean)
 
 

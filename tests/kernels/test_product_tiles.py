@@ -165,6 +165,7 @@ def test_works_where_it_can_be_tried(found):
 @pytest.mark.parametrize("capability", [80, 90])
 def test_compiles_for_devices(capability, about_mean, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")  # the default of some versions, or of a user
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -176,14 +177,14 @@ def test_compiles_for_devices(capability, about_mean, tmp_path, monkeypatch):
                 "DEPTH": product_tiles.INNER, "NUMBERS": product_tiles.KEPT}  # fmt: skip
     types = {**dict.fromkeys(names, "i32"), "left": "*fp32", "right": "*fp32", "found": "*fp64",
              **dict.fromkeys(settings, "constexpr")}  # fmt: skip
-    known = {(names.index(name),): value for name, value in settings.items()}
-    source = ASTSource(fn=product_tiles.reduce_tiles, signature=types, constexprs=known)
-    target, options = GPUTarget("cuda", capability, 32), {"num_warps": product_tiles.WARPS}
-    made = triton.compile(source, target=target, options=options)
+    source = ASTSource(product_tiles.reduce_tiles, types, settings)  # which Triton 3.2 calls by another name
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=product_tiles.OPTIONS)
     assert made.asm["cubin"][:4] == b"\x7fELF"
     assert f".target sm_{capability}" in made.asm["ptx"]
     # Products of float32 by tensor cores would keep ten bits of a number.
     assert "tf32" not in made.asm["ptx"]
+    # Products and squares are added before they are rounded, whatever the default.
+    assert all(f"fma.rn.f{bits}" in made.asm["ptx"] for bits in (32, 64))
 
 
 def on(device, *, dtype=torch.float32, samples=3):
