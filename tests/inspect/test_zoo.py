@@ -92,8 +92,16 @@ class Centred(nn.Module):
         return x - x.mean(0)
 
 
-def test_samples_that_are_coupled_are_refused_still():
-    model = nn.Sequential(nn.Flatten(), Centred(), nn.Linear(64, 10))
+class Attending(nn.Module):
+    """Attention that takes the samples of a batch for the tokens of one."""
+
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x[None] / 9, x[None], x[None])[0]
+
+
+@pytest.mark.parametrize("kind", [Centred, Attending])
+def test_samples_that_are_coupled_are_refused_still(kind):
+    model = nn.Sequential(nn.Flatten(), kind(), nn.Linear(64, 10))
     samples = {"test": Group.without_labels(torch.randn(8, 1, 8, 8))}
     with pytest.raises(CoupledSamplesError, match="changes with the other images"):
         inspect_groups(model, samples, [MeanGSNR()], loss=LOSSES["pseudo_label"])
