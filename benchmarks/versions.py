@@ -38,10 +38,9 @@ TESTED, OLDEST = ROOT / "constraints.txt", ROOT / "constraints-oldest.txt"
 SETS = ("oldest", "tested", "newest")
 OF_TORCH = ("torch", "torchvision")
 
-SHORT = ("tests/gradients", "tests/kernels", "tests/statistics", "tests/test_losses.py")
-ZOO = (*SHORT, "tests/features")
-OF_TRITON = "--ignore=tests/kernels/test_product_tiles.py"
-"""Of `SHORT` without another PyTorch, whose Triton is its own."""
+ZOO = ("tests/gradients", "tests/kernels", "tests/statistics", "tests/test_losses.py", "tests/features")
+SHORT = ("tests/kernels", "--ignore=tests/kernels/test_product_tiles.py", "tests/statistics", "tests/test_losses.py")
+"""Without another PyTorch: gradients are PyTorch's work alone, and Triton comes with it."""
 
 SHOWN = ("torch", "numpy", "pandas", "scikit-learn", "pyarrow", "pydantic", "numba")
 MODELS = ("MLP 3072-1024-1024-10", "LeNet 32-64", "ResNet-20")
@@ -237,7 +236,7 @@ def main() -> None:
         pin()
     elif options.short:
         python = environment("short")
-        print(tests_passed(python, (*SHORT, OF_TRITON)), digits_verdict(python), sep="\n")
+        print(tests_passed(python, SHORT), digits_verdict(python), sep="\n")
     else:
         put_table(Path(__file__).name, table(options.sets or SETS, options.seconds), options.write)
 
