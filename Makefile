@@ -3,11 +3,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTHON ?= python3
 
-# What promises equal bits or compares with a reference, and the settings by which PyTorch's own loops and
-# OpenBLAS compute as on an older processor, without AVX-512.
+# What promises equal bits or compares with a reference, and the settings by which PyTorch's own loops,
+# OpenBLAS and MKL compute as on an older processor, or one of AMD, without AVX-512.
 CORE := $(addprefix tests/,gradients statistics kernels test_losses.py features scores meta evaluation distributed \
 	system/test_numerics.py)
-OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell
+OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2
 
 .PHONY: install demo docs docs-tables gate test test-oldest test-older-processor browser-test ray-test check clean
 

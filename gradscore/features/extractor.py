@@ -22,7 +22,7 @@ from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
 from .forward import ForwardPass
-from .sharing import Sharing, at_once
+from .sharing import Sharing, at_once, in_turn
 
 
 class Extractor:
@@ -150,6 +150,7 @@ class Extractor:
             self._pass.view_values(images)
             here = each_input(images, lambda each: each.to(self.device))
             prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
+            self._sharing.look(lambda worker: worker._pass.outputs(images))
 
     def try_out(self, images: Inputs) -> None:
         """Makes sure that the model and its views do what they must for a few images (n, C, H, W).
@@ -204,7 +205,10 @@ class Extractor:
     def _shared(
         self, images: Inputs, part: slice, find: Callable[[Extractor, slice], npt.NDArray[np.float64]]
     ) -> npt.NDArray[np.float64]:
-        """What is found in some images: in several parts at once where that is faster, and comes to its end."""
+        """What is found in some images: in several parts at once where that is faster, and comes to its end.
+
+        What batches came before must not move the last bits, or a run that was interrupted would get others.
+        """
         few = rows_of(images, slice(part.start, part.start + 2))
         slices = self._sharing.slices(part.stop - part.start, lambda worker: worker._pass.outputs(few))
         if len(slices) == 1:
@@ -216,11 +220,9 @@ class Extractor:
                 worker._columns.means = self._columns.means
             return np.concatenate(at_once([partial(find, *each) for each in zip(workers, places, strict=True)]))
         except NewGraphError:
-            return find(self, part)  # and learns it from all samples
-        except Exception:  # noqa: BLE001  # what is the matter with all of them is said below
-            whole = find(self, part)
-            self._sharing.give_up()  # a network for batches of one size, say
-            return whole
+            return np.concatenate(in_turn([partial(find, self, place) for place in places]))  # and learns the graph
+        except Exception:  # noqa: BLE001  # a network for batches of one size, say; what is the matter is said below
+            return find(self, part)
 
     def _of_copy(self, model: nn.Module) -> Extractor:
         """What computes the same with a copy of the model."""

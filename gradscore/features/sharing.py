@@ -55,22 +55,30 @@ class Sharing(Generic[Worker]):
         self._state: list[object] = []
         self._workers: list[Worker] = []
 
+    def look(self, forward: Callable[[Worker], Tensor]) -> None:
+        """Has a look at the network, the first time, where batches may be shared.
+
+        Args:
+            forward: what a forward pass of a few samples gives, by the worker of a copy.
+        """
+        if self._look is not None or not self._may_share():
+            return
+        self._look = self._looked(forward)
+        if self._look is None or self._look.random:
+            self._allowed = False
+
     def slices(self, samples: int, forward: Callable[[Worker], Tensor]) -> list[slice]:
         """The parts of a batch, in order; one where sharing it would not help, or cannot be done.
 
         Args:
             samples: of the batch.
-            forward: what a forward pass of a few samples gives, by the worker of a copy; the first time, it is watched.
+            forward: as for `look`, if there was none yet.
         """
         count = min(torch.get_num_threads(), samples // LEAST_SAMPLES)
-        if count < 2 or not self._allowed or is_hooked(self._model) or _has_modes():
+        if count < 2:
             return [slice(0, samples)]
-        if self._look is None:
-            self._look = self._looked(forward)
-        if self._look is None or self._look.random:
-            self.give_up()
-            return [slice(0, samples)]
-        if not self._is_worth_it(self._look, samples // count):
+        self.look(forward)
+        if self._look is None or not self._may_share() or not self._is_worth_it(self._look, samples // count):
             return [slice(0, samples)]
         bounds = [number * samples // count for number in range(count + 1)]
         return [slice(*bounds[number : number + 2]) for number in range(count)]
@@ -83,9 +91,8 @@ class Sharing(Generic[Worker]):
         self._workers += [self._make(copy_of(self._model)) for _ in range(len(self._workers), count)]
         return self._workers[:count]
 
-    def give_up(self) -> None:
-        """Shares nothing from now on."""
-        self._allowed, self._workers = False, []
+    def _may_share(self) -> bool:
+        return self._allowed and torch.get_num_threads() > 1 and not is_hooked(self._model) and not _has_modes()
 
     def _looked(self, forward: Callable[[Worker], Tensor]) -> ForwardLook | None:
         """A look at a copy; None where copies would be too large, or cannot be made or run."""
@@ -123,7 +130,26 @@ def at_once(works: Sequence[Callable[[], Found]]) -> list[Found]:
     Returns:
         What they found, in order.
     """
+    return _done(works, _team(len(works), torch.get_num_threads(), os.getpid()))
+
+
+def in_turn(works: Sequence[Callable[[], Found]]) -> list[Found]:
+    """Does several things one after the other, each with as many threads of PyTorch's as `at_once` has for it.
+
+    With another number of threads, libraries may round otherwise.
+
+    Args:
+        works: two or more.
+
+    Returns:
+        What they found, in order.
+    """
     team = _team(len(works), torch.get_num_threads(), os.getpid())
+    return _done([lambda: [work() for work in works]], team)[0]
+
+
+def _done(works: Sequence[Callable[[], Found]], team: _Team) -> list[Found]:
+    """What the threads of a team found, in order."""
     with team.turn:
         begun = [team.threads.submit(copy_context().run, work) for work in works]
         try:
