@@ -32,7 +32,7 @@ class SplitRows:
     def __init__(self, extractor: Extractor, *, split: str, num_classes: int) -> None:
         self._extractor, self._split, self._num_classes = extractor, split, num_classes
         self._computed: list[_Computed] = []
-        self._recomputed: Recomputed | None = None
+        self._recomputed: list[Recomputed] = []
 
     def compute(self, batch: Batch) -> None:
         """Computes the rows of a batch; raises the same as `Extractor.values`.
@@ -41,11 +41,12 @@ class SplitRows:
             DataError: a loss looks at labels, and a sample has none.
         """
         values = self._values(batch)
-        if self._split == FIT and self._recomputed is None and len(values):
+        lacking = TWICE - sum(len(each.places) for each in self._recomputed)
+        if self._split == FIT and lacking and len(values):
             start = sum(len(entry.values) for entry in self._computed)
-            chosen = spread_over(values[:, : self._num_classes], TWICE)
+            chosen = spread_over(values[:, : self._num_classes], lacking)
             again = self._values(_rows_of(batch, chosen), nudged=True)
-            self._recomputed = Recomputed(start + chosen, again)
+            self._recomputed.append(Recomputed(start + chosen, again))
         self._computed.append(_Computed(batch, values))
 
     def _values(self, batch: Batch, *, nudged: bool = False) -> npt.NDArray[np.float64]:
@@ -64,12 +65,14 @@ class SplitRows:
     def taken(self) -> ShardRows:
         """The rows since the last time."""
         rows, self._computed = self._computed, []
-        again, self._recomputed = self._recomputed, None
+        again, self._recomputed = self._recomputed, []
         names = self._extractor.forward_names if self._split == BANK else self._extractor.names
         found = joined_rows(rows, split=self._split, names=names, num_classes=self._num_classes)
-        if self._split == FIT and again is None:
-            again = Recomputed(np.empty(0, dtype=np.intp), np.empty((0, len(names))))
-        return replace(found, recomputed=again)
+        if self._split != FIT:
+            return found
+        places = [np.empty(0, dtype=np.intp), *(each.places for each in again)]
+        values = [np.empty((0, len(names))), *(each.values for each in again)]
+        return replace(found, recomputed=Recomputed(np.concatenate(places), np.concatenate(values)))
 
 
 def spread_over(logits: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:

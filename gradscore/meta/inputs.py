@@ -28,7 +28,7 @@ from ..scores import OVER_VIEWS, SCORES, FittedScores, Samples, plain_name
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, are_texts
 from .files import read_model, write_model
-from .rounding import Twice, are_rounding
+from .rounding import Twice, are_rounding, widening
 from .scaling import LIMIT, RobustLogScaler, check_finite
 
 OF_GRADIENTS = ("gradients", "columns")
@@ -92,7 +92,8 @@ class Inputs:
         Args:
             ordinary: the feature table of in-distribution samples, with their content hashes if a bank holds some.
             scores: the scores that are inputs too.
-            twice: samples that were computed twice: inputs that are rounding, as these show, are left out.
+            twice: samples that were computed twice. Spreads are made wide enough for what these move by, and inputs of
+                which nothing is left then are rounding and left out.
 
         Raises:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
@@ -108,18 +109,20 @@ class Inputs:
             scaling={"floor": scaler.floor_, "centre": scaler.centre_, "spread": scaler.spread_},
             scores=scores,
         )
-        return whole if twice is None else whole._without_rounding(twice)
-
-    def _without_rounding(self, twice: Twice) -> Self:
-        once, again = (self.scaled(each) for each in twice.usable)
-        rounding = are_rounding(once, again, unit=twice.unit)
-        if not self.scaling["spread"][~rounding].any():
+        if twice is None:
+            return whole
+        once, again = (whole.scaled(each) for each in twice.usable)
+        wider = widening(once, again, unit=twice.unit)
+        scaler.spread_ = whole.scaling["spread"] * wider
+        rounding = are_rounding(scaler.transform(table), wider)
+        if not scaler.spread_[~rounding].any():
             raise EvaluationError("fit: every feature is constant or rounding; nothing to tell the samples apart by")
-        names = np.array(self.names, dtype=np.str_)
+        names = np.array(whole.names, dtype=np.str_)
+        scaling = {**whole.scaling, "spread": scaler.spread_}
         return replace(
-            self,
+            whole,
             names=names[~rounding].tolist(),
-            scaling={name: values[~rounding] for name, values in self.scaling.items()},
+            scaling={name: values[~rounding] for name, values in scaling.items()},
             left_out=names[rounding].tolist(),
         )
 

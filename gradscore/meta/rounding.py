@@ -21,10 +21,13 @@ UNITS = 16
 """What an input may move by in units of rounding, where that is more: everything moves by several in bfloat16."""
 
 SHARE = 0.1
-"""Of the samples computed twice, the share that has to move further.
+"""Of the samples computed twice, the share that may move further.
 
 A mean that happens to be nearly zero does so in one sample of a thousand, which says nothing against its input.
 """
+
+REACHED = 0.99
+"""The share of ordinary samples of which an input that is rounding tells nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ def tolerance(unit: float) -> float:
     return max(TOLERANCE, UNITS * unit)
 
 
-def are_rounding(once: FloatArray, again: FloatArray, *, unit: float) -> BoolArray:
-    """Which inputs are rounding.
+def widening(once: FloatArray, again: FloatArray, *, unit: float) -> FloatArray:
+    """By how much the spreads of inputs have to be wider, so that rounding moves none by more than `tolerance`.
 
     Args:
         once: (n, D) scaled inputs of samples.
@@ -64,9 +67,23 @@ def are_rounding(once: FloatArray, again: FloatArray, *, unit: float) -> BoolArr
         unit: of rounding.
 
     Returns:
-        (D,) those that move by more than `tolerance` in more than `SHARE` of the samples; none without samples.
+        (D,) 1 or more: by what all but `SHARE` of the samples move at most; 1 without samples.
     """
     if not len(once):
-        return np.zeros(once.shape[1], dtype=np.bool_)
-    moved = np.abs(again - once) > tolerance(unit)
-    return np.asarray(moved.mean(axis=0) > SHARE, dtype=np.bool_)
+        return np.ones(once.shape[1])
+    moved = np.quantile(np.abs(again - once), 1 - SHARE, axis=0)
+    return np.asarray(np.maximum(1.0, moved / tolerance(unit)), dtype=np.float64)
+
+
+def are_rounding(scaled: FloatArray, wider: FloatArray) -> BoolArray:
+    """Which inputs are rounding: those of a wider spread that nearly no sample reaches.
+
+    Others whose rounding shows, as an input that is the same for most samples and tells of a few, keep their place and
+    weigh less.
+
+    Args:
+        scaled: (N, D) the inputs of ordinary samples in the wider spreads.
+        wider: (D,) as `widening` found.
+    """
+    reached = np.quantile(np.abs(scaled), REACHED, axis=0)
+    return np.asarray((wider > 1) & (reached < 1), dtype=np.bool_)

@@ -107,6 +107,21 @@ def test_one_sample_of_many_says_nothing_against_an_input():
     assert "u/head/max" in make_inputs(noisy(1), twice=seen).names
 
 
+def saturated(seed):
+    """One half but for rounding in nine samples of ten, and something else in the tenth."""
+    noise, told = np.random.default_rng(seed), np.random.default_rng(0).uniform(0.3, 0.4, 200)
+    values = np.where(np.arange(200) % 10 == 0, told, 0.5 + 1e-8 * noise.standard_normal(200))
+    return noisy(seed).assign(**{"u/head/max": values})
+
+
+def test_what_tells_of_a_few_samples_alone_is_kept_and_does_not_move():
+    inputs = make_inputs(saturated(1), twice=Twice(saturated(1)[:16], saturated(2)[:16], FLOAT32))
+    place = inputs.names.index("u/head/max")
+    first, second = (inputs.scaled(saturated(seed))[:, place] for seed in (1, 3))
+    assert np.quantile(np.abs(first - second), 0.9) < 2e-3
+    assert np.abs(first[::10]).min() > 1
+
+
 def with_cosines(seed):
     """Cosines of one layer are 1 but for rounding, of another anything."""
     noise = 1e-7 * np.random.default_rng(seed).standard_normal((2, 200))
