@@ -118,7 +118,7 @@ def test_what_tells_of_a_few_samples_alone_is_kept_and_does_not_move():
     inputs = make_inputs(saturated(1), twice=Twice(saturated(1)[:16], saturated(2)[:16], FLOAT32))
     place = inputs.names.index("u/head/max")
     first, second = (inputs.scaled(saturated(seed))[:, place] for seed in (1, 3))
-    assert np.quantile(np.abs(first - second), 0.9) < 2e-3
+    assert np.quantile(np.abs(first - second), 0.9) < 3e-3
     assert np.abs(first[::10]).min() > 1
 
 

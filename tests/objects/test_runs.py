@@ -101,7 +101,7 @@ def killed(config_file: str, address: str, *, at: int, cache: Path) -> int:
 
 def test_goes_on_elsewhere_after_a_kill(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
     address = bucket.address("runs/a")
-    assert killed(config_file, address, at=13, cache=tmp_path / "first") == -9
+    assert killed(config_file, address, at=16, cache=tmp_path / "first") == -9
     there = [name for name in bucket.content("runs/a") if name.endswith(".parquet")]
     assert 0 < len(there) < len(SHARDS)
     assert not json.loads(bucket.get("runs/a/manifest.json"))["finished"]
