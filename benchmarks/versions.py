@@ -45,8 +45,9 @@ SHORT = ("tests/kernels", "--ignore=tests/kernels/test_product_tiles.py", "tests
 SHOWN = ("torch", "numpy", "pandas", "scikit-learn", "pyarrow", "pydantic", "numba")
 MODELS = ("MLP 3072-1024-1024-10", "LeNet 32-64", "ResNet-20")
 
-NOT_OURS = "ignore:'click:DeprecationWarning"
-"""A typer that is older than its click says so; all other warnings are errors, as ever."""
+NOT_OURS = ("-W", "ignore:'click:DeprecationWarning", "-W", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
+"""A typer that is older than its click says so, and a matplotlib that is older than its pyparsing: all other warnings
+are errors, as ever."""
 
 
 def name_of(requirement: str) -> str:
@@ -126,7 +127,7 @@ def surroundings(python: Path) -> dict[str, str]:
 
 def tests_passed(python: Path, chosen: Sequence[str]) -> str:
     """Runs tests, and says how many passed; ends where one failed."""
-    command = [python, "-m", "pytest", "-q", "--numprocesses", "auto", "--maxprocesses", "2", "-W", NOT_OURS, *chosen]
+    command = [python, "-m", "pytest", "-q", "--numprocesses", "auto", "--maxprocesses", "2", *NOT_OURS, *chosen]
     done = subprocess.run(command, cwd=ROOT, env=surroundings(python), stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stdout}\ntests fail with {python}")

@@ -71,7 +71,9 @@ class MeanGradients:
 
     def to_bytes(self) -> bytes:
         """As safetensors; the same sums give the same bytes."""
-        tensors = {_COUNTS: self.counts.cpu(), _CONTENTS: self.contents.cpu()}
+        tensors = {_COUNTS: self.counts.cpu()}
+        if len(self.contents):  # some versions of safetensors write tensors without elements, and cannot read them
+            tensors[_CONTENTS] = self.contents.cpu()
         for loss, exponents in self.exponents.items():
             tensors[f"{loss}/{_EXPONENT}"] = exponents.cpu()
             tensors |= {f"{loss}/sum/{name}": each.cpu().contiguous() for name, each in self.sums[loss].items()}
@@ -86,7 +88,7 @@ class MeanGradients:
         """
         try:
             tensors = load(content)
-            counts, contents = tensors.pop(_COUNTS), tensors.pop(_CONTENTS)
+            counts, contents = tensors.pop(_COUNTS), tensors.pop(_CONTENTS, torch.empty(0, dtype=torch.int64))
         except (SafetensorError, KeyError) as error:
             raise StoreError(f"{where}: the mean gradients cannot be read ({error}); restore the file") from None
         exponents: dict[str, Tensor] = {}

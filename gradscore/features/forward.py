@@ -169,7 +169,7 @@ def refusal(error: BaseException, inputs: Inputs) -> str:
 def _help(error: BaseException, reason: str, inputs: Inputs) -> str:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return "take fewer samples at a time (--batch-size, extract.batch_size), or a smaller network"
-    if "Guard failed" in reason or "constraint" in reason.lower():
+    if "Guard failed" in reason or "constraint" in reason.lower() or "to be equal to" in reason:
         return (
             "a program of torch.export takes the shapes it was exported for: export it with dynamic_shapes whose first "
             "axis, the samples, is free (torch.export.Dim.AUTO), and let preprocessing give the others"
