@@ -70,8 +70,11 @@ def changing(run: Path, parts: Sequence[str], *, rewritten: Sequence[str] | None
         try:
             yield
         except BaseException:
-            with suppress(GradscoreError, OSError):  # what went wrong first is what counts
-                _write(run, known | _unchanged(run, before, gone))
+            # Without a record before there is none to bring back; an empty one would make a folder in which nothing
+            # was begun look like somebody else's.
+            if before:
+                with suppress(GradscoreError, OSError):  # what went wrong first is what counts
+                    _write(run, known | _unchanged(run, before, gone))
             raise
         made = [name for name in _files(run) if _is_in(name, parts) and name not in known]
         missed = {name for name in gone if not _is_in(name, fresh) and not (run / name).is_file()}

@@ -14,7 +14,7 @@ from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
 from gradscore.config.schema import Config
 from gradscore.data.splits import SplitInfo
 from gradscore.errors import StoreError
-from gradscore.store.checksums import changing
+from gradscore.store.checksums import changing, verify_run
 from gradscore.store.manifest import differences
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter, is_complete
@@ -432,6 +432,21 @@ def test_what_a_killed_writer_left_goes_away(tmp_path: Path) -> None:
     leftover.write_text("{")
     open_run(tmp_path / "run")
     assert not leftover.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_run_that_is_stopped_before_it_begins_can_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(_path: Path, _manifest: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gradscore.store.run_writer.write_manifest", fail)
+        with pytest.raises(error):
+            open_run(tmp_path / "run")
+    write_run(tmp_path / "run")
+    assert verify_run(tmp_path / "run").damaged == []
 
 
 def test_two_writers_at_once(tmp_path: Path) -> None:
