@@ -3,7 +3,7 @@
     python data_scripts/digits.py
     python benchmarks/check_error_rates.py --trials 13 --out docs/check-error-rates.md
 
-Every trial extracts, fits and evaluates anew and is compared with one baseline. Finished trials are kept in the file
+Every trial extracts, fits and evaluates anew and is compared with one expected. Finished trials are kept in the file
 beside the output, so an interrupted measurement goes on.
 """
 
@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import beta
 
 from gradscore.config import Config, load_config
-from gradscore.deployment.guard import Baseline, Policy, check_run, make_baseline, read_baseline, write_baseline
+from gradscore.deployment.guard import Expected, Policy, check_run, make_expected, read_expected, write_expected
 from gradscore.errors import GradscoreError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.features import extract
@@ -163,12 +163,12 @@ def finished(config: Config) -> RunFolder:
     return run
 
 
-def outcome(case: Case, trial: int, baseline: Baseline) -> dict[str, Any]:
+def outcome(case: Case, trial: int, expected: Expected) -> dict[str, Any]:
     """How a check of one trial ended under each policy, and which gates did not pass."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             run = finished(case(trial, Path(folder)))
-            reports = {name: check_run(run, baseline, policy=policy) for name, policy in POLICIES.items()}
+            reports = {name: check_run(run, expected, policy=policy) for name, policy in POLICIES.items()}
         except GradscoreError as error:
             return {name: {"status": "unusable", "why": [str(error)[:200]]} for name in POLICIES}
     return {
@@ -181,14 +181,14 @@ def outcome(case: Case, trial: int, baseline: Baseline) -> dict[str, Any]:
     }
 
 
-def measure(baseline: Baseline, trials: int, log: Path) -> dict[str, dict[str, Any]]:
+def measure(expected: Expected, trials: int, log: Path) -> dict[str, dict[str, Any]]:
     done: dict[str, dict[str, Any]] = json.loads(log.read_text()) if log.exists() else {}
     for trial in range(FIRST, FIRST + trials):
         for name, case in {**DAMAGES, **BENIGN}.items():
             key = f"{name} #{trial}"
             if key not in done:
                 began = time.perf_counter()
-                done[key] = outcome(case, trial, baseline)
+                done[key] = outcome(case, trial, expected)
                 log.write_text(json.dumps(done, indent=1) + "\n")
                 statuses = " / ".join(found["status"] for found in done[key].values())
                 print(f"{key}: {statuses} ({time.perf_counter() - began:.1f} s)", flush=True)
@@ -243,7 +243,7 @@ def report(done: dict[str, dict[str, Any]], trials: int) -> str:
         "# Error rates of `gradscore check`", "",
         "Measured by `benchmarks/check_error_rates.py` on the digits model (523 test samples, 38 of them predicted "
         "wrong): every trial extracts features, fits the meta models and evaluates anew, and is compared with one "
-        "baseline. To save time, each auxiliary OOD set has 130 samples and the meta models one regularisation. Only "
+        "expected. To save time, each auxiliary OOD set has 130 samples and the meta models one regularisation. Only "
         "the protocol `known` is evaluated. Intervals are exact 95 % ones.", "",
         "The wider margins were chosen on eight earlier trials of each kind with other seeds, such that a classifier "
         "trained anew from another seed usually passes.", "",
@@ -256,16 +256,16 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=13, help="of each kind")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "check-error-rates.md")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for baseline and log")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for expected and log")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
-    place = options.work / "baseline.json"
+    place = options.work / "expected.json"
     if not place.exists():
         with tempfile.TemporaryDirectory() as folder:
-            write_baseline(place, make_baseline(finished(settings(Path(folder)))))
-    baseline = read_baseline(place)
-    done = measure(baseline, options.trials, options.work / "trials.json")
+            write_expected(place, make_expected(finished(settings(Path(folder)))))
+    expected = read_expected(place)
+    done = measure(expected, options.trials, options.work / "trials.json")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(report(done, options.trials))
 

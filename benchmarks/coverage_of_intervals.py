@@ -131,7 +131,7 @@ def span(interval: object) -> Interval:
 
 
 def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed: bool) -> dict[str, Tally]:
-    """Every interval of a single score, of the same sets: OOD samples (of which there are as many as were chosen)
+    """Every interval of a baseline, of the same sets: OOD samples (of which there are as many as were chosen)
     or wrong predictions."""
     draw = populations(area)[kind]
     names = ("aupr_in", "aupr_out") if fixed else tuple(AREAS)
@@ -312,7 +312,7 @@ OF_OOD, OF_WRONG = "OOD samples", "wrong predictions"
 
 
 def of_scores(kind: str, area: float, size: tuple[int, int], sets: int) -> dict[str, Tally]:
-    """Every interval of a single score, by the names of their rows."""
+    """Every interval of a baseline, by the names of their rows."""
     found = {what: of_score(kind, area, size, sets, fixed=what == OF_OOD) for what in (OF_OOD, OF_WRONG)}
     return {f"`{name}`, {what}": each for what, rates in found.items() for name, each in rates.items()}
 

@@ -7,7 +7,7 @@ random 32x32 images. A training step is forward and backward of the same model a
 outputs of a forward pass, as `GradientMetricCollector` is; `extract` runs the network itself, so that it can compute
 parts of the batch at once, and is measured with one loss and with two. Runs alternate in one process, and a ratio is
 the median of those of neighbours. `--clock cpu` with one thread holds on a machine that does other things, too. The
-values of one batch are compared with the exact twin in float64; memory is the peak of a process of its own.
+values of one batch are compared with the reference in float64; memory is the peak of a process of its own.
 """
 
 import argparse
@@ -137,12 +137,12 @@ def last_parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def self_check(model: nn.Module, batch: Tensor) -> None:
-    """What a run does once: learn the layout, and compare with the exact twin."""
+    """What a run does once: learn the layout, and compare with the reference."""
     prepare(Engine(dict(model.named_parameters())), model, batch[:3], upstream)
 
 
 def error(name: str, samples: int, dtype: torch.dtype) -> float:
-    """Largest difference to the exact twin in float64, relative to the norm (L1, L2) or the largest element."""
+    """Largest difference to the reference in float64, relative to the norm (L1, L2) or the largest element."""
     truth_model, truth_batch = build(name).double(), images(samples).double()
     parameters = dict(truth_model.named_parameters())
     logits = truth_model(truth_batch)

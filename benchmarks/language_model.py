@@ -6,7 +6,7 @@ The model is made from its configuration: random weights, 124 million parameters
 of the next token, averaged over each sequence. `--size tiny` makes a small one, to try the script. Ratios are medians
 of those of neighbouring runs in one process, in its own CPU time unless `--clock wall`. Peaks of memory are those of
 processes of their own, of which each does one thing. Opacus runs in an environment of its own (`against_opacus`), on a
-copy of the model that is changed as it demands; the values of both are compared with the exact twin in float64.
+copy of the model that is changed as it demands; the values of both are compared with the reference in float64.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def ratios(options: argparse.Namespace) -> Found:
             taken[name].append(seconds(clock, work))
             model.zero_grad(set_to_none=True)
     parted = {name: [a / b for a, b in zip(each[1:], taken["step"][1:], strict=True)] for name, each in taken.items()}
-    share = sum(p.numel() for n, p in engine.parameters.items() if engine.coverage[n] != "exact twin")
+    share = sum(p.numel() for n, p in engine.parameters.items() if engine.coverage[n] != "reference")
     return {
         "step": statistics.median(taken["step"][1:]),
         "l2": statistics.median(parted["l2"]),

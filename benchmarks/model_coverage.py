@@ -23,7 +23,7 @@ from model_coverage_models import PACKAGES, SAMPLES, Case, batch_for, enliven
 from gradscore.gradients import Engine, PerSample, exact
 from gradscore.gradients.trial import NEGLIGIBLE
 
-WAYS = ("rule", "parameter-side product", "exact twin", "unused")
+WAYS = ("rule", "parameter-side product", "reference", "unused")
 LIMIT = 1e-9
 REQUIREMENTS = ("torchvision==0.28.0", "timm==1.0.31", "transformers==5.23.0")
 TARGET = ROOT / "docs" / "coverage.md"
@@ -36,10 +36,10 @@ the tokens of that sequence.
 - *rule*: per-sample gradients from a rule for the autograd node where the parameter meets the batch;
 - *product*: the parameter goes through other operations first (a relative position table, weight standardisation); a
   batched vector-Jacobian product carries the rule's result back through them;
-- *twin*: one backward pass per sample, the slow way;
+- *reference*: one backward pass per sample, the slow way;
 - *unused*: the logits do not depend on the parameter (auxiliary heads, mask tokens).
 
-The error is the largest norm of a difference from the exact twin, of any sample and parameter, relative to the norm of
+The error is the largest norm of a difference from the reference, of any sample and parameter, relative to the norm of
 the parameter's gradient (of {NEGLIGIBLE:g} times the sample's whole gradient at least: the gradient of a bias that a
 softmax cancels is rounding noise). It must be {LIMIT:g} at most.
 """
@@ -76,7 +76,7 @@ def measure(package: str, case: Case) -> dict[str, object]:
         "error": errors[worst],
         "worst": worst[0],
         "alive": sum(norms[0][name] > NEGLIGIBLE * whole[0] for name in parameters) / len(parameters),
-        "twins": [notice for notice in engine.notices if "exact twin" in notice],
+        "references": [notice for notice in engine.notices if "reference" in notice],
         "seconds": time.perf_counter() - start,
     }
 
@@ -97,7 +97,7 @@ def rows_of(package: str, names: list[str], python: Path | str, threads: int) ->
     for line in process.stdout:
         rows.append(json.loads(line))
         print(row_text(rows[-1]), f"{rows[-1]['alive']:.0%} {rows[-1]['seconds']:.0f} s", file=sys.stderr, flush=True)
-        for notice in rows[-1]["twins"]:
+        for notice in rows[-1]["references"]:
             print(f"    {notice}", file=sys.stderr)
     if process.wait():
         raise SystemExit(f"{package} failed after {len(rows)} of {len(names)} models; see above")
@@ -127,9 +127,9 @@ def main() -> None:
         if not names:
             continue
         rows = rows_of(package, names, sys.executable if package == "torchvision" else python, options.threads)
-        bad += [row["name"] for row in rows if row["error"] > LIMIT or row["counts"].get("exact twin")]
+        bad += [row["name"] for row in rows if row["error"] > LIMIT or row["counts"].get("reference")]
         table = [
-            "| model | rule | product | twin | unused | error |",
+            "| model | rule | product | reference | unused | error |",
             "|---|---|---|---|---|---|",
             *map(row_text, rows),
         ]

@@ -6,7 +6,7 @@
 
 Each set of versions is installed in an environment of its own. `oldest` has every dependency at its bound in
 pyproject.toml, `tested` is constraints.txt, and `newest` is whatever there is. In each, tests of the engine compare it
-with exact twins and float64, the digits go from training to a verdict, and statistics are timed beside a training
+with exact references and float64, the digits go from training to a verdict, and statistics are timed beside a training
 step.
 
 `--short` (`make test-oldest`) takes constraints-oldest.txt, all other dependencies at their bounds

@@ -43,7 +43,7 @@ def bundle(
         typer.Option(
             "--score",
             metavar="[wrong=|ood=]NAME",
-            help="Decide by a single score of evaluate's tables, such as energy or ood=knn, not by a meta model.",
+            help="Decide by a baseline of evaluate's tables, such as energy or ood=knn, not by a meta model.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +64,7 @@ def bundle(
 
     It holds scores and features of single samples (with --monitor labels, too): it is as confidential as they are.
 
-    Where the report says that a single score does better, --score has it decide instead, with thresholds of its own.
+    Where the report says that a baseline does better, --score has it decide instead, with thresholds of its own.
 
     Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code
     """

@@ -1,4 +1,4 @@
-"""`gradscore check`: is this model still as good as the baseline says?"""
+"""`gradscore check`: is this model still as good as the expected figures says?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .sources import SourceArgument
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
-    from gradscore.deployment import Baseline, CheckReport, Policy, Sources
+    from gradscore.deployment import CheckReport, Expected, Policy, Sources
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
@@ -57,17 +57,18 @@ def _is_config(source: Path) -> bool:
 def check(
     context: typer.Context,
     source: SourceArgument,
-    baseline: Annotated[Path, typer.Option("--baseline", metavar="FILE", help="The baseline, a JSON file.")],
+    expected: Annotated[Path, typer.Option("--expected", metavar="FILE", help="The expected figures, a JSON file.")],
     update: Annotated[
-        bool, typer.Option("--update", help="Show the difference, then make this run the baseline; exits with 0.")
+        bool,
+        typer.Option("--update", help="Show the difference, then make this run the expected figures; exits with 0."),
     ] = False,
     margins: Annotated[
         list[str] | None,
         typer.Option(
             "--margin",
             metavar="NAME=VALUE",
-            help="Another margin than the baseline's: accuracy, auroc, false_alarm, detection or feature; also alpha "
-            "and level. With --update it is written to the baseline.",
+            help="Another margin than the expected one: accuracy, auroc, false_alarm, detection or feature; also alpha "
+            "and level. With --update it is written to the expected figures.",
         ),
     ] = None,
     out: OutOption = None,
@@ -91,7 +92,7 @@ def check(
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare a model with a baseline: accuracy, AUROC, rates at the frozen thresholds, and features.
+    """Compare a model with expected figures: accuracy, AUROC, rates at the frozen thresholds, and features.
 
     With a configuration it first does what gradscore run does: extracts what is missing or changed, fits and evaluates.
     A run folder is compared as it is, if nothing changed since: neither its model and data, nor its features after the
@@ -100,20 +101,20 @@ def check(
     Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used or changed
     since the run was made, and 3 if the samples cannot tell.
 
-    Example: gradscore check configs/digits.yaml --baseline baseline.json --junit check.xml --trust-code
+    Example: gradscore check configs/digits.yaml --expected expected.json --junit check.xml --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.deployment import check_run, make_baseline, read_baseline, write_baseline
+    from gradscore.deployment import check_run, make_expected, read_expected, write_expected
     from gradscore.store import RunFolder, refuse_run_files
     from gradscore.system import check_target
 
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
-    _check_targets({"--baseline": baseline, **files})
-    for option, target in {**files, "--baseline": baseline if update else None}.items():
+    _check_targets({"--expected": expected, **files})
+    for option, target in {**files, "--expected": expected if update else None}.items():
         if target not in (None, STDOUT):
             refuse_run_files(target, option=option)
             check_target(target)
-    known = None if update and not baseline.exists() else read_baseline(baseline)
+    known = None if update and not expected.exists() else read_expected(expected)
     policy = _policy(known, margins or ())
     output = Output(as_json=json_file == STDOUT, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
@@ -127,17 +128,17 @@ def check(
         run = _stored(output, source, is_alone=out is None and not given and not trust_code)
     folder = RunFolder(run)
     if known is None:
-        made = make_baseline(folder, policy, sources=sources)
-        write_baseline(baseline, made)
-        output.say(f"new baseline: {baseline} ({baseline.stat().st_size / 1024:.0f} KiB)")
-        output.document({"baseline": baseline})
+        made = make_expected(folder, policy, sources=sources)
+        write_expected(expected, made)
+        output.say(f"new expected: {expected} ({expected.stat().st_size / 1024:.0f} KiB)")
+        output.document({"expected": expected})
         return
     report = check_run(folder, known, policy=policy, sources=sources)
     _print(output, report)
     _write(output, report, files)
     if update:
-        write_baseline(baseline, report.current)
-        output.say(f"baseline updated: {baseline}")
+        write_expected(expected, report.current)
+        output.say(f"expected updated: {expected}")
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
@@ -177,12 +178,12 @@ def _check_targets(files: Mapping[str, Path | None]) -> None:
             raise ConfigError(f"{option} {path}: this is the file of {other} as well; give each a path of its own")
 
 
-def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy:
+def _policy(expected: Expected | None, margins: list[str] | tuple[()]) -> Policy:
     from pydantic import ValidationError
 
     from gradscore.deployment import Policy
 
-    settings = (Policy() if baseline is None else baseline.policy).model_dump()
+    settings = (Policy() if expected is None else expected.policy).model_dump()
     for margin in margins:
         name, equals, value = margin.partition("=")
         if name not in settings or not equals:
@@ -198,7 +199,7 @@ def _policy(baseline: Baseline | None, margins: list[str] | tuple[()]) -> Policy
 def _print(output: Output, report: CheckReport) -> None:
     from gradscore.deployment import gate_cells
 
-    table = figures_table(["", "gate"], ["baseline", "now", "change, bounds", "margin"])
+    table = figures_table(["", "gate"], ["expected", "now", "change, bounds", "margin"])
     for gate in report.gates:
         status = "unclear" if gate.status == "inconclusive" else gate.status
         table.add_row(Text(status, style=COLOURS[gate.status]), gate.name, *gate_cells(gate))

@@ -60,7 +60,7 @@ def evaluate(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Report how well the meta models of a run and single scores do: a verdict here, and a page evaluation/report.html.
+    """Report how well the meta models of a run and baselines do: a verdict here, and a page evaluation/report.html.
 
     Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/. Settings of the
     section evaluate may be changed for this report; the run keeps its own.
@@ -157,7 +157,7 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
         "auroc": verdict.area.value,
         "low": verdict.area.low,
         "high": verdict.area.high,
-        "best_single_score": verdict.best,
+        "best_baseline": verdict.best,
         **{name: None if gain is None else gain.entry() for name, gain in gained.items()},
         "false_alarms": verdict.false_alarms,
         "sets": [_entry(each) for each in verdict.sets],
@@ -179,7 +179,7 @@ def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> N
     output.show(table)
     ood = next((each.protocol for each in found if each.area.task == "ood"), None)
     output.explain(
-        "gain: in AUROC over the best single score on the same samples; by gradients: over a regression on all scores",
+        "gain: in AUROC over the best baseline on the same samples; by gradients: over a regression on all scores",
         "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
     )
@@ -196,7 +196,7 @@ def _in_words(verdict: Verdict, bundling: str) -> str:
 
 
 def _advice(verdict: Verdict, bundling: str) -> str:
-    """What to do where a single score is better: it decides, unless it ranks what it should find below the rest."""
+    """What to do where a baseline is better: it decides, unless it ranks what it should find below the rest."""
     best = verdict.best_auroc
     if verdict.outcome != "worse" or best is None:
         return ""

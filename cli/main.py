@@ -90,9 +90,11 @@ class _ErrorsAsMessages(TyperGroup):
         except BaseException as error:
             if isinstance(error, SystemExit) and _is_nowhere(sys.stdout) and not ctx.meta[_NOWHERE]:
                 raise  # Rich's, whose reader has gone: see main
-            # Commands end by typer.Exit: this is sys.exit, or something no less odd, in the code of a model or view.
+            # Commands end by typer.Exit: this is sys.exit, or something no less odd, in the code of a model or
+            # augmentation.
             typer.echo(
-                f"error: code of the model or of a view ended the program ({type(error).__name__}: {_shown(error)}); "
+                "error: code of the model or of an augmentation ended the program "
+                f" ({type(error).__name__}: {_shown(error)}); "
                 "take that out of it",
                 err=True,
             )

@@ -51,7 +51,7 @@ ProtocolsOption = Annotated[
     typer.Option(
         "--protocols",
         metavar="NAME,NAME...",
-        help="Which protocols of OOD detection: known, leave_one_out, auxiliary, in_dist_only.",
+        help="Which protocols of OOD detection: known, leave_one_dataset_out, auxiliary, in_dist_only.",
         show_default=False,
     ),
 ]

@@ -1,7 +1,7 @@
 """A fixture for pytest: `def test_model(gradscore_check): gradscore_check()`.
 
-Configuration and baseline come from the call, the command line (`--gradscore-config`, `--gradscore-baseline`) or the
-settings `gradscore_config` and `gradscore_baseline`; relative paths are relative to pytest's root folder.
+Configuration and expected come from the call, the command line (`--gradscore-config`, `--gradscore-expected`) or the
+settings `gradscore_config` and `gradscore_expected`; relative paths are relative to pytest's root folder.
 
 It is not in the package `gradscore`, whose import takes a second that every pytest session would wait for.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     "config": "the configuration that gradscore_check runs, or a run folder",
-    "baseline": "the baseline it is compared with",
+    "expected": "the expected figures it is compared with",
 }
 
 
@@ -41,7 +41,7 @@ class Checker:
     def __call__(
         self,
         config: str | Path | None = None,
-        baseline: str | Path | None = None,
+        expected: str | Path | None = None,
         *,
         margins: Mapping[str, float] | None = None,
         trust_code: bool = False,
@@ -51,9 +51,9 @@ class Checker:
 
         Args:
             config: the configuration; or a run folder, which must be of its model and data as they are now.
-            baseline: the baseline.
-            margins: margins other than those of the baseline, by name.
-            trust_code: allow a `python:` model, data and views of the configuration, whose code is run.
+            expected: the expected figures.
+            margins: margins other than those of the expected figures, by name.
+            trust_code: allow a `python:` model, data and augmentations of the configuration, whose code is run.
             allow_inconclusive: accept that the samples cannot tell.
 
         Returns:
@@ -64,10 +64,10 @@ class Checker:
         """
         # These import PyTorch, which pytest need not wait for.
         from gradscore.config import load_config
-        from gradscore.deployment import Policy, check_config, check_run, read_baseline
+        from gradscore.deployment import Policy, check_config, check_run, read_expected
         from gradscore.store import RunFolder
 
-        known = read_baseline(self._place("baseline", baseline))
+        known = read_expected(self._place("expected", expected))
         policy = Policy.model_validate({**known.policy.model_dump(), **(margins or {})})
         place = self._place("config", config)
         if place.is_dir():
@@ -90,5 +90,5 @@ class Checker:
 
 @pytest.fixture
 def gradscore_check(request: pytest.FixtureRequest) -> Checker:
-    """Compares a model with a baseline: `gradscore_check()`, or `gradscore_check(config, baseline)`."""
+    """Compares a model with expected figures: `gradscore_check()`, or `gradscore_check(config, expected)`."""
     return Checker(request.config)

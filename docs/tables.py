@@ -19,12 +19,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 import yaml
 
+from gradscore.baselines import BASELINES
 from gradscore.config import Config
-from gradscore.data import SOURCES, VIEWS
+from gradscore.data import AUGMENTATIONS, SOURCES
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
 from gradscore.models import MODEL_SOURCES
-from gradscore.scores import SCORES
 from gradscore.statistics import STATISTICS, Statistic
 from gradscore.system import Influence, Section, first_line, influence_of
 from gradscore_cli.main import app
@@ -38,8 +38,8 @@ LOOKS_AT = {
     "logits": "logits",
     "penultimate": "penultimate features",
     "neighbours": "neighbours in the bank",
-    "views": "views",
-    "features of views": "views",
+    "augmentations": "augmentations",
+    "features of augmentations": "augmentations",
 }
 
 MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -89,15 +89,15 @@ def model_sources() -> str:
     return table(("`model.source`", "what it is", "weights"), rows)
 
 
-def views() -> str:
-    """The views as they are written."""
-    found = [VIEWS[name] for name in VIEWS.built_in]
-    return table(("view", "what it is"), ((f"`{kind.form}`", kind.summary) for kind in found))
+def augmentations() -> str:
+    """The augmentations as they are written."""
+    found = [AUGMENTATIONS[name] for name in AUGMENTATIONS.built_in]
+    return table(("augmentation", "what it is"), ((f"`{kind.form}`", kind.summary) for kind in found))
 
 
 def scores() -> str:
     """The scores by name."""
-    found = {name: SCORES[name] for name in SCORES.built_in}
+    found = {name: BASELINES[name] for name in BASELINES.built_in}
     rows = (
         (f"`{name}`", score.summary, LOOKS_AT[score.needs], "yes" if score.is_input else "no", score.source)
         for name, score in found.items()
@@ -267,7 +267,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "statistics": statistics,
     "sources": sources,
     "model-sources": model_sources,
-    "views": views,
+    "augmentations": augmentations,
     "scores": scores,
     "quantities": quantities,
     "rooms": rooms,

@@ -1,8 +1,8 @@
 """Names of the columns of a feature table.
 
-`META_COLUMNS`, then `logit_0` ..., `penultimate_0` ... if they are stored, the same of every view of the sample as
-`view/<view>/logit_0` ... and `view/<view>/penultimate_0` ..., then features: `<loss>/<parameter or
-module>/<statistic>`, where `FORWARD` stands in the place of a loss for what depends on none.
+`META_COLUMNS`, then `logit_0` ..., `penultimate_0` ... if they are stored, the same of every augmentation of the sample
+as `augmentation/<augmentation>/logit_0` ... and `augmentation/<augmentation>/penultimate_0` ..., then features:
+`<loss>/<parameter or module>/<statistic>`, where `FORWARD` stands in the place of a loss for what depends on none.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LOGIT = "logit_"
 PENULTIMATE = "penultimate_"
 
 FORWARD = "forward"
-VIEW = "view"
-"""Starts the names of the columns of views, so no loss is called so."""
+AUGMENTATION = "augmentation"
+"""Starts the names of the columns of augmentations, so no loss is called so."""
 
 NORM, RATE, COSINE = "output_gradient_norm", "activation_rate", "gradient_cosine"
 """Features that are no statistics of parameter gradients; see `gradscore.features`."""
@@ -31,30 +31,32 @@ EXTRA_COLUMNS = (NORM, RATE, COSINE)
 
 def feature_columns(names: Iterable[str]) -> list[str]:
     """The names of the features among those of a feature table (or the table itself), in order."""
-    return [name for name in names if "/" in name and not name.startswith(f"{VIEW}/")]
+    return [name for name in names if "/" in name and not name.startswith(f"{AUGMENTATION}/")]
 
 
-def logit_columns(names: Iterable[str], *, view: str | None = None) -> list[str]:
-    """The names of the logits, by class, of the samples themselves or of one of their views; see `feature_columns`."""
-    return _of(names, LOGIT, view)
+def logit_columns(names: Iterable[str], *, augmentation: str | None = None) -> list[str]:
+    """The names of the logits, by class, of the samples or of one of their augmentations; see `feature_columns`."""
+    return _of(names, LOGIT, augmentation)
 
 
-def penultimate_columns(names: Iterable[str], *, view: str | None = None) -> list[str]:
+def penultimate_columns(names: Iterable[str], *, augmentation: str | None = None) -> list[str]:
     """The names of the penultimate features, none unless they were asked for; see `logit_columns`."""
-    return _of(names, PENULTIMATE, view)
+    return _of(names, PENULTIMATE, augmentation)
 
 
-def view_column(view: str, name: str) -> str:
-    """What the column `name` is called for a view of the samples."""
-    return f"{VIEW}/{view}/{name}"
+def augmentation_column(augmentation: str, name: str) -> str:
+    """What the column `name` is called for an augmentation of the samples."""
+    return f"{AUGMENTATION}/{augmentation}/{name}"
 
 
-def views_of(names: Iterable[str]) -> list[str]:
-    """The names of the views that have columns, in order; see `feature_columns`."""
-    parts = (name.removeprefix(f"{VIEW}/").rpartition("/") for name in names if name.startswith(f"{VIEW}/"))
-    return list(dict.fromkeys(view for view, _, _ in parts))
+def augmentations_of(names: Iterable[str]) -> list[str]:
+    """The names of the augmentations that have columns, in order; see `feature_columns`."""
+    parts = (
+        name.removeprefix(f"{AUGMENTATION}/").rpartition("/") for name in names if name.startswith(f"{AUGMENTATION}/")
+    )
+    return list(dict.fromkeys(augmentation for augmentation, _, _ in parts))
 
 
-def _of(names: Iterable[str], kind: str, view: str | None) -> list[str]:
-    start = kind if view is None else view_column(view, kind)
+def _of(names: Iterable[str], kind: str, augmentation: str | None) -> list[str]:
+    start = kind if augmentation is None else augmentation_column(augmentation, kind)
     return [name for name in names if name.startswith(start) and "/" not in name[len(start) :]]

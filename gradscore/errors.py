@@ -67,7 +67,7 @@ class BundleError(GradscoreError):
     """A scorer bundle that is damaged, incomplete, or does not fit the model it is used with."""
 
 
-class BaselineError(GradscoreError):
+class ExpectedFiguresError(GradscoreError):
     """A baseline that is damaged, or cannot be compared with a run."""
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .columns import FORWARD, VIEW
+from .columns import AUGMENTATION, FORWARD
 from .errors import ConfigError, EngineError
 from .system import Registry, first_line
 
@@ -355,7 +355,7 @@ LOSSES: Registry[Loss] = Registry(
         "label_squared": Loss(head=label_squared, needs_labels=True, source="Brier 1950"),
     },
     wanted=Loss,
-    reserved=(FORWARD, VIEW, "score"),  # what names of features and inputs of meta models have in its place
+    reserved=(FORWARD, AUGMENTATION, "score"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""
 

@@ -71,7 +71,7 @@ def finished(own_model):
 def test_steps_for_your_own_model(own_model, finished):
     commands, results = finished
     assert commands == ["run"]
-    assert "leave_one_out" in results[-1].output
+    assert "leave_one_dataset_out" in results[-1].output
     run = RunFolder(own_model / "my_model" / "run")
     assert (run.evaluation_path / "report.html").is_file()
     assert run.read("in_dist.test")["correct"].mean() > 0.9

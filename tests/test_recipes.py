@@ -23,11 +23,11 @@ PACKAGE = '''
 import numpy as np
 import torch
 
-from gradscore.data import ArraySource, Request, SourceKind, ViewKind
+from gradscore.data import ArraySource, Request, SourceKind, AugmentationKind
 from gradscore.gradients import Dense, Gradients, PerSample, Use, output_gradient
 from gradscore.inspect import OutputQuantity
 from gradscore.losses import LogitGradient, Loss, normalised
-from gradscore.scores import of_logits
+from gradscore.baselines import of_logits
 from gradscore.statistics import Moments, Statistic
 
 
@@ -92,7 +92,7 @@ POSITIVE = Statistic(
 NEGATIVES = SourceKind(
     open=negatives, form="toy_negatives:<count>", summary="the first fit images turned round", made_of_others=True
 )
-UPSIDE_DOWN = ViewKind(make=upside_down, form="toy_upside_down", summary="top and bottom change places")
+UPSIDE_DOWN = AugmentationKind(make=upside_down, form="toy_upside_down", summary="top and bottom change places")
 SECOND = of_logits(lambda logits: np.sort(logits, axis=1)[:, -2], summary="the second largest logit")
 '''
 
@@ -100,8 +100,8 @@ ENTRY_POINTS = {
     "gradscore.losses": {"toy_lead": "LEAD"},
     "gradscore.statistics": {"toy_positive": "POSITIVE"},
     "gradscore.sources": {"toy_negatives": "NEGATIVES"},
-    "gradscore.views": {"toy_upside_down": "UPSIDE_DOWN"},
-    "gradscore.scores": {"toy_second": "SECOND"},
+    "gradscore.augmentations": {"toy_upside_down": "UPSIDE_DOWN"},
+    "gradscore.baselines": {"toy_second": "SECOND"},
     "gradscore.quantities": {"toy_largest": "LargestOutput"},
     "gradscore.rules": {"GainBackward": "gain"},
 }
@@ -132,7 +132,7 @@ data:
     test: {source: "sklearn:digits", select: {start: 100, stop: 200}}
   ood:
     - {name: turned, source: "toy_negatives:60"}
-features: {losses: [toy_lead], statistics: [l1, toy_positive], views: [toy_upside_down], penultimate: false}
+features: {losses: [toy_lead], statistics: [l1, toy_positive], augmentations: [toy_upside_down], penultimate: false}
 extract: {device: cpu}
 meta: {strengths: [0.01], cv_folds: 2}
 evaluate: {protocols: [known]}
@@ -237,8 +237,8 @@ def test_source_gives_its_images(done, split):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_view_shows_the_images_otherwise(done, split):
-    found = table(done[0], split)[[f"view/toy_upside_down/logit_{k}" for k in range(10)]]
+def test_augmentation_shows_the_images_otherwise(done, split):
+    found = table(done[0], split)[[f"augmentation/toy_upside_down/logit_{k}" for k in range(10)]]
     wanted = by_hand(SPLITS[split][:, ::-1].copy())[1]["last"].detach()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
@@ -246,14 +246,14 @@ def test_view_shows_the_images_otherwise(done, split):
 @pytest.mark.parametrize("split", SPLITS)
 def test_loss_and_statistic_make_the_features(done, split):
     found, wanted = table(done[0], split), features_by_hand(SPLITS[split])
-    assert {name for name in found.columns if "/" in name and "view/" not in name} == set(wanted.columns)
+    assert {name for name in found.columns if "/" in name and "augmentation/" not in name} == set(wanted.columns)
     np.testing.assert_allclose(found[wanted.columns], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_rule_takes_the_place_of_the_exact_twin(done):
+def test_rule_takes_the_place_of_the_exact_reference(done):
     said = done[1]["extract"][1]
     assert "10 features per sample" in said
-    assert "exact twin" not in said
+    assert "reference" not in said
 
 
 def test_score_is_evaluated(done):

@@ -40,7 +40,7 @@ from .yaml_source import explain, parse_settings, read_settings
 
 AnySection = TypeVar("AnySection", bound=Section)
 
-Protocol = Literal["known", "leave_one_out", "auxiliary", "in_dist_only"]
+Protocol = Literal["known", "leave_one_dataset_out", "auxiliary", "in_dist_only"]
 
 
 def _known_column(name: str) -> str:
@@ -49,7 +49,7 @@ def _known_column(name: str) -> str:
     return name
 
 
-Views = Annotated[list[CodeSource], AfterValidator(without_repeats)]
+Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
 Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
 
 
@@ -60,10 +60,10 @@ class FeaturesConfig(Section):
     gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
     lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
     layer it names, for scores of them and of neighbours. `columns` adds features per sample that are no
-    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine. `views` adds logits and
-    penultimate features of the same samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or
-    as a function of yours returns them (`python:<file.py or module>:<function>`). `penultimate` is true by default
-    where there are views, or a bank (`data.in_dist.bank`).
+    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine. `augmentations` adds
+    logits and penultimate features of the same samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped
+    (`crop:BORDER`) or as a function of yours returns them (`python:<file.py or module>:<function>`). `penultimate` is
+    true by default where there are augmentations, or a bank (`data.in_dist.bank`).
     """
 
     preset: Elsewhere[str | None] = None
@@ -82,14 +82,15 @@ class FeaturesConfig(Section):
     """More features of each sample: `output_gradient_norm`, `activation_rate`, `gradient_cosine`."""
     penultimate: InFeatures[bool | str] = False
     """Also store what enters the last layer, or the linear layer that is named, for scores of it; true by default
-    with a bank or views."""
-    views: InFeatures[Views] = []
+    with a bank or augmentations."""
+    augmentations: InFeatures[Augmentations] = []
     """Also look at the samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or changed
     by a function of yours (`python:<file.py or module>:<function>`): their logits and penultimate features are
     inputs of the meta models."""
-    average_gradients: InFeatures[Views] = []
-    """Those of `views` whose gradients are computed as well: every statistic is then the mean over the sample and
-    these views of it (geometric where they have one sign). Each costs as much as the gradients of the samples."""
+    average_gradients: InFeatures[Augmentations] = []
+    """Those of `augmentations` whose gradients are computed as well: every statistic is then the mean over the sample
+    and these augmentations of it (geometric where they have one sign). Each costs as much as the gradients of the
+    samples."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
     """Run the network in half precision; all features show it."""
 
@@ -98,16 +99,16 @@ class FeaturesConfig(Section):
     def _filled_in(cls, settings: Any) -> Any:
         if not isinstance(settings, dict):
             return settings
-        penultimate = {"penultimate": True} if settings.get("views") else {}
+        penultimate = {"penultimate": True} if settings.get("augmentations") else {}
         return {**penultimate, **with_preset(settings)}
 
     @model_validator(mode="after")
-    def _averages_views(self) -> Self:
-        unknown = [name for name in self.average_gradients if name not in self.views]
+    def _averages_augmentations(self) -> Self:
+        unknown = [name for name in self.average_gradients if name not in self.augmentations]
         if unknown:
             raise ValueError(
-                f"features.average_gradients: wanted some of features.views ({', '.join(self.views) or 'none'}), got "
-                f"'{unknown[0]}'; add it to features.views, too"
+                "features.average_gradients: wanted some of features.augmentations "
+                f"({', '.join(self.augmentations) or 'none'}), got '{unknown[0]}'; add it there, too"
             )
         return self
 
@@ -150,7 +151,7 @@ class MetaConfig(Section):
     strengths: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
     """Inverse regularisation strengths of the coefficients of gradients to choose from."""
     boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
-    """Factors to choose from, which single scores are multiplied by before they meet the same penalty as gradients:
+    """Factors to choose from, which baselines are multiplied by before they meet the same penalty as gradients:
     a larger one trusts the scores more."""
 
 
@@ -164,7 +165,7 @@ class EvaluateConfig(Section):
 
     protocols: InReport[Annotated[list[Protocol], Field(min_length=1)]] = [
         "known",
-        "leave_one_out",
+        "leave_one_dataset_out",
         "auxiliary",
         "in_dist_only",
     ]

@@ -3,12 +3,21 @@
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of others, `given`
 reads what a program has, `class_names` decides which class a label is, `user_files` finds and `user_images` reads what
-is named on a command line, `views` look at a batch in other ways, and `image_shifts` make images that another camera
-might have taken.
+is named on a command line, `augmentations` look at a batch in other ways, and `image_shifts` make images that another
+camera might have taken.
 """
 
 from __future__ import annotations
 
+from .augmentations import (
+    AUGMENTATIONS,
+    Augmentation,
+    AugmentationKind,
+    augmentation_name,
+    check_augmentations,
+    is_given_augmentation,
+    open_augmentations,
+)
 from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
 from .class_names import NAME_CLASSES
 from .content import content_hash
@@ -55,9 +64,9 @@ from .sources.synthetic import SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_files import FILE_KINDS, UserFile, check_options, name_user_files, refuse_inputs
 from .user_images import RawImage, UserImages, open_user_file, open_user_images
-from .views import VIEWS, View, ViewKind, check_views, is_given_view, open_views, view_name
 
 __all__ = [
+    "AUGMENTATIONS",
     "BANK",
     "CALIBRATION",
     "DAMAGE",
@@ -76,8 +85,9 @@ __all__ = [
     "STRENGTHS",
     "SYNTHETIC_KINDS",
     "TEST",
-    "VIEWS",
     "ArraySource",
+    "Augmentation",
+    "AugmentationKind",
     "BadSample",
     "Batch",
     "DataConfig",
@@ -104,15 +114,14 @@ __all__ = [
     "UnreadableImageError",
     "UserFile",
     "UserImages",
-    "View",
-    "ViewKind",
     "are_images",
     "as_pixels",
+    "augmentation_name",
     "base_split",
+    "check_augmentations",
     "check_classes",
     "check_names",
     "check_options",
-    "check_views",
     "class_names_of",
     "collate",
     "content_hash",
@@ -122,7 +131,7 @@ __all__ = [
     "first_samples",
     "form",
     "form_of",
-    "is_given_view",
+    "is_given_augmentation",
     "is_image",
     "is_pixels",
     "kind_of",
@@ -130,13 +139,13 @@ __all__ = [
     "name_user_files",
     "naming_lost_workers",
     "number_columns",
+    "open_augmentations",
     "open_images",
     "open_source",
     "open_split",
     "open_splits",
     "open_user_file",
     "open_user_images",
-    "open_views",
     "path_below",
     "plan_batches",
     "planned_splits",
@@ -145,5 +154,4 @@ __all__ = [
     "refuse_inputs",
     "stacked",
     "table_column",
-    "view_name",
 ]

@@ -4,7 +4,7 @@ In comes an evaluated run; out comes a bundle (`bundling`, `bundle`, in an `arch
 with a promise (`calibration`, by `conformal`), and from a bundle and new samples decisions (`scorer`, `streaming`,
 `result_folder` for many files, `batch_scorer` for frameworks that hand batches over).
 `reference` notes what a monitor compares with, and `watched` says what it watches of a sample.
-`guard` compares a run with a baseline.
+`guard` compares a run with expected figures.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from .batch_scorer import BatchScorer
 from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
 from .bundling import make_bundle
 from .guard import (
-    Baseline,
     CheckReport,
+    Expected,
     Policy,
     Sources,
     check_config,
     check_run,
     gate_cells,
-    make_baseline,
-    read_baseline,
+    make_expected,
+    read_expected,
     to_annotations,
     to_json,
     to_junit,
     to_markdown,
-    write_baseline,
+    write_expected,
 )
 from .reference import COPIES
 from .result_folder import ResultFolder
@@ -40,10 +40,10 @@ __all__ = [
     "COPIES",
     "FEATURE",
     "WATCHED",
-    "Baseline",
     "BatchScorer",
     "Bundle",
     "CheckReport",
+    "Expected",
     "Policy",
     "Reference",
     "ResultFolder",
@@ -55,10 +55,10 @@ __all__ = [
     "check_run",
     "gate_cells",
     "is_stream",
-    "make_baseline",
     "make_bundle",
-    "read_baseline",
+    "make_expected",
     "read_bundle",
+    "read_expected",
     "result_columns",
     "score_file",
     "score_stream",
@@ -68,6 +68,6 @@ __all__ = [
     "to_junit",
     "to_markdown",
     "watched",
-    "write_baseline",
     "write_bundle",
+    "write_expected",
 ]

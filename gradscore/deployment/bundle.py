@@ -36,8 +36,8 @@ from ..objects import is_copy
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256, is_address
 from .archive import is_archive, read_archive, write_archive
+from .baseline import Baseline, wanted_scores
 from .conformal import Threshold, threshold
-from .single_score import SingleScore, wanted_scores
 from .watched import Reference
 
 FORMAT = "gradscore bundle"
@@ -58,16 +58,16 @@ _SELF_TEST = "self_test.safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class Detector:
-    """A meta model, or a single score in its place, and when it fires.
+    """A meta model, or a baseline in its place, and when it fires.
 
     Attributes:
         model: the meta model or the score.
-        protocol: what it was fitted on, see `gradscore.evaluation.protocols`; `PROTOCOL` of a single score.
+        protocol: what it was fitted on, see `gradscore.evaluation.protocols`; `PROTOCOL` of a baseline.
         calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
         threshold: a score above it fires.
     """
 
-    model: MetaModel | SingleScore
+    model: MetaModel | Baseline
     protocol: str
     calibration: FloatArray
     threshold: Threshold
@@ -129,10 +129,10 @@ class Bundle:
         model: the classifier; its checkpoint is None when the weights are inside.
         weights_sha256: hash of its parameters and buffers, as in the manifest of a run.
         code_sha256: hash of the file of a `python:` model; None for others.
-        view_code_sha256: the same of `python:` views, by their names.
+        augmentation_code_sha256: the same of `python:` augmentations, by their names.
         preprocessing: from raw pixels to model inputs.
         features: what is computed of a sample.
-        columns: names of the values of a sample, in order: logits, penultimate features, views, features.
+        columns: names of the values of a sample, in order: logits, penultimate features, augmentations, features.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average over
             calibrations.
         detectors: by name, in the order of `DETECTORS`.
@@ -161,7 +161,7 @@ class Bundle:
     mean_gradients: MeanGradients | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    view_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
+    augmentation_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     class_names: Sequence[str] | None = None
     reference: Reference | None = None
@@ -195,7 +195,7 @@ class _Index(BaseModel):
     model: ModelConfig
     weights_sha256: str
     code_sha256: str | None
-    view_code_sha256: dict[str, str | None] = {}
+    augmentation_code_sha256: dict[str, str | None] = {}
     preprocessing: PreprocessingConfig
     features: FeaturesConfig
     columns: list[str]
@@ -234,9 +234,9 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         "model": _relative(bundle.model, base).model_dump(mode="json"),
         "weights_sha256": bundle.weights_sha256,
         "code_sha256": bundle.code_sha256,
-        "view_code_sha256": dict(bundle.view_code_sha256),
+        "augmentation_code_sha256": dict(bundle.augmentation_code_sha256),
         "preprocessing": _relative_preprocessing(bundle.preprocessing, base).model_dump(mode="json"),
-        "features": _relative_views(bundle.features, base).model_dump(mode="json"),
+        "features": _relative_augmentations(bundle.features, base).model_dump(mode="json"),
         "columns": bundle.columns,
         "alpha": bundle.alpha,
         "detectors": {name: _described(name, detector, models[name]) for name, detector in bundle.detectors.items()},
@@ -320,18 +320,18 @@ def _mean_gradients(members: Mapping[str, bytes]) -> MeanGradients | None:
 def _described(name: str, detector: Detector, files: Mapping[str, bytes]) -> dict[str, Any]:
     limit = detector.threshold
     entry = {"alpha": limit.alpha, "threshold": limit.value, "n": limit.n, "rank": limit.rank}
-    single = {"score": detector.model.name} if isinstance(detector.model, SingleScore) else {}
+    single = {"score": detector.model.name} if isinstance(detector.model, Baseline) else {}
     return {"protocol": detector.protocol, "model": _fingerprint(name, detector.model, files), **entry, **single}
 
 
-def _fingerprint(name: str, model: MetaModel | SingleScore, files: Mapping[str, bytes]) -> str:
+def _fingerprint(name: str, model: MetaModel | Baseline, files: Mapping[str, bytes]) -> str:
     """What ties thresholds to the model they came of; its description holds a hash of its arrays."""
-    if isinstance(model, SingleScore):
+    if isinstance(model, Baseline):
         return hashlib.sha256(f"{model.inputs.fingerprint} {model.name}".encode()).hexdigest()
     return hashlib.sha256(files[f"meta/{name}/{DESCRIPTION}"]).hexdigest()
 
 
-def _model_members(name: str, model: MetaModel | SingleScore) -> dict[str, bytes]:
+def _model_members(name: str, model: MetaModel | Baseline) -> dict[str, bytes]:
     return _members(name, model) if isinstance(model, MetaModel) else {}
 
 
@@ -350,9 +350,7 @@ def _unpacked(name: str, members: Mapping[str, bytes]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _read_model(
-    name: str, index: _DetectorIndex, members: Mapping[str, bytes], inputs: Inputs
-) -> MetaModel | SingleScore:
+def _read_model(name: str, index: _DetectorIndex, members: Mapping[str, bytes], inputs: Inputs) -> MetaModel | Baseline:
     if index.score is not None:
         return wanted_scores([index.score], inputs, [name])[name]
     with _unpacked(name, members) as folder:
@@ -410,8 +408,10 @@ def _relative_preprocessing(preprocessing: PreprocessingConfig, base: Path | Non
     return preprocessing.model_copy(update={"processor": None if found is None else _relative_path(found, base)})
 
 
-def _relative_views(features: FeaturesConfig, base: Path | None) -> FeaturesConfig:
-    return features.model_copy(update={"views": [_relative_source(view, base) for view in features.views]})
+def _relative_augmentations(features: FeaturesConfig, base: Path | None) -> FeaturesConfig:
+    return features.model_copy(
+        update={"augmentations": [_relative_source(augmentation, base) for augmentation in features.augmentations]}
+    )
 
 
 def _relative_source(source: str, base: Path | None) -> str:

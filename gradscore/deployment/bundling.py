@@ -14,7 +14,7 @@ from torch import nn
 
 from ..columns import META_COLUMNS
 from ..config import FeaturesConfig
-from ..data import FIT, TEST, BadSample, SampleDataset, collate, view_name
+from ..data import FIT, TEST, BadSample, SampleDataset, augmentation_name, collate
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, LiveModel, Progress, input_dtype, open_datasets, run_means
@@ -24,12 +24,12 @@ from ..models import NamedCode, TellCode, build_model, to_be_named, weights_sha2
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
+from .baseline import PROTOCOL, Baseline, Seen, wanted_scores
 from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
 from .calibration import calibrated, calibration_samples, predicted_right
 from .choice import deployed_protocol, judged, ood_place
 from .reference import plain_reference, shifted_reference
 from .self_test import SELF_TEST_SAMPLES, self_test_inputs, self_test_of
-from .single_score import PROTOCOL, Seen, SingleScore, wanted_scores
 
 BATCH_TOLERANCE = 50.0
 """Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
@@ -60,11 +60,11 @@ def make_bundle(
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
             over calibrations; the detectors share it equally.
         with_weights: put the weights into the bundle; they are where no checkpoint is named.
-        trust_code: allow a `python:` model and views, whose code is run.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
         model_source: where the model's code is, if not in a file beside the run or in the working directory.
-        scores: single scores that decide in the place of meta models: names for all detectors, or `ood=<name>` and
+        scores: baselines that decide in the place of meta models: names for all detectors, or `ood=<name>` and
             `wrong=<name>` for one.
-        tell: called before the code of a `python:` model or view runs.
+        tell: called before the code of a `python:` model or augmentation runs.
         model: the model of the run, where it need not be built.
         samples: a few (n, ...) as the model takes them, which the inputs of the self-test are made like; by default
             the first test samples.
@@ -103,15 +103,18 @@ def make_bundle(
     means = run_means(run)
     if means is not None:
         means = replace(means, contents=means.contents[:0])  # hashes of samples, as in _without_content
-    hashes = {view["name"]: view["code_sha256"] for view in run.manifest["inputs"]["features"].get("views", [])}
-    views = named_views(config.features, hashes, run.named_code(advice=""))
+    hashes = {
+        augmentation["name"]: augmentation["code_sha256"]
+        for augmentation in run.manifest["inputs"]["features"].get("augmentations", [])
+    }
+    augmentations = named_augmentations(config.features, hashes, run.named_code(advice=""))
     live = LiveModel.of(
         model,
         features=config.features,
         num_classes=config.model.num_classes,
         means=means,
         trust_code=trust_code,
-        named=views,
+        named=augmentations,
         tell=tell,
     )
     reference = plain_reference(labelled, detectors, with_labels=shifted_copies > 0)
@@ -138,7 +141,7 @@ def make_bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
         weights_sha256=run.manifest["inputs"]["model"]["weights_sha256"],
         code_sha256=run.manifest["inputs"]["model"]["code_sha256"],
-        view_code_sha256=hashes,
+        augmentation_code_sha256=hashes,
         preprocessing=config.preprocessing,
         features=config.features,
         columns=columns,
@@ -158,7 +161,7 @@ def make_bundle(
 
 def _deployed_models(
     run: RunFolder, scores: Sequence[str]
-) -> tuple[dict[str, tuple[MetaModel | SingleScore, str]], list[str]]:
+) -> tuple[dict[str, tuple[MetaModel | Baseline, str]], list[str]]:
     """What decides for each detector and its protocol, and what a user should know of the choice."""
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
     if not run.inputs_path.is_dir():
@@ -168,7 +171,7 @@ def _deployed_models(
     identities = FitIdentities(run, specs_of(run))
     protocol = deployed_protocol(run)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
-    fitted: dict[str, tuple[MetaModel | SingleScore, str]] = {
+    fitted: dict[str, tuple[MetaModel | Baseline, str]] = {
         name: (identities.load(place, inputs), place.split("/")[1])
         for name, place in places.items()
         if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir() and name not in single
@@ -179,7 +182,7 @@ def _deployed_models(
         raise BundleError(nothing)
     notices = [f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in places if name not in found]
     notices += [
-        f"detector '{name}': the single score {each.name} decides, not a meta model, so there is no probability and "
+        f"detector '{name}': the baseline {each.name} decides, not a meta model, so there is no probability and "
         "nothing to explain it by"
         for name, each in single.items()
     ]
@@ -191,16 +194,18 @@ def _deployed_models(
     return found, notices
 
 
-def named_views(features: FeaturesConfig, hashes: Mapping[str, str | None], model: NamedCode) -> dict[str, NamedCode]:
-    """What a bundle or run folder says of the code of its views, by their names.
+def named_augmentations(
+    features: FeaturesConfig, hashes: Mapping[str, str | None], model: NamedCode
+) -> dict[str, NamedCode]:
+    """What a bundle or run folder says of the code of its augmentations, by their names.
 
     Args:
-        features: the views.
+        features: the augmentations.
         hashes: of their code.
-        model: what it says of the code of its model; the views may lie in the same folders.
+        model: what it says of the code of its model; the augmentations may lie in the same folders.
     """
-    advice = "features.views in a configuration of your own"
-    names = map(view_name, features.views)
+    advice = "features.augmentations in a configuration of your own"
+    names = map(augmentation_name, features.augmentations)
     return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 

@@ -24,9 +24,9 @@ from ..errors import EvaluationError
 from ..meta import MetaModel
 from ..store import RunFolder
 from ..system import FloatArray
+from .baseline import Baseline
 from .bundle import Detector
 from .conformal import threshold
-from .single_score import SingleScore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
 
 
 def calibrated(
-    models: Mapping[str, tuple[MetaModel | SingleScore, str]],
+    models: Mapping[str, tuple[MetaModel | Baseline, str]],
     right: pd.DataFrame,
     *,
     whole: pd.DataFrame | None = None,
@@ -111,7 +111,7 @@ def calibrated(
     """Detectors that together reject at most a share `alpha` of the samples that are predicted right.
 
     Args:
-        models: the meta model of each detector, or its single score, and its protocol.
+        models: the meta model of each detector, or its baseline, and its protocol.
         right: the feature table of the calibration samples that are predicted right, each content once.
         whole: that of all that are predicted right, where some contents are there several times.
         alpha: bound of the rate, on average over calibrations.
@@ -130,7 +130,7 @@ def calibrated(
 
 def _calibrated(
     name: str,
-    model: MetaModel | SingleScore,
+    model: MetaModel | Baseline,
     protocol: str,
     *,
     right: pd.DataFrame,

@@ -29,8 +29,8 @@ from ..errors import BundleError
 from ..features import Extractor, Progress
 from ..store import RunFolder
 from ..system import IntArray
+from .baseline import Seen
 from .bundle import Detector
-from .single_score import Seen
 from .watched import CLASS, Reference, WatchedSet, watched
 
 COPIES = 200

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..columns import logit_columns, views_of
+from ..columns import augmentations_of, logit_columns
 from ..config import ModelConfig
 from ..data import Preprocessing, Raw, RawImage, form, is_pixels
 from ..errors import BundleError, DataError, ModelError
@@ -24,12 +24,12 @@ from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import Interface, NamedCode, TellCode, build_model, memory_state, to_be_named, weights_sha256
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
+from .baseline import Baseline, Seen
 from .bundle import Bundle, Detector, read_bundle
-from .bundling import named_views
+from .bundling import named_augmentations
 from .conformal import p_values
 from .given import Given, raw_images, raw_samples
 from .self_test import self_test_inputs
-from .single_score import Seen, SingleScore
 from .watched import WATCHED, watched
 
 LOGIT_TOLERANCE = 1e-3
@@ -52,7 +52,7 @@ WEIGHTS = "--weights FILE"
 """How a command is told where weights are now that were moved."""
 
 NAMED_BY_HAND = NamedCode(by="the bundle", sha256=None, folders=None, advice="")
-"""Of a bundle that was made or read in Python: its views must have their hashes, wherever they lie."""
+"""Of a bundle that was made or read in Python: its augmentations must have their hashes, wherever they lie."""
 
 Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
@@ -99,7 +99,7 @@ class Scorer:
             num_classes=bundle.model.num_classes,
             means=bundle.mean_gradients,
             trust_code=trust_code,
-            named=named_views(bundle.features, bundle.view_code_sha256, code or NAMED_BY_HAND),
+            named=named_augmentations(bundle.features, bundle.augmentation_code_sha256, code or NAMED_BY_HAND),
             tell=tell,
         ).extractor
         self._state = memory_state(self.model)
@@ -125,7 +125,7 @@ class Scorer:
 
         Args:
             path: the bundle.
-            trust_code: allow a `python:` model and views, whose code is run.
+            trust_code: allow a `python:` model and augmentations, whose code is run.
             device: where to compute.
             alpha: another bound of the false-alarm rate than that of the bundle.
             model_source: where the model's code is, if not in a file beside the bundle or below its folder.
@@ -343,12 +343,12 @@ class Scorer:
             table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
-            if explain and isinstance(model, SingleScore):
+            if explain and isinstance(model, Baseline):
                 table[f"because_{name}"] = [
                     f"{model.name} {score:+.3g}: the only score that decides" for score in scores
                 ]
                 table[f"drivers_{name}"] = [f"{model.name} {score:+.3g}" for score in scores]
-            elif explain and not isinstance(model, SingleScore):
+            elif explain and not isinstance(model, Baseline):
                 shares = contributions(model, seen.scaled)
                 table[f"because_{name}"] = loudest_group(inputs.names, shares)
                 found = drivers(inputs.names, shares, k=explain)
@@ -368,10 +368,12 @@ class Scorer:
                 "the names or number of its parameters or layers changed"
             )
         wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
-        for view in (None, *views_of(wanted.columns)):
-            before, now = (frame[logit_columns(frame.columns, view=view)].to_numpy() for frame in (wanted, got))
+        for augmentation in (None, *augmentations_of(wanted.columns)):
+            before, now = (
+                frame[logit_columns(frame.columns, augmentation=augmentation)].to_numpy() for frame in (wanted, got)
+            )
             largest = float(np.nanmax(np.abs(before), initial=0.0))
-            what = "logits" if view is None else f"logits of view '{view}'"
+            what = "logits" if augmentation is None else f"logits of augmentation '{augmentation}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
         seen = [Seen(self.bundle.inputs, frame.loc[usable]) for frame in (wanted, got)]
@@ -404,8 +406,8 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
 
 
 def _wrong_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At the share of wrong predictions among the samples that fitted the meta model; missing for a single score."""
-    if isinstance(detector.model, SingleScore):
+    """At the share of wrong predictions among the samples that fitted the meta model; missing for a baseline."""
+    if isinstance(detector.model, Baseline):
         return np.full(len(scores), np.nan)
     return probabilities(scores, shift=detector.model.shift)
 

@@ -73,7 +73,7 @@ class Detector:
             `{"source": "torchvision:resnet18", "arguments": {...}}`. Without, what is saved needs the model again.
         preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8.
             Other samples are as the model takes them, and refused with such settings.
-        features: settings of that section: losses, statistics, parameters, views, ...
+        features: settings of that section: losses, statistics, parameters, augmentations, ...
         extract: settings of that section: batch_size, part_size and seed.
         meta: settings of that section.
         evaluate: settings of that section; protocols are `auxiliary` and `in_dist_only` unless others are named.
@@ -375,7 +375,7 @@ class Detector:
         Args:
             path: the bundle.
             model: the model with its weights, in eval mode; needed where the bundle has no recipe for it.
-            trust_code: allow a `python:` model and views, whose code is run.
+            trust_code: allow a `python:` model and augmentations, whose code is run.
             device: where to compute, for a model that is built.
             alpha: another bound of the false-alarm rate than that of the bundle.
             progress: as for `Detector`.

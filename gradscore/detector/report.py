@@ -49,9 +49,9 @@ class Report:
     def verdict(self) -> pd.DataFrame:
         """The figures to read first: one row for wrong predictions, and one for each OOD set or group of them.
 
-        `auroc` with its 95 % interval; `best`, the best of the single scores that need no fit; the AUROC gained over
+        `auroc` with its 95 % interval; `best`, the best of the baselines that need no fit; the AUROC gained over
         it; `false_alarms`, the share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD)
-        ones are; `outcome` against the best single score (better, worse, open, mixed: better in the mean and worse on
+        ones are; `outcome` against the best baseline (better, worse, open, mixed: better in the mean and worse on
         some set, or ahead: of those computed, while stronger ones are missing); and the same `in_words`, with how many
         sets of a group it is better on. No row where labels or the network cannot be right, as `notices` say then.
         """

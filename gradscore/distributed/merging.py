@@ -37,7 +37,7 @@ def merge(
     Args:
         run: the run folder that the shares were written into.
         sources: run folders with shares of the same run, which are copied into it first.
-        trust_code: allow a `python:` model and views, whose code is run.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: told how many samples are there.
 
     Returns:

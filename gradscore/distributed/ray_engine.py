@@ -117,7 +117,7 @@ def extract_with_ray(
         config: the settings.
         options: where it is computed.
         out: the run folder, instead of `config.run`.
-        trust_code: allow a `python:` model and views, whose code is run.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: told after every shard.
 
     Returns:

@@ -118,7 +118,7 @@ def extract_share(
         config: the settings.
         share: which shards.
         out: the run folder, instead of `config.run`.
-        trust_code: allow a `python:` model and views, whose code is run.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: told after every batch.
 
     Raises:

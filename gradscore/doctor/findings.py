@@ -51,7 +51,7 @@ class Diagnosis:
     Attributes:
         findings: problems first, then warnings, then notes.
         coverage: for every parameter that was looked at, how its gradients are computed: "rule", "parameter-side
-            product", "exact twin", "unused" or "frozen"; empty where a problem made it impossible to tell.
+            product", "reference", "unused" or "frozen"; empty where a problem made it impossible to tell.
     """
 
     findings: tuple[Finding, ...]

@@ -24,7 +24,7 @@ from .gradients import Magnitudes, check_magnitudes
 from .modules import check_modules, evaluating
 
 SHOWN_TO_ENGINE = 4
-"""Inputs with which the engine is compared with the exact twin: three tell sample layouts apart; one may be blank."""
+"""Inputs with which the engine is compared with the reference: three tell sample layouts apart; one may be blank."""
 
 DIFFERENTIATED = 16
 """Inputs whose gradients are looked at; the others count for the accuracy only."""
@@ -248,7 +248,7 @@ def _check_coverage(engine: Engine) -> Iterator[Finding]:
             "features.parameters",
         )
     for notice in engine.notices:
-        if "exact twin" in notice:
+        if "reference" in notice:
             yield warning("slow gradients", f"{notice}; leave it out by features.parameters if that is too slow")
     counts = Counter(engine.coverage.values())
     yield note("coverage", ", ".join(f"{count} by {way}" for way, count in counts.most_common()))

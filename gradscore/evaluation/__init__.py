@@ -3,9 +3,9 @@
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
 them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` and `groups` turn scores into
-figures, one score at a time, which `spool` keeps; `metrics`, `delong`, `areas`, `rates`, `selective` and `calibration`
-compute; `controls`, `duplicates` and `near_duplicates` (whose rule is in `nearness`) look for mistakes, by what
-`contents` have in common, `run_comparison` compares runs; `verdict` says what to read first.
+figures, one score at a time, which `memory_map` keeps; `metrics`, `delong`, `areas`, `rates`, `selective` and
+`calibration` compute; `controls`, `duplicates` and `near_duplicates` (whose rule is in `nearness`) look for mistakes,
+by what `contents` have in common, `run_comparison` compares runs; `verdict` says what to read first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .run_comparison import Compared, Comparison, compare_runs
 from .score_table import ScoreFile, positive_of, read_scores
 from .scoring import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
 from .selective import risk_coverage
-from .verdict import COMPARED, HEADLINE_PROTOCOLS, Outcome, Verdict, single_scores, verdicts
+from .verdict import COMPARED, HEADLINE_PROTOCOLS, Outcome, Verdict, baselines, verdicts
 
 __all__ = [
     "CLASSIFIER",
@@ -44,6 +44,7 @@ __all__ = [
     "ScoreFile",
     "Verdict",
     "auroc",
+    "baselines",
     "compare_runs",
     "evaluate_run",
     "fit_label",
@@ -57,7 +58,6 @@ __all__ = [
     "read_scores",
     "reliability",
     "risk_coverage",
-    "single_scores",
     "specs_of",
     "unpaired_delong",
     "verdicts",

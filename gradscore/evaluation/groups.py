@@ -9,7 +9,7 @@ import numpy as np
 
 from .delong import Placements, mean_auroc_interval, paired_mean_delong, placements
 from .metrics import METRICS
-from .records import Figure, Record, Subject, bounds, gain, is_rival
+from .records import Figure, Record, Subject, bounds, gain, is_compared
 from .score_table import Block
 
 Values = Mapping[tuple[str, str, str, str], float | None]
@@ -79,7 +79,7 @@ class _Group:
             if kind == "mean":
                 figures += [self._mean_of(metric, score) for metric in METRICS if metric != "auroc"]
             self.figures.setdefault(kind, []).extend((score, figure) for figure in figures)
-            if is_rival(score):
+            if is_compared(score):
                 self.gains.setdefault(kind, []).append(gain(score, paired_mean_delong(of_meta, of_sets, weights)))
 
     def records(self) -> Iterator[Record]:

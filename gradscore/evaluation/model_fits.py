@@ -28,7 +28,7 @@ from ..meta import (
 from ..system import FloatArray
 from .preparation import Prepared
 from .protocols import MetaModelSpec, RowMasks
-from .scoring import fits_two_classes, rivals_of
+from .scoring import baselines_of, fits_two_classes
 
 _NO_AXES = np.empty((0, 0))
 
@@ -38,7 +38,7 @@ class ModelFit:
     """A meta model, and models that see less, by the name of their score: what it has to beat."""
 
     model: MetaModel
-    rivals: dict[str, MetaModel]
+    baselines: dict[str, MetaModel]
 
 
 def rows_of(spec: MetaModelSpec, masks: RowMasks, prepared: Prepared) -> Rows:
@@ -102,7 +102,7 @@ class ModelFits:
             if self._config.ood == "sum" or (areas is not None and areas[1] > areas[0]):
                 model = add_stable_scores(model, rows.scaled[~rows.target])
                 notes["judged"] = None if areas is None else areas[1]
-        return ModelFit(_with_notes(model, notes), self._rivals(spec, rows))
+        return ModelFit(_with_notes(model, notes), self._baselines(spec, rows))
 
     def _judged(self, model: MetaModel) -> dict[str, Any]:
         """How well a model that has seen ordinary samples alone finds auxiliary sets."""
@@ -112,10 +112,10 @@ class ModelFits:
         area = mean_area(model.of_scaled(common.scaled), common.target, common.sets)
         return {"judged_by": "sets", "judged": area}
 
-    def _rivals(self, spec: MetaModelSpec, rows: Rows) -> dict[str, MetaModel]:
+    def _baselines(self, spec: MetaModelSpec, rows: Rows) -> dict[str, MetaModel]:
         return {
             name: fit_on_scores(self.inputs, rows, self._choice(spec, rows, _NO_AXES, names).penalty, names=names)
-            for name, names in rivals_of(spec, self.inputs).items()
+            for name, names in baselines_of(spec, self.inputs).items()
         }
 
     def _axes_of(self, rows: Rows) -> FloatArray:

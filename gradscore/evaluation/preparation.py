@@ -9,17 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..columns import logit_columns, views_of
+from ..baselines import FittedBaselines, Ordinary
+from ..columns import augmentations_of, logit_columns
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import SCORE_PREFIX, Inputs, Twice, samples_of
-from ..scores import FittedScores, Ordinary
 from ..store import RunFolder, read_head
 from ..system import BoolArray, FloatArray, some
 from .contents import common
 
 MOST_LOST = 0.02
-"""Accuracy that a view may cost the classifier: one that costs more shows it other classes, as mirrored digits do."""
+"""Accuracy that an augmentation may cost the classifier: one that costs more shows it other classes, as mirrored digits
+do."""
 
 LEAST_REFERENCE = 2
 """Samples of the bank that have to be left: a neighbour, and one to compare it with."""
@@ -86,8 +87,8 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     The scale is that of `in_dist.fit`; its samples that were computed twice show which inputs are rounding. Scores are
     fitted on the bank, if there is one, else on `in_dist.fit` as well; samples whose content is in a split that is
     reported or calibrates are left out of both, and no sample is its own neighbour. Classes are the labels, or
-    predictions where there is none. Views that cost more than `MOST_LOST` of the accuracy on `in_dist.fit` do not
-    count.
+    predictions where there is none. Augmentations that cost more than `MOST_LOST` of the accuracy on `in_dist.fit` do
+    not count.
 
     Args:
         run: a finished run folder.
@@ -106,7 +107,7 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     elsewhere = set(left_out).union(*contents.values())
     fit = _without(tables.read(FIT), elsewhere)
     notices: list[str] = []
-    views = _views(fit, notices)
+    augmentations = _augmentations(fit, notices)
     reference = _bank(run, tables.read(BANK), contents, elsewhere) if BANK in splits else fit
     samples = samples_of(reference)
     ordinary = Ordinary(
@@ -119,7 +120,7 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
             f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
             "that trained the classifier are better ones"
         )
-    scores = FittedScores.fit(ordinary, views=views)
+    scores = FittedBaselines.fit(ordinary, augmentations=augmentations)
     once, again = run.recomputed(FIT)
     inputs = Inputs.fit(fit, scores, twice=Twice(once, again, unit=run.rounding_unit))
     return Preparation(inputs, [*notices, *scores.notices, *rounding_in_words(inputs)])
@@ -159,19 +160,19 @@ def _without(frame: pd.DataFrame, contents: Collection[str]) -> pd.DataFrame:
     return frame[~frame["content_hash"].isin(list(contents))]
 
 
-def _views(fit: pd.DataFrame, notices: list[str]) -> list[str]:
-    """The views that leave the classifier as good as it is, or its predictions as they are where labels are missing."""
+def _augmentations(fit: pd.DataFrame, notices: list[str]) -> list[str]:
+    """The augmentations that leave the classifier as good as it is, or its predictions where labels are missing."""
     truth = fit["label"].where(fit["label"] >= 0, fit["prediction"])
     accuracy = float((fit["prediction"] == truth).mean())
     kept = []
-    for view in views_of(fit.columns):
-        predictions = fit[logit_columns(fit.columns, view=view)].to_numpy().argmax(axis=1)
+    for augmentation in augmentations_of(fit.columns):
+        predictions = fit[logit_columns(fit.columns, augmentation=augmentation)].to_numpy().argmax(axis=1)
         seen = float((predictions == truth).mean())
         if seen >= accuracy - MOST_LOST:
-            kept.append(view)
+            kept.append(augmentation)
         else:
             notices.append(
-                f"view {view!r} does not count: the classifier is right on {seen:.3f} of {FIT} seen so, on "
-                f"{accuracy:.3f} as they are; remove it from features.views"
+                f"augmentation {augmentation!r} does not count: the classifier is right on {seen:.3f} of {FIT} with it, "
+                f"on {accuracy:.3f} without; remove it from features.augmentations"
             )
     return kept

@@ -4,7 +4,7 @@ Task `misclassification`: `in_dist.fit` fits, `in_dist.test` is reported; no OOD
 Task `ood`, always with `in_dist.test` as the ordinary samples:
 
 - `known`: every OOD set is split in halves by content hash; one half fits, the other is reported.
-- `leave_one_out`: for every OOD set a model of its own that was fitted on the others.
+- `leave_one_dataset_out`: for every OOD set a model of its own that was fitted on the others.
 - `auxiliary`: fitted on auxiliary sets alone, as one has to who has no OOD samples; every OOD set is reported.
 - `in_dist_only`: no OOD sample is fitted on, only correctly classified ones of `in_dist.fit`.
 
@@ -33,7 +33,7 @@ from ..data import CALIBRATION, FIT, TEST, SplitInfo
 from ..system import BoolArray
 from .contents import Numbered
 from .duplicates import Copies, Overlap, find_copies, find_overlaps
-from .thinning import rows_that_fit
+from .subsampling import rows_that_fit
 
 Task = Literal["misclassification", "ood", "shifted"]
 RowMasks = Mapping[str, NDArray[np.bool_]]
@@ -195,8 +195,8 @@ class _SpecMaker:
             yield "ood: no OOD set to report on (data.ood has none that is not auxiliary)"
         elif "known" in protocols:
             yield self._known()
-        if "leave_one_out" in protocols:
-            yield from (self._leave_one_out(split) for split in self._targets)
+        if "leave_one_dataset_out" in protocols:
+            yield from (self._leave_one_dataset_out(split) for split in self._targets)
         if "auxiliary" in protocols:
             yield self._of_auxiliary()
         if "in_dist_only" in protocols:
@@ -209,13 +209,17 @@ class _SpecMaker:
                     for each in self._targets}  # fmt: skip
         return self._with_both_classes(self._spec("ood", "known", "all", fit, reported))
 
-    def _leave_one_out(self, target: SplitContent) -> MetaModelSpec | str:
+    def _leave_one_dataset_out(self, target: SplitContent) -> MetaModelSpec | str:
         name = target.info.dataset_name
         others = [each.info.name for each in [*self._targets, *self._auxiliary] if each is not target]
         if not others:
-            return f"ood/leave_one_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
+            return (
+                f"ood/leave_one_dataset_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
+            )
         fit = {split: self._all(split) for split in [FIT, *others]}
-        return self._with_both_classes(self._spec("ood", "leave_one_out", name, fit, {name: self._whole(target)}))
+        return self._with_both_classes(
+            self._spec("ood", "leave_one_dataset_out", name, fit, {name: self._whole(target)})
+        )
 
     def _of_auxiliary(self) -> MetaModelSpec | str:
         if not self._auxiliary:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from scipy.stats import binomtest
 
-from ..scores import SCORES, plain_name
+from ..baselines import BASELINES, plain_name
 from ..system import BoolArray, FloatArray, sha256
 from .areas import area_bounds
 from .calibration import brier, brier_interval, expected_calibration_error
@@ -159,7 +159,7 @@ def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
                 known[key] = list(_figures(values, positive, placed, ood=block.task == "ood"))
             for figure in [*known[key], *(_calibration(block) if name == "meta" else ())]:
                 yield subject.record(name, figure)
-            if is_rival(name):
+            if is_compared(name):
                 compared = None if meta is None or placed is None else paired_mean_delong([meta], [placed], [1])
                 gains.append(gain(name, compared))
         if block.task == "shifted":
@@ -167,9 +167,9 @@ def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
         yield from (subject.record("meta", figure) for figure in gains)
 
 
-def is_rival(name: str) -> bool:
+def is_compared(name: str) -> bool:
     """Whether `meta` is compared with a score: what logits and penultimate features give without gradients."""
-    return name in (LOGIT_LR, SCORE_LR) or plain_name(name) in SCORES
+    return name in (LOGIT_LR, SCORE_LR) or plain_name(name) in BASELINES
 
 
 def gain(other: str, test: DifferenceTest | None) -> Figure:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..baselines import FittedBaselines
 from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..losses import refuse_with_labels
 from ..meta import DESCRIPTION, Inputs, MetaModel
-from ..scores import FittedScores
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
 from ..system import clear_page, some, write_text
-from . import duplicates, near_duplicates, thinning
+from . import duplicates, near_duplicates, subsampling
 from .fit_identity import FitIdentities
 from .groups import group_records
 from .model_fits import ModelFits
@@ -29,7 +29,7 @@ from .protocols import MetaModelSpec, MetaModelSpecs, SplitContent, make_specs
 from .records import Record, remarks, score_records
 from .score_table import ScoreFile
 from .scoring import ScoreTables
-from .thinning import rows_that_fit
+from .subsampling import rows_that_fit
 from .verdict import NOTHING_TO_TELL, Verdict, verdicts
 
 PAGES = ("report.html", "report.md")
@@ -81,7 +81,7 @@ class EvaluationReport:
         models: the meta models that scored, as `<task>/<protocol>/<name>`.
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
         warnings: what a reader should know first, since all figures may mean nothing.
-        not_compared: which single scores the verdicts say nothing of, or too little, and why; None where all are there.
+        not_compared: which baselines the verdicts say nothing of, or too little, and why; None where all are there.
             Where some are not, no verdict says `better`.
         cautions: those of the notices that are as urgent as warnings, though figures mean something.
         groups: name of a group of OOD sets -> names of its sets.
@@ -178,7 +178,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
     cautions = _class_cautions(run)
     notices = [*cautions, *duplicates.in_words(found.overlaps), *near.in_words(), *preparation.notices]
-    notices += thinning.in_words(run.sizes)
+    notices += subsampling.in_words(run.sizes)
     return FitReport(
         models, skipped, notices, run.meta_path, kept, label_warnings(run), cautions, list(fits.inputs.left_out)
     )
@@ -249,11 +249,11 @@ def _evaluated(run: RunFolder) -> EvaluationReport:
     )
 
 
-def _not_compared(run: RunFolder, scores: FittedScores) -> str | None:
-    """Says of which single scores, often the strongest, a verdict is silent, and which were fitted without a bank."""
-    if scores.missing_rivals:
+def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:
+    """Says of which baselines, often the strongest, a verdict is silent, and which were fitted without a bank."""
+    if scores.missing:
         return (
-            f"not compared with {', '.join(scores.missing_rivals)}, often the strongest single scores, which need "
+            f"not compared with {', '.join(scores.missing)}, often the strongest baselines, which need "
             "features.penultimate: true and, at best, data.in_dist.bank when features are extracted"
         )
     if BANK not in {info.name for info in run.splits()}:
@@ -283,9 +283,9 @@ def _fitted_anew(folder: Path, spec: MetaModelSpec, fits: ModelFits, identities:
     shutil.rmtree(folder, ignore_errors=True)
     fit = fits.fit(spec)
     model = identities.noted(fit.model, spec)
-    for name, rival in fit.rivals.items():
-        rival.save(folder / name)
-    model.save(folder)  # last, so that a model that is there has its rivals
+    for name, baseline in fit.baselines.items():
+        baseline.save(folder / name)
+    model.save(folder)  # last, so that a model that is there has its baselines
     return model
 
 

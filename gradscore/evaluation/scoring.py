@@ -16,9 +16,9 @@ from ..meta import OF_GRADIENTS, Inputs, MetaModel, probabilities
 from ..store import RunFolder
 from ..system import FloatArray, IntArray
 from .contents import common
+from .memory_map import Place, Spool
 from .protocols import MetaModelSpec, RowMasks, Task
 from .score_table import Block, made_of, writing_scores
-from .spool import Place, Spool
 
 LOGIT_LR = "logit_lr"
 """Score, and folder beside the meta model, of a logistic regression on the scores of logits alone."""
@@ -77,7 +77,7 @@ class ScoreTables:
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
         self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
-        self._check_rivals(specs)
+        self._check_baselines(specs)
         there = {place.name for place in self._models}
         self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
         self._described: dict[str, pd.DataFrame] = {}
@@ -86,10 +86,10 @@ class ScoreTables:
         self.seen_by_meta_wrong: list[str] = []
         """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
-    def _check_rivals(self, specs: Sequence[MetaModelSpec]) -> None:
+    def _check_baselines(self, specs: Sequence[MetaModelSpec]) -> None:
         for spec in specs:
             folder = self._folder(spec)
-            missing = [name for name in rivals_of(spec, self.inputs) if folder / name not in self._models]
+            missing = [name for name in baselines_of(spec, self.inputs) if folder / name not in self._models]
             if folder in self._models and missing:
                 raise StoreError(
                     f"{folder / missing[0]}: missing, though the meta model beside it has to beat it; run "
@@ -150,16 +150,16 @@ class ScoreTables:
                 self.seen_by_meta_wrong.append(dataset)
             else:
                 places[META_WRONG] = self._folder(wrong)
-        return places | {name: name for name in self.inputs.scores.rivals}
+        return places | {name: name for name in self.inputs.scores.compared}
 
     def _block(self, plan: _Plan) -> Block:
-        spools = {split: self._scores_of(split) for split in plan.rows}
+        memory_maps = {split: self._scores_of(split) for split in plan.rows}
 
         def score(name: str) -> FloatArray:
             if name == "probability":
                 return _probability(self._models[self._folder(plan.spec)], score("meta"), task=plan.spec.task)
             place = plan.places[name]
-            return np.concatenate([spools[split].read(place)[mask] for split, mask in plan.rows.items()])
+            return np.concatenate([memory_maps[split].read(place)[mask] for split, mask in plan.rows.items()])
 
         def content() -> pd.Series[str]:
             parts = [self._samples(split)["content_hash"][mask] for split, mask in plan.rows.items()]
@@ -167,7 +167,7 @@ class ScoreTables:
             return found
 
         def is_whole(place: Place) -> bool:
-            return all(spool.is_whole(place) for spool in spools.values())
+            return all(memory_map.is_whole(place) for memory_map in memory_maps.values())
 
         return Block(
             task=plan.spec.task,
@@ -181,9 +181,9 @@ class ScoreTables:
 
     def _part(self, plan: _Plan, split: str, rows: IntArray) -> pd.DataFrame:
         """Some rows of a split, of the table of a data set."""
-        spool, spec = self._scores_of(split), plan.spec
+        memory_map, spec = self._scores_of(split), plan.spec
         part = self._samples(split).iloc[rows].reset_index(drop=True)
-        scores = {name: spool.read(place)[rows] for name, place in plan.places.items() if place in spool}
+        scores = {name: memory_map.read(place)[rows] for name, place in plan.places.items() if place in memory_map}
         return part.assign(
             task=spec.task,
             protocol=spec.protocol,
@@ -196,7 +196,7 @@ class ScoreTables:
     def _scores_of(self, split: str) -> Spool:
         """The scores of a split, by the folder of a model or by name."""
         if split not in self._scores:
-            spool = self._stack.enter_context(Spool(self._folder_of_files, rows=self._run.sizes[split]))
+            memory_map = self._stack.enter_context(Spool(self._folder_of_files, rows=self._run.sizes[split]))
             start = 0
             for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
                 table = self.inputs.score_table(rows)
@@ -204,10 +204,10 @@ class ScoreTables:
                 found: dict[Place, FloatArray] = {
                     folder: model.of_scaled(scaled) for folder, model in self._models.items()
                 }
-                found |= {name: table[name].to_numpy() for name in self.inputs.scores.rivals}
-                spool.write(start, found)
+                found |= {name: table[name].to_numpy() for name in self.inputs.scores.compared}
+                memory_map.write(start, found)
                 start += len(rows)
-            self._scores[split] = spool
+            self._scores[split] = memory_map
         return self._scores[split]
 
     def _samples(self, split: str) -> pd.DataFrame:
@@ -230,7 +230,7 @@ class ScoreTables:
         return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)
 
 
-def rivals_of(spec: MetaModelSpec, inputs: Inputs) -> dict[str, list[str]]:
+def baselines_of(spec: MetaModelSpec, inputs: Inputs) -> dict[str, list[str]]:
     """The regressions that a spec's model has to beat, by name: the names of the inputs that each of them sees."""
     if not fits_two_classes(spec):
         return {}

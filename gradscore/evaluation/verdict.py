@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..scores import SCORES, plain_name
+from ..baselines import BASELINES, plain_name
 from ..system import some
 from .records import GAIN, Record
 from .scoring import SCORE_LR
 
-HEADLINE_PROTOCOLS = ("leave_one_out", "auxiliary", "in_dist_only", "known")
+HEADLINE_PROTOCOLS = ("leave_one_dataset_out", "auxiliary", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the verdict."""
 
 CHANCE = 0.5
@@ -27,14 +27,14 @@ NOTHING_TO_TELL = (
 """Why there is no verdict where no label is doubted."""
 
 COMPARED = (
-    "better: the 95 % intervals of the gains over all single scores are above 0, and that of the AUROC above 0.5; "
-    "worse: the gain over the best one is below 0, with a p-value below 0.05 over the number of single scores; open: "
-    "neither; each set is compared with the single score that is best on it"
+    "better: the 95 % intervals of the gains over all baselines are above 0, and that of the AUROC above 0.5; "
+    "worse: the gain over the best one is below 0, with a p-value below 0.05 over the number of baselines; open: "
+    "neither; each set is compared with the baseline that is best on it"
 )
 """What the words of a verdict stand for."""
 
 Outcome = Literal["better", "ahead", "mixed", "open", "worse"]
-"""Of the meta model against the best single score: `ahead` is better, but than weaker ones than there could be; `mixed`
+"""Of the meta model against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
 is better in the mean over sets, and worse on one or more of them; `open` is neither shown to be better nor worse."""
 
 OTHERWISE = {"open": "not shown to be better than", "worse": "worse than"}
@@ -52,14 +52,14 @@ class Verdict:
         what: `wrong predictions`, or the OOD set or group of sets.
         protocol: what the meta model was fitted on.
         area: the AUROC of the meta model.
-        best: the single score with the highest AUROC on these very samples.
+        best: the baseline with the highest AUROC on these very samples.
         gain: the AUROC gained over that score, None where it cannot be compared.
-        over_all: whether the 95 % interval of the gain over every single score is above 0.
-        rivals: how many single scores there are.
+        over_all: whether the 95 % interval of the gain over every baseline is above 0.
+        baselines: how many baselines there are.
         by_gradients: the AUROC gained over a regression on all scores without gradients.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
-        complete: whether the single scores that are often the strongest were computed, at their best.
-        sets: of a group of several OOD sets the verdict on each, against the single score that is best on that set.
+        complete: whether the baselines that are often the strongest were computed, at their best.
+        sets: of a group of several OOD sets the verdict on each, against the baseline that is best on that set.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Verdict:
     best: str | None
     gain: Record | None
     over_all: bool
-    rivals: int
+    baselines: int
     by_gradients: Record | None
     false_alarms: float | None
     complete: bool = True
@@ -76,16 +76,16 @@ class Verdict:
 
     @property
     def best_auroc(self) -> float | None:
-        """The AUROC of the best single score on the same samples; None where it cannot be compared."""
+        """The AUROC of the best baseline on the same samples; None where it cannot be compared."""
         if self.gain is None or self.gain.value is None or self.area.value is None:
             return None
         return self.area.value - self.gain.value
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the meta model is shown to be better than the best single score, or worse.
+        """Whether the meta model is shown to be better than the best baseline, or worse.
 
-        `better` needs an interval above 0 over every single score, not only over the one that came out best here:
+        `better` needs an interval above 0 over every baseline, not only over the one that came out best here:
         chance may put a weak one first that is nearly a copy of the meta model, and a small gain over it is easy to
         show. All of them together need no correction (intersection-union), and where one of them is as good, `better`
         comes at most once in 40 sets. The best of many scores on these very samples looks better than it is: of 40
@@ -117,11 +117,11 @@ class Verdict:
     def in_words(self) -> str:
         """What is shown, as what follows "the meta model is": the same words wherever a verdict is said."""
         if self.best is None:
-            return "not compared with any single score"
+            return "not compared with any baseline"
         outcome = self.outcome
-        won = "better than the best single score" if self.complete else "ahead of the best single score computed"
+        won = "better than the best baseline" if self.complete else "ahead of the best baseline computed"
         is_ahead = outcome in ("better", "ahead", "mixed")
-        said = won if is_ahead else f"{OTHERWISE[outcome]} the best single score"
+        said = won if is_ahead else f"{OTHERWISE[outcome]} the best baseline"
         overall = f"{said}{' in the mean' if self.sets else ''}, {self.best}"
         parts = [self.by_set, overall] if outcome == "mixed" else [overall, self.by_set]
         missing = "" if self.complete or not is_ahead else "; stronger ones may be missing"
@@ -134,7 +134,7 @@ class Verdict:
             return "open"
         if self.over_all and self.area.low is not None and self.area.low > CHANCE:
             return "better"
-        return "worse" if gain.value < 0 and gain.p_value * self.rivals < LEVEL else "open"
+        return "worse" if gain.value < 0 and gain.p_value * self.baselines < LEVEL else "open"
 
 
 def verdicts(
@@ -145,7 +145,7 @@ def verdicts(
     Args:
         records: as `evaluate_run` gives them.
         groups: name of a group -> names of its data sets.
-        complete: whether the single scores that are often the strongest were computed, at their best; without them
+        complete: whether the baselines that are often the strongest were computed, at their best; without them
             nothing is called better.
 
     Returns:
@@ -154,9 +154,9 @@ def verdicts(
     return list(_verdicts(records, groups or {}, complete))
 
 
-def single_scores(records: Iterable[Record]) -> list[Record]:
-    """The AUROCs of single scores among the records of one data set, the highest first."""
-    found = [each for each in records if each.metric == "auroc" and plain_name(each.score) in SCORES]
+def baselines(records: Iterable[Record]) -> list[Record]:
+    """The AUROCs of baselines among the records of one data set, the highest first."""
+    found = [each for each in records if each.metric == "auroc" and plain_name(each.score) in BASELINES]
     return sorted((each for each in found if each.value is not None), key=lambda each: -(each.value or 0.0))
 
 
@@ -183,14 +183,14 @@ def _verdict(
         if (each.task, each.dataset, each.protocol) == (area.task, area.dataset, area.protocol)
         and each.value is not None
     ]
-    singles = single_scores(same)
+    singles = baselines(same)
     best = singles[0].score if singles else None
     meta = {each.metric: each for each in same if each.score == "meta"}
     alarms = meta.get("fpr95_ood_positive")
     return Verdict(
         complete=complete,
         sets=tuple(sets),
-        rivals=len(singles),
+        baselines=len(singles),
         by_gradients=meta.get(GAIN + SCORE_LR),
         what=what,
         protocol=area.protocol,

@@ -6,10 +6,10 @@ folder, or a data frame. `live_model` is a model with what computes its features
 makes a data frame of them, or of those of a split (`split_samples`), and `of_losses` one of losses of whole batches
 (`batch_losses`), those of language models for example.
 `split_rows` makes rows of batches, `extractor` values of them, of which `sharing` computes several parts at once;
-`forward` has what takes no gradients (logits, penultimate features, views), `extra_columns` adds what is no statistic
-of parameter gradients, `class_gradients` has the mean gradients of predicted classes, which are computed beforehand.
-`run_plan` cuts a run into shards and computes them, `makers` says who does; `freshness` whether a run is still of
-its model and data.
+`forward` has what takes no gradients (logits, penultimate features, augmentations), `extra_columns` adds what is no
+statistic of parameter gradients, `class_gradients` has the mean gradients of predicted classes, which are computed
+beforehand. `run_plan` cuts a run into shards and computes them, `makers` says who does; `freshness` whether a run is
+still of its model and data.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def extract(
     Args:
         config: the settings; `config.extract` says how to compute.
         out: the run folder, instead of `config.run`.
-        trust_code: allow a `python:` model and views, whose code is run.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
         check_kept: read the samples of all rows again that the folder has already, and compare contents, labels and a
             few logits; otherwise hashes of weights and code, and what sources tell a change by, decide alone.
         progress: told after every batch.
@@ -118,7 +118,7 @@ def extract(
         A summary of the run.
 
     Raises:
-        ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
+        ConfigError: an unknown loss, statistic, augmentation or parameter pattern, or a device that is not there.
         ModelError: a model that cannot be built, or whose outputs do not fit.
         DataError: data that cannot be used, or without the labels that a loss looks at, or a worker that was killed.
         StoreError: a run folder made from other inputs, or with a damaged shard.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..columns import NORM, RATE
 from ..config import FeaturesConfig
-from ..data import View, is_given_view, view_name
+from ..data import Augmentation, augmentation_name, is_given_augmentation
 from ..errors import ModelError
 from ..gradients import Engine, NewGraphError, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
@@ -35,7 +35,7 @@ class Extractor:
         groups: parameter names by group.
         last_layer: the layer whose inputs are stored, if any.
         means: mean gradients by class, for the column `gradient_cosine`.
-        views: ways to look at the samples, of which logits and penultimate features are wanted as well.
+        augmentations: ways to look at the samples, of which logits and penultimate features are wanted as well.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Extractor:
         groups: Mapping[str, Sequence[str]],
         last_layer: LastLayer | None = None,
         means: MeanGradients | None = None,
-        views: Sequence[View] = (),
+        augmentations: Sequence[Augmentation] = (),
     ) -> None:
         """Sets up the engine for the parameters of the groups."""
         parameters = dict(model.named_parameters())
@@ -64,7 +64,7 @@ class Extractor:
             num_classes=num_classes,
             autocast=features.autocast,
             last_layer=last_layer,
-            views=views,
+            augmentations=augmentations,
         )
         self._num_classes = num_classes
         self._features = features
@@ -73,15 +73,16 @@ class Extractor:
         self._groups = groups
         degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
         self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
-        averaged = {view_name(name) for name in features.average_gradients}
-        self._averaged = [view for view in views if view.name in averaged]
+        averaged = {augmentation_name(name) for name in features.average_gradients}
+        self._averaged = [augmentation for augmentation in augmentations if augmentation.name in averaged]
         magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
-        self._last_layer, self._views = last_layer, views
-        # Where samples lie in the outputs of layers is learnt batch by batch, and views of a program's may keep things.
+        self._last_layer, self._augmentations = last_layer, augmentations
+        # Where samples lie in the outputs of layers is learnt batch by batch, and augmentations of a program's may keep
+        # things.
         watched = not {NORM, RATE}.isdisjoint(features.columns)
-        foreign = any(map(is_given_view, features.views))
+        foreign = any(map(is_given_augmentation, features.augmentations))
         self._sharing: Sharing[Extractor] = Sharing(
             model, self._of_copy, allowed=self.device.type == "cpu" and not watched and not foreign
         )
@@ -101,12 +102,12 @@ class Extractor:
 
     @property
     def names(self) -> list[str]:
-        """The names of all values: logits and penultimate features, those of the views, features.
+        """The names of all values: logits and penultimate features, those of the augmentations, features.
 
         Raises:
             ModelError: as `feature_names`.
         """
-        return self._pass.names + self._pass.view_names + self.feature_names
+        return self._pass.names + self._pass.augmentation_names + self.feature_names
 
     @property
     def forward_names(self) -> list[str]:
@@ -147,17 +148,17 @@ class Extractor:
         loss = self._trial_loss
         with full_precision():
             self._forward(images)
-            self._pass.view_values(images)
+            self._pass.augmentation_values(images)
             here = each_input(images, lambda each: each.to(self.device))
             prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
             self._sharing.look(lambda worker: worker._pass.outputs(images))
 
     def try_out(self, images: Inputs) -> None:
-        """Makes sure that the model and its views do what they must for a few images (n, C, H, W).
+        """Makes sure that the model and its augmentations do what they must for a few images (n, C, H, W).
 
         Raises:
-            ModelError: nothing finite comes out, or a view couples samples or uses random numbers.
-            DataError: there is no such view of these images.
+            ModelError: nothing finite comes out, or an augmentation couples samples or uses random numbers.
+            DataError: there is no such augmentation of these images.
         """
         with full_precision():
             self._pass.try_out(images)
@@ -233,13 +234,13 @@ class Extractor:
             features=self._features,
             groups=self._groups,
             last_layer=None if layer is None else find_last_layer(model, layer.name),
-            views=self._views,
+            augmentations=self._augmentations,
         )
         found.engine = self.engine.for_copy(found.engine.parameters)
         return found
 
     def forward_values(self, images: Inputs) -> npt.NDArray[np.float64]:
-        """The logits and penultimate features of a batch, without gradients and without views.
+        """The logits and penultimate features of a batch, without gradients and without augmentations.
 
         Args:
             images: (N, C, H, W), preprocessed.
@@ -308,15 +309,20 @@ class Extractor:
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
         blocks = [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
         if self._averaged:
-            looks = [blocks, *(self._of_view(view, images, labels, nudged) for view in self._averaged)]
-            blocks = [mean_over_views(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
+            looks = [
+                blocks,
+                *(self._of_augmentation(augmentation, images, labels, nudged) for augmentation in self._averaged),
+            ]
+            blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         more = [extra.values()] if self._features.columns else []
-        found = [logits, *penultimate, *self._pass.view_values(images), *blocks, *more]
+        found = [logits, *penultimate, *self._pass.augmentation_values(images), *blocks, *more]
         return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
 
-    def _of_view(self, view: View, images: Inputs, labels: Tensor | None, nudged: bool) -> list[Tensor]:
-        """The statistics of each loss for a view of the images."""
-        outputs, calls, _ = self._forward(self._pass.seen(view, images))
+    def _of_augmentation(
+        self, augmentation: Augmentation, images: Inputs, labels: Tensor | None, nudged: bool
+    ) -> list[Tensor]:
+        """The statistics of each loss for an augmentation of the images."""
+        outputs, calls, _ = self._forward(self._pass.seen(augmentation, images))
         none = torch.zeros(len(outputs), dtype=torch.int64, device=self.device)
         extra = self._columns.batch(outputs, calls, copies=none)  # needed to compute; those of the sample count
         return [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
@@ -387,8 +393,8 @@ def nudge(values: Tensor) -> Tensor:
     return values * (1 + signs.to(values) * torch.finfo(values.dtype).eps)
 
 
-def mean_over_views(values: Tensor, magnitudes: Tensor) -> Tensor:
-    """The mean of statistics over a sample and its views.
+def mean_over_augmentations(values: Tensor, magnitudes: Tensor) -> Tensor:
+    """The mean of statistics over a sample and its augmentations.
 
     Args:
         values: (V, N, F) float64.

@@ -1,4 +1,4 @@
-"""What one look forward gives: logits and penultimate features, of samples and of views of them."""
+"""What one look forward gives: logits and penultimate features, of samples and of augmentations of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from ..columns import LOGIT, view_column
-from ..data import View
+from ..columns import LOGIT, augmentation_column
+from ..data import Augmentation
 from ..errors import GradscoreError, ModelError
 from ..models import LastLayer, refuse_probabilities
 from ..system import Inputs, described, each_input, finite_rows, rows_of, sample_count
@@ -18,7 +18,7 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision of the network by its name in the settings; gradients and statistics keep float32 and float64."""
 
 ROUNDING = 1e-5
-"""Largest change of a view with the batch, relative to its largest value: a hundred roundings of float32."""
+"""Largest change of an augmentation with the batch, relative to its largest value: a hundred roundings of float32."""
 
 
 class ForwardPass:
@@ -30,7 +30,7 @@ class ForwardPass:
         num_classes: K, the number of its outputs.
         autocast: a name in `AUTOCAST`, or None.
         last_layer: the layer whose inputs are wanted, if any.
-        views: ways to look at the samples beside the plain one.
+        augmentations: ways to look at the samples beside the plain one.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class ForwardPass:
         num_classes: int,
         autocast: str | None,
         last_layer: LastLayer | None,
-        views: Sequence[View],
+        augmentations: Sequence[Augmentation],
     ) -> None:
         self._model, self._device, self._num_classes = model, device, num_classes
         self._autocast = AUTOCAST.get(autocast or "")
         self._last_layer = last_layer
-        self._views = views
+        self._augmentations = augmentations
 
     @property
     def names(self) -> list[str]:
@@ -55,9 +55,11 @@ class ForwardPass:
         return [f"{LOGIT}{place}" for place in range(self._num_classes)] + penultimate
 
     @property
-    def view_names(self) -> list[str]:
-        """The names of the same of all views."""
-        return [view_column(view.name, name) for view in self._views for name in self.names]
+    def augmentation_names(self) -> list[str]:
+        """The names of the same of all augmentations."""
+        return [
+            augmentation_column(augmentation.name, name) for augmentation in self._augmentations for name in self.names
+        ]
 
     def outputs(self, images: Inputs) -> Tensor:
         """The logits (N, K) of images (N, C, H, W), or of other inputs.
@@ -89,12 +91,12 @@ class ForwardPass:
 
     @torch.no_grad()
     def try_out(self, images: Inputs) -> None:
-        """Makes sure that a few inputs (n, ...) get something finite, and that views take each by itself.
+        """Makes sure that a few inputs (n, ...) get something finite, and that augmentations take each by itself.
 
         Raises:
-            ModelError: no image has finite outputs because of weights or a view that are not finite, or a view couples
-                samples or uses random numbers.
-            DataError: there is no such view of these images.
+            ModelError: no image has finite outputs because of weights or an augmentation that are not finite, or an
+                augmentation couples samples or uses random numbers.
+            DataError: there is no such augmentation of these images.
         """
         usable = self._here(rows_of(images, finite_rows(images)))
         count = sample_count(usable)
@@ -108,13 +110,13 @@ class ForwardPass:
                 f"the model gives no finite logits for any of the first {count} samples: {bad[0]} is not finite; "
                 "check model.checkpoint"
             )
-        for view in self._views:
+        for augmentation in self._augmentations:
             usable = _one_tensor(usable)
-            _check_alone(view, usable)
-            if plain and not finite_rows(self.outputs(view(usable))).any():
+            _check_alone(augmentation, usable)
+            if plain and not finite_rows(self.outputs(augmentation(usable))).any():
                 raise ModelError(
-                    f"features.views: '{view.name}' leads to no finite logits for any of the first {count} "
-                    "samples, which have finite ones without it; correct or remove it"
+                    f"features.augmentations: '{augmentation.name}' gives no finite logits for any of the first "
+                    f"{count} samples, which have finite ones without it; correct or remove it"
                 )
 
     def caught(self, forward: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -131,20 +133,20 @@ class ForwardPass:
         return torch.cat([outputs.double(), *penultimate], dim=1)
 
     @torch.no_grad()
-    def view_values(self, images: Inputs) -> list[Tensor]:
-        """For every view (N, len(names)) float64.
+    def augmentation_values(self, images: Inputs) -> list[Tensor]:
+        """For every augmentation (N, len(names)) float64.
 
         Raises:
-            DataError: there is no such view of these images.
+            DataError: there is no such augmentation of these images.
             ModelError: as `outputs`.
         """
-        if not self._views:
+        if not self._augmentations:
             return []
-        return [self.values(self.seen(view, images)) for view in self._views]
+        return [self.values(self.seen(augmentation, images)) for augmentation in self._augmentations]
 
-    def seen(self, view: View, images: Inputs) -> Tensor:
-        """A view of a batch; `DataError` if there is none of these images."""
-        return view(_one_tensor(self._here(images)))
+    def seen(self, augmentation: Augmentation, images: Inputs) -> Tensor:
+        """An augmentation of a batch; `DataError` if there is none of these images."""
+        return augmentation(_one_tensor(self._here(images)))
 
     def _here(self, images: Inputs) -> Inputs:
         return each_input(images, lambda each: each.to(self._device, non_blocking=True))
@@ -200,21 +202,21 @@ def _one_tensor(inputs: Inputs) -> Tensor:
     if isinstance(inputs, Tensor):
         return inputs
     raise ModelError(
-        f"features.views: views look at one tensor, and these inputs are {described(inputs)}; remove features.views"
+        f"features.augmentations: they look at one tensor, and these inputs are {described(inputs)}; remove the setting"
     )
 
 
-def _check_alone(view: View, images: Tensor) -> None:
-    """Makes sure that a view of a batch is the view of each sample, and the same each time."""
-    whole = view(images)
+def _check_alone(augmentation: Augmentation, images: Tensor) -> None:
+    """Makes sure that an augmentation of a batch is the augmentation of each sample, and the same each time."""
+    whole = augmentation(images)
     middle = max(1, len(images) // 2)
     trials = {
-        "gives other values each time; it must not use random numbers": view(images),
+        "gives other values each time; it must not use random numbers": augmentation(images),
         "gives a sample other values in another batch; it must treat each sample by itself": torch.cat(
-            [view(part) for part in (images[:middle], images[middle:]) if len(part)]
+            [augmentation(part) for part in (images[:middle], images[middle:]) if len(part)]
         ),
     }
     allowed = ROUNDING * float(whole.nan_to_num(0.0, 0.0, 0.0).abs().max())
     for fault, found in trials.items():
         if not torch.allclose(found, whole, rtol=0.0, atol=allowed, equal_nan=True):
-            raise ModelError(f"features.views: '{view.name}' {fault}")
+            raise ModelError(f"features.augmentations: '{augmentation.name}' {fault}")

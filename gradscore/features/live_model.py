@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config, FeaturesConfig
-from ..data import Batch, open_views
+from ..data import Batch, open_augmentations
 from ..errors import GradscoreError, ModelError
 from ..models import (
     LastLayer,
@@ -70,12 +70,12 @@ class LiveModel:
             features: what features there are.
             num_classes: K, the number of its outputs.
             means: mean gradients, for the column `gradient_cosine`, where they are known.
-            trust_code: allow `python:` views, whose code is run.
-            named: what a bundle or run folder says of that code, by the names of the views.
+            trust_code: allow `python:` augmentations, whose code is run.
+            named: what a bundle or run folder says of that code, by the names of the augmentations.
             tell: called before that code runs.
 
         Raises:
-            ConfigError: an unknown parameter pattern or view, or no such last layer.
+            ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
             ModelError: the model has no parameters.
         """
         groups = group_parameters(model, features.parameters, granularity=features.granularity)
@@ -87,7 +87,7 @@ class LiveModel:
             groups=groups,
             last_layer=layer,
             means=means,
-            views=open_views(features.views, trust_code=trust_code, named=named, tell=tell),
+            augmentations=open_augmentations(features.augmentations, trust_code=trust_code, named=named, tell=tell),
         )
         return cls(extractor, groups, layer)
 

@@ -69,7 +69,7 @@ def features_of(
         tokens: what becomes of losses (N, T): their sum over the tokens, or, for "each", a row of the table for every
             token, at the price of a backward pass for each.
         progress: told how far it is.
-        **settings: others of the section `features` (parameters, granularity, preset, penultimate, views).
+        **settings: others of the section `features` (parameters, granularity, preset, penultimate, augmentations).
 
     Returns:
         One row for each sample, in order: `sample_id` (its position), `label` (-1 for none), `prediction`, `correct`

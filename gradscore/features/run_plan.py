@@ -13,7 +13,7 @@ from ..data import (
     Batch,
     PlannedBatch,
     SampleDataset,
-    check_views,
+    check_augmentations,
     collate,
     count_shards,
     load_batches,
@@ -61,7 +61,7 @@ class RunPlan:
         """Builds the model and opens the data; nothing is computed or written.
 
         Raises:
-            ConfigError: an unknown loss, statistic, view or parameter pattern, or a device that is not there.
+            ConfigError: an unknown loss, statistic, augmentation or parameter pattern, or a device that is not there.
             ModelError: a model that cannot be built.
             DataError: data that cannot be used, or without the labels that a loss looks at.
         """
@@ -173,14 +173,14 @@ class RunPlan:
 
 
 def check_names(features: FeaturesConfig) -> None:
-    """Makes sure that the losses, statistics and views exist.
+    """Makes sure that the losses, statistics and augmentations exist.
 
     Raises:
         ConfigError: one does not.
     """
     for place, loss in enumerate(features.losses):
         LOSSES.find(loss, where=f"features.losses.{place}")
-    check_views(features.views)
+    check_augmentations(features.augmentations)
     several = [loss for loss in features.losses if LOSSES[loss].several]
     for place, name in enumerate(features.statistics):
         statistic = find_statistic(name, where=f"features.statistics.{place}")

@@ -5,7 +5,7 @@ the gradient of every sample in the cheapest form that holds it. `engine` runs i
 `signature` tells graphs apart, `mixing` knows those that hold for one batch, `layout` finds the samples in it, `rules`
 has one small function per kind of node and the table `RULES`, `factored` and `convolved` the forms a rule returns,
 `tied` that of a table used twice and the sums of all forms, `plan` and `collect` put them together, `trial` compares a
-new plan with `exact`, the slow twin, and `warm_up` does so before a run.
+new plan with `exact`, the slow reference, and `warm_up` does so before a run.
 """
 
 from __future__ import annotations

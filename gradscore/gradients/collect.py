@@ -62,7 +62,7 @@ class Collection:
         self.graph = graph
         self._parameters, self._plan, self._sink, self._samples = parameters, plan, sink, samples
         self._taps = taps or {}
-        self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.twins}
+        self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.references}
         self._owners: dict[Edge, list[str]] = {}
         for name in self._waiting:
             for edge in plan.uses[name]:

@@ -54,12 +54,12 @@ class Engine:
     Args:
         parameters: the parameters by name, in the order in which they should be reported. A tensor may have several
             names; its gradient, which adds up all uses, is that of each of them.
-        self_check: compare two samples of the first batch of every new graph with the exact twin, and leave parameters
+        self_check: compare two samples of the first batch of every new graph with the reference, and leave parameters
             that differ to it.
 
     Attributes:
         notices: what is computed the slow way, and why; each is said once, as a `GradientWarning` too.
-        coverage: for every parameter of the last graph: "rule", "parameter-side product", "exact twin", "unused" or
+        coverage: for every parameter of the last graph: "rule", "parameter-side product", "reference", "unused" or
             "frozen".
     """
 
@@ -187,7 +187,7 @@ class Engine:
                 sink(name, rows, gradient)
 
         with _readable(outputs):
-            self._twins(outputs, grad_outputs, plan.twins, of_all_names)
+            self._references(outputs, grad_outputs, plan.references, of_all_names)
             collection = Collection(self._distinct, graph, plan, of_all_names, len(outputs), taps)
             collection.run(walk)
         if collection.not_covered:
@@ -223,11 +223,13 @@ class Engine:
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         inner = {name for name, tensor in self._distinct.items() if tensor.grad_fn is not None}
         if len(outputs) == 1:
-            # One backward pass is all the exact twin needs, and one sample says nothing about the layout.
-            return Plan(uses={name: [] for name in graph.leaves}, twins=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
+            # One backward pass is all the reference needs, and one sample says nothing about the layout.
+            return Plan(
+                uses={name: [] for name in graph.leaves}, references=dict.fromkeys({*graph.leaves, *inner}, SINGLE)
+            )
         plan = make_plan(outputs, grad_outputs, graph)
-        plan.twins.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
-        plan.twins.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
+        plan.references.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
+        plan.references.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
         self._keep(plan, graph, len(outputs))
         return plan
 
@@ -253,7 +255,7 @@ class Engine:
             )
         _drop_oldest(self._learnt)
 
-    def _twins(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
+    def _references(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
         wanted = {name: parameter for name, parameter in self._distinct.items() if name in names}
         if wanted:
             for index, gradients in exact.per_sample_gradients(outputs, grad_outputs, wanted):
@@ -271,10 +273,10 @@ class Engine:
             if not parameter.requires_grad:
                 self.coverage[name] = "frozen"
                 self._announce(f"{name}: frozen (requires_grad is False), so its gradient is zero")
-            elif first in plan.twins:
-                self.coverage[name] = "exact twin"
-                if plan.twins[first] != SINGLE:
-                    self._announce(f"{name}: exact twin, one backward pass per sample ({plan.twins[first]})")
+            elif first in plan.references:
+                self.coverage[name] = "reference"
+                if plan.references[first] != SINGLE:
+                    self._announce(f"{name}: reference, one backward pass per sample ({plan.references[first]})")
             elif first not in graph.leaves:
                 self.coverage[name] = "unused"
                 self._announce(f"{name}: the losses do not depend on it, so its gradient is zero")

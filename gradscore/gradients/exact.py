@@ -1,4 +1,4 @@
-"""The slow, obvious twin: one backward pass per sample."""
+"""The slow, obvious reference: one backward pass per sample."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Layout:
         neighbours: rows of one sample next to each other where the samples alternate: 1, unless the samples lie on an
             axis between others that were flattened together.
         certain: False if the probe saw too little to believe in this layout, because most of it was zero.
-        rivals: other layouts that explain what the probe saw as well.
+        alternatives: other layouts that explain what the probe saw as well.
     """
 
     axis: int
@@ -69,7 +69,7 @@ class Layout:
     output: int = 0
     neighbours: int = 1
     certain: bool = True
-    rivals: tuple[Layout, ...] = ()
+    alternatives: tuple[Layout, ...] = ()
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
@@ -97,7 +97,7 @@ class Layout:
 
     def resized(self, samples: int) -> Layout:
         """The same layout for another number of samples."""
-        return replace(self, samples=samples, rivals=tuple(each.resized(samples) for each in self.rivals))
+        return replace(self, samples=samples, alternatives=tuple(each.resized(samples) for each in self.alternatives))
 
     def owners(self, device: torch.device) -> Tensor:
         """The sample of each row of the axis, (samples * repeats,) int64."""
@@ -105,17 +105,17 @@ class Layout:
         return rows // self.repeats if self.major else rows // self.neighbours % self.samples
 
     def is_disputed(self, gradient: Tensor) -> Tensor:
-        """Whether a rival gives anything in a gradient that is not zero to another sample: () bool, on its device."""
+        """Whether an alternative gives what is not zero in a gradient to another sample: () bool, on its device."""
         found = torch.zeros((), dtype=torch.bool, device=gradient.device)
         mine = self.owners(gradient.device)
-        for rival in self.rivals:
-            if not rival.fits(gradient.shape):
+        for alternative in self.alternatives:
+            if not alternative.fits(gradient.shape):
                 continue
-            theirs = rival.owners(gradient.device)
-            if rival.axis == self.axis:
+            theirs = alternative.owners(gradient.device)
+            if alternative.axis == self.axis:
                 alive, differ = _alive(gradient, (self.axis,)), mine != theirs
             else:
-                alive, differ = _alive(gradient, (self.axis, rival.axis)), mine.unsqueeze(1) != theirs
+                alive, differ = _alive(gradient, (self.axis, alternative.axis)), mine.unsqueeze(1) != theirs
             found |= (alive & differ).any()
         return found
 
@@ -259,7 +259,7 @@ def _match(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> Lay
     present = int((replace(first, axis=0).samples_first(largest) != 0).any(1).sum())
     # Where others fit as well: only zeros along a diagonal make samples look as if they followed one another by chance.
     usual = first.axis == 0 and first.major and present >= ENOUGH_SAMPLES
-    return replace(first, certain=present > 1 and (usual or not others), rivals=tuple(others))
+    return replace(first, certain=present > 1 and (usual or not others), alternatives=tuple(others))
 
 
 def _fitting(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> list[Layout]:

@@ -1,4 +1,4 @@
-"""How each parameter of a graph is going to be covered: by rules, by a parameter-side product, or by the exact twin."""
+"""How each parameter of a graph is going to be covered: by rules, by a parameter-side product, or by the reference."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Plan:
         layouts: sample layout of the nodes where parameters meet the batch.
         uses: the edges at which each parameter's tensor meets the batch, by parameter name. A parameter that went
             through other nodes before has an edge whose source is such a node.
-        twins: parameters left to the exact twin, and why.
+        references: parameters left to the reference, and why.
         parameter_side: parameters with an edge for which `is_parameter_side` holds.
     """
 
     layouts: dict[Node, Layout] = field(default_factory=dict)
     uses: dict[str, list[Edge]] = field(default_factory=dict)
-    twins: dict[str, str] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
     parameter_side: frozenset[str] = frozenset()
 
     def edges(self) -> set[Edge]:
@@ -42,7 +42,7 @@ class Plan:
 
     def nodes(self) -> list[Node]:
         """The nodes to visit, in a fixed order."""
-        edges = [edge for name, edges in self.uses.items() if name not in self.twins for edge in edges]
+        edges = [edge for name, edges in self.uses.items() if name not in self.references for edge in edges]
         return list(dict.fromkeys(edge.node for edge in edges))
 
 
@@ -54,7 +54,7 @@ class Blueprint:
         layouts: sample layout by position.
         shapes: shape of the output with that layout by position, with the samples divided out.
         uses: position and slot of each use, by parameter name.
-        twins: parameters left to the exact twin, and why.
+        references: parameters left to the reference, and why.
         parameter_side: as in `Plan`.
         batched: positions of nodes along whose first axis the samples lie: see `mixing`.
     """
@@ -62,7 +62,7 @@ class Blueprint:
     layouts: dict[int, Layout]
     shapes: dict[int, tuple[int, ...]]
     uses: dict[str, list[tuple[int, int]]]
-    twins: dict[str, str]
+    references: dict[str, str]
     parameter_side: frozenset[str]
     batched: tuple[int, ...]
 
@@ -77,7 +77,7 @@ class Blueprint:
                 for node, layout in plan.layouts.items()
             },
             {name: [(position[edge.node], edge.slot) for edge in edges] for name, edges in plan.uses.items()},
-            dict(plan.twins),
+            dict(plan.references),
             plan.parameter_side,
             tuple(kept_apart(graph, plan.edges())),
         )
@@ -95,15 +95,15 @@ class Blueprint:
                 return None
             layouts[node] = resized
         uses = {name: [Edge(graph.order[index], slot) for index, slot in edges] for name, edges in self.uses.items()}
-        return Plan(layouts, uses, dict(self.twins), self.parameter_side)
+        return Plan(layouts, uses, dict(self.references), self.parameter_side)
 
 
 def is_outdated(plan: Plan, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
-    """True if a node has to be probed again: its layout is uncertain and a gradient arrives, or rivals differ there.
+    """True if a node has to be probed again: a gradient arrives and its layout is uncertain, or alternatives differ.
 
     Where only zeros arrive, any layout gives the right result, and where layouts agree on all else, each of them.
     """
-    doubted = {node: layout for node, layout in plan.layouts.items() if not layout.certain or layout.rivals}
+    doubted = {node: layout for node, layout in plan.layouts.items() if not layout.certain or layout.alternatives}
     nodes = [node for node in plan.nodes() if node in doubted]
     found: list[Tensor] = []
 
@@ -170,9 +170,9 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         for edge in edges:
             layout = known[edge.node]
             if layout is None:
-                plan.twins[name] = f"the samples are coupled or laid out in an unknown way at {edge.node.name()}"
+                plan.references[name] = f"the samples are coupled or laid out in an unknown way at {edge.node.name()}"
             elif edge.node.name() not in RULES:
-                plan.twins[name] = f"no rule for {edge.node.name()}"
+                plan.references[name] = f"no rule for {edge.node.name()}"
             else:
                 plan.layouts[edge.node] = layout
     return plan

@@ -1,4 +1,4 @@
-"""Trying a plan before it is trusted: do the rules cover it, and do they agree with the exact twin?"""
+"""Trying a plan before it is trusted: do the rules cover it, and do they agree with the reference?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .passes import backward_to, backward_to_leaves
 from .plan import Plan
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
-"""Largest accepted difference of a gradient from the exact twin, relative to its norm, by precision.
+"""Largest accepted difference of a gradient from the reference, relative to its norm, by precision.
 
 Seen on seven torchvision networks: rounding of 8e-16 and 6e-7 at most. A wrong rule is off by a share of the norm
 itself, and other networks, longer sums and other processors round more.
@@ -77,12 +77,12 @@ def try_plan(
         plan: the plan to try.
         outputs: (N, ...).
         grad_outputs: gradient at the outputs.
-        compare: compare two samples with the exact twin: both in one pass that goes on to the parameters, unless there
+        compare: compare two samples with the reference: both in one pass that goes on to the parameters, unless there
             are no others that show whether the two were exchanged.
 
     Returns:
         For each parameter that the rules do not cover, for which they raise anything, or for which they differ from the
-        exact twin, the reason.
+        reference, the reason.
     """
     doubts: dict[str, str] = {}
     for chosen in _chosen(len(outputs)) if compare else [{}]:
@@ -131,7 +131,7 @@ def _tried(
     truth: dict[str, Tensor] = {}
 
     def walk(batch: Collection) -> None:
-        covered = {name: parameters[name] for name in plan.uses if name not in plan.twins}
+        covered = {name: parameters[name] for name in plan.uses if name not in plan.references}
         if not chosen or not covered:
             backward_to(outputs, seeds, graph, batch.nodes, batch.visit, retain_graph=True)
             return

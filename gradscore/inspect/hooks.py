@@ -150,8 +150,8 @@ def refuse_compiled(model: nn.Module) -> None:
 def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
     """Calls a function with the gradient of a tensor in every backward pass, whatever is done to the tensor later.
 
-    A view that is changed in place (`Flatten`, then `ReLU(inplace=True)`) leaves the graph, and its hooks with it. The
-    tensor that it is a view of stays, and its gradient has the same elements.
+    An augmentation that is changed in place (`Flatten`, then `ReLU(inplace=True)`) leaves the graph, and its hooks with
+    it. The tensor that it is an augmentation of stays, and its gradient has the same elements.
 
     Args:
         tensor: needs a gradient.
@@ -165,7 +165,7 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
     alias = tensor.detach()  # shares the counter of changes in place
     before = alias._version
 
-    def of_view(gradient: Tensor) -> None:
+    def of_augmentation(gradient: Tensor) -> None:
         seen[0] = True
         observe(gradient)
 
@@ -174,12 +174,12 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
             observe(gradient.reshape(shape))
         seen[0] = False
 
-    tensor.register_hook(of_view)
+    tensor.register_hook(of_augmentation)
     base.register_hook(of_base)
 
 
-def _same_order(base: Tensor, view: Tensor) -> bool:
-    return base.is_contiguous() and view.is_contiguous()
+def _same_order(base: Tensor, augmentation: Tensor) -> bool:
+    return base.is_contiguous() and augmentation.is_contiguous()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from .samples import observe_samples
 COLUMNS = ["group", "quantity", "measure", "layer", "statistic", "value"]
 
 SHOWN_TO_ENGINE = 4
-"""Samples with which the engine is compared with the exact twin."""
+"""Samples with which the engine is compared with the reference."""
 
 Progress = Callable[[str, int, int], None]
 """Is told the group, and how many of how many samples are done."""

@@ -150,7 +150,7 @@ def _where(chosen: Chosen, places: Tensor) -> Group:
 
 def _predictions(model: nn.Module, images: Tensor, classes: int, batch_size: int) -> Tensor:
     device = next(iter(model.parameters())).device
-    run = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, views=())
+    run = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
     with torch.no_grad():
         return torch.cat([run.outputs(part).argmax(1).cpu() for part in parts(images, batch_size)])
 

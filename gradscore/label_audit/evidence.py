@@ -9,31 +9,33 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from ..scores import Bank, Samples
+from ..baselines import Bank, Samples
 from ..system import FloatArray, IntArray
 
 NEIGHBOURS = 30
 """Nearest samples whose labels are counted."""
 
 MOST_LOST = 0.02
-"""Accuracy that a view may cost the classifier; one that costs more is not looked at."""
+"""Accuracy that an augmentation may cost the classifier; one that costs more is not looked at."""
 
 
 def combined_features(samples: Samples, labels: IntArray) -> tuple[FloatArray, list[str]]:
-    """What enters the last layer, averaged over the sample and its views, and the views that were left out.
+    """What enters the last layer, averaged over sample and augmentations, and the augmentations that were left out.
 
     Args:
-        samples: with penultimate features, and those of views.
+        samples: with penultimate features, and those of augmentations.
         labels: (N,) the given classes.
 
     Returns:
-        (N, D) float64, and the names of views that cost the classifier too much accuracy.
+        (N, D) float64, and the names of augmentations that cost the classifier too much accuracy.
     """
     plain = _accuracy(samples.logits, labels)
-    kept = {name: each for name, each in samples.views.items() if _accuracy(each.logits, labels) > plain - MOST_LOST}
+    kept = {
+        name: each for name, each in samples.augmentations.items() if _accuracy(each.logits, labels) > plain - MOST_LOST
+    }
     looks = [samples, *kept.values()]
     features = np.mean([each.penultimate for each in looks if each.penultimate is not None], axis=0)
-    return np.asarray(features, dtype=np.float64), [name for name in samples.views if name not in kept]
+    return np.asarray(features, dtype=np.float64), [name for name in samples.augmentations if name not in kept]
 
 
 def _accuracy(logits: FloatArray, labels: IntArray) -> float:

@@ -16,8 +16,8 @@ from ..features import Progress, count_classes, feature_table, given_samples, wa
 from ..models import Interface
 from .ranking import Audit, check_names, ranked
 
-VIEWS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
-"""How images are looked at as well; a view that costs the classifier accuracy is not counted."""
+AUGMENTATIONS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
+"""How images are looked at as well; an augmentation that costs the classifier accuracy is not counted."""
 
 SMALLEST = 8
 """Pixels that an image has in height and width at least."""
@@ -123,7 +123,7 @@ def audited_features(
         "statistics": ["l2"],
         "granularity": "model",
         "penultimate": penultimate,
-        "views": list(VIEWS) if look_again else [],
+        "augmentations": list(AUGMENTATIONS) if look_again else [],
     }
     features = section(FeaturesConfig, settings, where="features")
     table = feature_table(model, samples, features, options, interface=interface, progress=progress)

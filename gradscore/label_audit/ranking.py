@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from ..baselines import Bank
 from ..errors import DataError
 from ..meta import samples_of
-from ..scores import Bank
 from ..store import agreement_of
 from ..system import FloatArray, IntArray
 from .evidence import Votes, combined_features, labels_of_copies, nearest_of_class, of_the_network, votes
@@ -78,10 +78,10 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     """Ranks labelled samples by how likely their label is wrong.
 
     The score comes from last layers that are fitted to the other samples, on what enters the last layer of the network,
-    averaged over the sample and its views.
+    averaged over the sample and its augmentations.
 
     Args:
-        table: features with `sample_id`, `label`, logits, penultimate features, and perhaps those of views,
+        table: features with `sample_id`, `label`, logits, penultimate features, and perhaps those of augmentations,
             `content_hash` and `label/model/l2`.
         class_names: in the order of the outputs of the model.
         seed: of the folds.
@@ -145,8 +145,10 @@ def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
 
 def _notices(left_out: Sequence[str]) -> list[str]:
     if len(left_out) < 2:
-        return [f"view {name} costs the classifier too much accuracy, so it was not looked at" for name in left_out]
-    return [f"views {', '.join(left_out)} cost the classifier too much accuracy, so they were not looked at"]
+        return [
+            f"augmentation {name} costs the classifier too much accuracy, so it was not looked at" for name in left_out
+        ]
+    return [f"augmentations {', '.join(left_out)} cost the classifier too much accuracy, so they were not looked at"]
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

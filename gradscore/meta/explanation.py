@@ -18,7 +18,7 @@ _MEANING: dict[Group, str] = {
     "logits": "the logits are unusual",
     "penultimate": "the features before the last layer are unusual",
     "neighbours": "no sample of the bank is near",
-    "views": "views of the sample are unusual, or change the prediction",
+    "augmentations": "augmentations of the sample are unusual, or change the prediction",
 }
 
 

@@ -14,8 +14,8 @@ from sklearn.covariance import LedoitWolf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from ..baselines import OVER_AUGMENTATIONS
 from ..errors import EvaluationError
-from ..scores import OVER_VIEWS
 from ..system import BoolArray, FloatArray
 from .inputs import SCORE_PREFIX, Inputs
 from .models import MetaModel
@@ -299,8 +299,8 @@ def _with_scores(
 
 
 def _best_look(inputs: Inputs, score: str) -> str | None:
-    """The input that is a score, over views where there are some."""
-    wanted = (f"{SCORE_PREFIX}{score}{OVER_VIEWS}", f"{SCORE_PREFIX}{score}")
+    """The input that is a score, over augmentations where there are some."""
+    wanted = (f"{SCORE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{SCORE_PREFIX}{score}")
     return next((name for name in wanted if name in inputs.names), None)
 
 

@@ -13,18 +13,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, Samples, plain_name
 from ..columns import (
     COSINE,
     META_COLUMNS,
     NORM,
     RATE,
+    augmentations_of,
     feature_columns,
     logit_columns,
     penultimate_columns,
-    views_of,
 )
 from ..errors import EvaluationError, StoreError
-from ..scores import OVER_VIEWS, SCORES, FittedScores, Samples, plain_name
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, are_texts
 from .files import read_model, write_model
@@ -37,7 +37,7 @@ OF_GRADIENTS = ("gradients", "columns")
 SCORE_PREFIX = "score/"
 """Start of the names of inputs that are scores."""
 
-Group = Literal["gradients", "columns", "logits", "penultimate", "neighbours", "views"]
+Group = Literal["gradients", "columns", "logits", "penultimate", "neighbours", "augmentations"]
 """Where an input comes from: statistics of gradients, `features.columns`, or a score of what else is known."""
 
 BLOCK = 8192
@@ -49,15 +49,15 @@ _BOUNDED = (f"/{COSINE}", f"/{RATE}")
 def samples_of(frame: pd.DataFrame) -> Samples:
     """What a feature table says of its samples beside their gradients."""
     content = frame["content_hash"].to_numpy(dtype=np.str_) if "content_hash" in frame else None
-    views = {view: _look(frame, view) for view in views_of(frame.columns)}
+    augmentations = {augmentation: _look(frame, augmentation) for augmentation in augmentations_of(frame.columns)}
     plain = _look(frame, None)
-    return Samples(logits=plain.logits, penultimate=plain.penultimate, views=views, content=content)
+    return Samples(logits=plain.logits, penultimate=plain.penultimate, augmentations=augmentations, content=content)
 
 
-def _look(frame: pd.DataFrame, view: str | None) -> Samples:
-    penultimate = penultimate_columns(frame.columns, view=view)
+def _look(frame: pd.DataFrame, augmentation: str | None) -> Samples:
+    penultimate = penultimate_columns(frame.columns, augmentation=augmentation)
     return Samples(
-        logits=_array(frame[logit_columns(frame.columns, view=view)]),
+        logits=_array(frame[logit_columns(frame.columns, augmentation=augmentation)]),
         penultimate=_array(frame[penultimate]) if penultimate else None,
     )
 
@@ -82,11 +82,11 @@ class Inputs:
     columns: list[str]
     names: list[str]
     scaling: Mapping[str, FloatArray]
-    scores: FittedScores
+    scores: FittedBaselines
     left_out: Sequence[str] = ()
 
     @classmethod
-    def fit(cls, ordinary: pd.DataFrame, scores: FittedScores, *, twice: Twice | None = None) -> Self:
+    def fit(cls, ordinary: pd.DataFrame, scores: FittedBaselines, *, twice: Twice | None = None) -> Self:
         """Learns the scale from ordinary samples.
 
         Args:
@@ -202,7 +202,7 @@ class Inputs:
         }
         if len(scaling) != 3 or {values.shape for values in scaling.values()} != {(len(names),)}:
             raise StoreError(f"{folder}: the inputs of the meta models are incomplete; run fit-meta again")
-        scores = FittedScores.restored(arrays, description)
+        scores = FittedBaselines.restored(arrays, description)
         return cls(columns=columns, names=names, scaling=scaling, scores=scores, left_out=left_out)
 
     def _scaler(self) -> RobustLogScaler:
@@ -232,8 +232,8 @@ def group_of(name: str) -> Group:
     if not name.startswith(SCORE_PREFIX):
         return "columns" if name.endswith((*_BOUNDED, f"/{NORM}")) else "gradients"
     score = name.removeprefix(SCORE_PREFIX)
-    needs = SCORES[plain_name(score)].needs
-    return "views" if score.endswith(OVER_VIEWS) or needs == "features of views" else needs
+    needs = BASELINES[plain_name(score)].needs
+    return "augmentations" if score.endswith(OVER_AUGMENTATIONS) or needs == "features of augmentations" else needs
 
 
 def _raw_inputs(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:

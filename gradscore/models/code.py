@@ -40,7 +40,7 @@ class ModelCode:
 
     Attributes:
         source: `python:<file.py or module>:<factory>`.
-        arguments: what the factory is called with; none for a view, which is called with samples.
+        arguments: what the factory is called with; none for an augmentation, which is called with samples.
         sha256: hash of the file; None for a module without one.
     """
 
@@ -144,7 +144,7 @@ def load_function(
     tell: TellCode | None = None,
     setting: str = "model.source",
 ) -> Callable[..., object]:
-    """Runs the code of a `python:` model or view and returns the function that is named.
+    """Runs the code of a `python:` model or augmentation and returns the function that is named.
 
     Args:
         name: `<file.py or module>:<function>`.

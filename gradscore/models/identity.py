@@ -36,7 +36,7 @@ def is_file_source(source: str) -> bool:
 
 
 def source_path(source: str) -> Path | None:
-    """The file or folder in the source of a model or view; None for those that have none."""
+    """The file or folder in the source of a model or augmentation; None for those that have none."""
     kind, _, rest = source.partition(":")
     if is_file_source(source):
         return Path(rest.rpartition(":")[0])
@@ -57,7 +57,7 @@ def to_be_named(source: str) -> str:
 
 
 def code_sha256(source: str) -> str | None:
-    """The hash of the files that say what a model or view computes, weights aside; None where there are none.
+    """The hash of the files that say what a model or augmentation computes, weights aside; None where there are none.
 
     For `python:` they are the file and those beside it that it imports.
     """

@@ -21,7 +21,18 @@ ROUNDING = 1e-5
 """By how much rows of probabilities may miss one, in float32 and wider types; sixteen roundings of narrower ones."""
 
 _PASSED_ON = {
-    *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "Alias"),
+    *(
+        "Augmentation",
+        "UnsafeView",
+        "Reshape",
+        "ReshapeAlias",
+        "Squeeze",
+        "Unsqueeze",
+        "Select",
+        "Slice",
+        "Index",
+        "Alias",
+    ),
     *("Transpose", "T", "Permute", "Expand", "ToCopy", "Clone", "Cat", "Stack", "Split", "Unbind"),
 }
 """Beginnings of the names of nodes that move values and leave them as they are."""

@@ -48,8 +48,8 @@ class Call:
     Attributes:
         layer: its name.
         number: how many outputs the layer gave before in this pass.
-        points: where its gradient can be had, if it needs one: at the output itself and, for a view of a whole tensor,
-            at that. A view that is changed in place afterwards leaves the graph.
+        points: where its gradient can be had, if it needs one: at the output itself and, for an augmentation of a whole
+            tensor, at that. An augmentation that is changed in place afterwards leaves the graph.
         active: where the output is not zero, bool, for activation functions.
     """
 
@@ -142,7 +142,7 @@ class LayerWatch:
             if isinstance(tensor, Tensor):
                 number = sum((call.layer, call.active is not None) == (layer, activation) for call in calls)
                 active = tensor.detach() != 0 if activation else None
-                calls.append(Call(layer, number, _points(tensor, view=not activation), active))
+                calls.append(Call(layer, number, _points(tensor, augmentation=not activation), active))
 
         def after(layer: str, module: nn.Module, inputs: object, output: Any) -> None:
             del module, inputs
@@ -260,7 +260,7 @@ class LayerWatch:
         if call.key not in self._places:
             return False
         place = self._places[call.key]
-        is_sure = place is not None and place.layout.certain and not place.layout.rivals
+        is_sure = place is not None and place.layout.certain and not place.layout.alternatives
         return place is None or (is_sure and place.of(call, samples) is not None)
 
     def _found(self, call: Call, samples: int) -> tuple[Point, Layout] | None:
@@ -291,10 +291,10 @@ def owners(parameters: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] or ROOT for name in parameters))
 
 
-def _points(tensor: Tensor, *, view: bool) -> tuple[Point, ...]:
+def _points(tensor: Tensor, *, augmentation: bool) -> tuple[Point, ...]:
     tensors = [tensor]
     base = tensor._base
-    if view and base is not None and base.numel() == tensor.numel():
+    if augmentation and base is not None and base.numel() == tensor.numel():
         tensors.append(base)
     return tuple(Point(each.grad_fn, each.output_nr, each.shape) for each in tensors if each.grad_fn is not None)
 

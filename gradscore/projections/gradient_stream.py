@@ -84,7 +84,7 @@ class OfLogits:
         self._model, self._loss = model, loss
         self.engine = Engine(parameters)
         self._pass = ForwardPass(
-            model, device=self.device, num_classes=num_classes, autocast=None, last_layer=None, views=()
+            model, device=self.device, num_classes=num_classes, autocast=None, last_layer=None, augmentations=()
         )
 
     def prepare(self, images: Inputs, labels: Tensor) -> None:

@@ -23,7 +23,7 @@ from .plots import (
     TimeRows,
     file_name,
     histograms,
-    thinned,
+    subsampled,
 )
 from .thumbnails import data_uri
 
@@ -47,7 +47,7 @@ __all__ = [
     "file_name",
     "histograms",
     "render",
-    "thinned",
+    "subsampled",
     "write_page",
     "write_plots",
     "write_report",

@@ -221,7 +221,7 @@ def height_of(plot: Plot) -> int:
             return 380
 
 
-def thinned(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+def subsampled(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """At most about `MAX_POINTS` points of a curve, first and last among them."""
     if len(x) <= MAX_POINTS:
         return x, y

@@ -259,9 +259,9 @@ class _Reader:
         words = [repr(name) for name in classes if name.lower() in NOTHING]
         if words:
             yield f"{' and '.join(words)} in the column {label!r} is taken for a class; leave the field empty for none"
-        rivals = [repr(name) for name in self._others() if name != label and name.lower() in LABEL_NAMES]
-        if rivals:
-            yield f"the column {label!r} is taken for the classes, and not {', '.join(rivals)}; check"
+        baselines = [repr(name) for name in self._others() if name != label and name.lower() in LABEL_NAMES]
+        if baselines:
+            yield f"the column {label!r} is taken for the classes, and not {', '.join(baselines)}; check"
 
     def _remarks(self, rows: Sequence[str], *, there: int, absent: int) -> Iterator[str]:
         """What is to be said of a table that is used.

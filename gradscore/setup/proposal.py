@@ -254,7 +254,7 @@ def _propose_data(made: Proposal, parts: Parts, kind: _Kind) -> None:
 
 
 def _propose_features(made: Proposal, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Asks for what strong single scores need, where the last weight is that of a linear layer, as far as one sees."""
+    """Asks for what strong baselines need, where the last weight is that of a linear layer, as far as one sees."""
     counted = class_count(shapes)
     if counted is not None and len(shapes[counted[0]]) == 2:
         made.put(

@@ -143,7 +143,7 @@ def _with_equal_code(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple
     first, second = deepcopy(dict(before)), deepcopy(dict(now))
     pairs = [
         (first["model"], second["model"]),
-        *zip(first["features"].get("views", []), second["features"].get("views", []), strict=False),
+        *zip(first["features"].get("augmentations", []), second["features"].get("augmentations", []), strict=False),
     ]
     for old, new in pairs:
         same_bytes = old.get("code_sha256") == new.get("code_sha256")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..config import Config, FeaturesConfig
-from ..data import DatasetConfig, kind_of, planned_splits, view_name
+from ..data import DatasetConfig, augmentation_name, kind_of, planned_splits
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
@@ -79,13 +79,13 @@ class _Data(_Open):
     fingerprint: str
 
 
-class _View(_Open):
+class _Augmentation(_Open):
     name: str
     code_sha256: str | None
 
 
 class _Features(_Open):
-    views: list[_View] = []
+    augmentations: list[_Augmentation] = []
 
 
 class _Inputs(_Open):
@@ -168,7 +168,7 @@ def describe_inputs(
             **{name: value for name, value in features.items() if name not in _MADE_GROUPS_OF},
             "groups": {name: list(parameters) for name, parameters in groups.items()},
             "penultimate": penultimate,
-            "views": _describe_views(config.features.views),
+            "augmentations": _describe_augmentations(config.features.augmentations),
         },
         "extract": {**settings_of(config.extract, Influence.FEATURES), "device": device},
         "packages": _other_packages(config.features),
@@ -249,10 +249,14 @@ def _other_packages(features: FeaturesConfig) -> dict[str, str]:
     return LOSSES.packages(features.losses) | STATISTICS.packages(features.statistics) | RULES.packages()
 
 
-def _describe_views(views: Sequence[str]) -> list[dict[str, str | None]]:
+def _describe_augmentations(augmentations: Sequence[str]) -> list[dict[str, str | None]]:
     return [
-        {"name": view_name(view), "code_sha256": code_sha256(view), "code_syntax_sha256": code_syntax_sha256(view)}
-        for view in views
+        {
+            "name": augmentation_name(augmentation),
+            "code_sha256": code_sha256(augmentation),
+            "code_syntax_sha256": code_syntax_sha256(augmentation),
+        }
+        for augmentation in augmentations
     ]
 
 

@@ -103,9 +103,13 @@ class RunFolder:
 
     @property
     def names_code(self) -> bool:
-        """Whether model, views or test samples are made by code, which runs only where it is trusted."""
+        """Whether model, augmentations or test samples are made by code, which runs only where it is trusted."""
         test = self.config.data.in_dist.test
-        sources = [self.config.model.source, *self.config.features.views, *([] if test is None else [test.source])]
+        sources = [
+            self.config.model.source,
+            *self.config.features.augmentations,
+            *([] if test is None else [test.source]),
+        ]
         return any(source.startswith(("python:", "program:")) for source in sources)
 
     def named_code(self, *, advice: str) -> NamedCode:
@@ -169,9 +173,9 @@ class RunFolder:
             rows: (N,) only these rows; the others are let go of shard by shard.
 
         Returns:
-            `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, those of views, then the features; the
-            bank has no views and no features. `sample_id`, `split` and `content_hash` are text, `label` (-1 for none)
-            and `prediction` int64, `correct` nullable boolean, all others float64.
+            `META_COLUMNS`, `logit_0` ..., `penultimate_0` ... if asked for, those of augmentations, then the features;
+            the bank has no augmentations and no features. `sample_id`, `split` and `content_hash` are text, `label` (-1
+            for none) and `prediction` int64, `correct` nullable boolean, all others float64.
 
         Raises:
             StoreError: no such split or column, the run is not finished, or a shard is missing or damaged.

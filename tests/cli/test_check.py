@@ -15,48 +15,48 @@ from typer.testing import CliRunner, Result
 from gradscore_cli.main import app
 
 
-def check(run: Path, baseline: Path, *arguments: object, env: dict[str, str] | None = None) -> Result:
-    given = ["check", str(run), "--baseline", str(baseline), *map(str, arguments)]
+def check(run: Path, expected: Path, *arguments: object, env: dict[str, str] | None = None) -> Result:
+    given = ["check", str(run), "--expected", str(expected), *map(str, arguments)]
     return CliRunner().invoke(app, given, env={"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": "", **(env or {})})
 
 
 @pytest.fixture
-def baseline(small_run: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "baseline.json"
+def expected(small_run: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "expected.json"
     margins = ["accuracy=0.1", "auroc=0.2", "false_alarm=0.1", "detection=0.4"]
     result = check(small_run, path, "--update", *[word for margin in margins for word in ("--margin", margin)])
     assert result.exit_code == 0
-    assert f"new baseline: {path}" in result.stdout.replace("\n", "")
+    assert f"new expected: {path}" in result.stdout.replace("\n", "")
     return path
 
 
-def spoiled(baseline: Path) -> Path:
-    """A baseline with an accuracy that no run reaches."""
-    content = json.loads(baseline.read_text())
+def spoiled(expected: Path) -> Path:
+    """A expected with an accuracy that no run reaches."""
+    content = json.loads(expected.read_text())
     samples = content["splits"]["in_dist.test"]
     samples["correct"] = "1" * (len(samples["correct"]) - 2) + "00"
-    baseline.write_text(json.dumps(content))
-    return baseline
+    expected.write_text(json.dumps(content))
+    return expected
 
 
-def test_passes(small_run, baseline) -> None:
-    result = check(small_run, baseline)
+def test_passes(small_run, expected) -> None:
+    result = check(small_run, expected)
     assert result.exit_code == 0
     assert "run: passed (8 passed, 1 for information)" in result.stdout
 
 
-def test_fails_and_says_why(small_run, baseline) -> None:
-    result = check(small_run, spoiled(baseline))
+def test_fails_and_says_why(small_run, expected) -> None:
+    result = check(small_run, spoiled(expected))
     assert result.exit_code == 1
     assert "accuracy of the classifier: " in result.stdout
     assert "a drop of more than 0.1" in result.stdout
 
 
-def test_inconclusive(small_run, baseline) -> None:
-    content = json.loads(baseline.read_text())
+def test_inconclusive(small_run, expected) -> None:
+    content = json.loads(expected.read_text())
     content["model"]["weights_sha256"] = "of another model"
-    baseline.write_text(json.dumps(content))
-    result = check(small_run, baseline, "--margin", "false_alarm=0", "--margin", "detection=0")
+    expected.write_text(json.dumps(content))
+    result = check(small_run, expected, "--margin", "false_alarm=0", "--margin", "detection=0")
     assert result.exit_code == 3
     assert (
         "samples cannot tell whether it is a rise of more than 0; in four of five cases they would have shown a rise of"
@@ -64,48 +64,48 @@ def test_inconclusive(small_run, baseline) -> None:
     )
 
 
-def test_update_shows_the_difference_then_writes(small_run, baseline) -> None:
-    before = spoiled(baseline).read_text()
-    result = check(small_run, baseline, "--update", "--margin", "auroc=0.15")
+def test_update_shows_the_difference_then_writes(small_run, expected) -> None:
+    before = spoiled(expected).read_text()
+    result = check(small_run, expected, "--update", "--margin", "auroc=0.15")
     assert result.exit_code == 0
     assert "a drop of more than 0.1" in result.stdout
-    assert baseline.read_text() != before
-    assert json.loads(baseline.read_text())["policy"]["auroc"] == 0.15
-    assert check(small_run, baseline).exit_code == 0
+    assert expected.read_text() != before
+    assert json.loads(expected.read_text())["policy"]["auroc"] == 0.15
+    assert check(small_run, expected).exit_code == 0
 
 
-def test_files_for_machines(small_run, baseline, tmp_path: Path) -> None:
+def test_files_for_machines(small_run, expected, tmp_path: Path) -> None:
     files = {"--junit": tmp_path / "a.xml", "--markdown": tmp_path / "a.md", "--json": tmp_path / "a.json"}
-    check(small_run, baseline, *[word for pair in files.items() for word in pair])
+    check(small_run, expected, *[word for pair in files.items() for word in pair])
     assert files["--junit"].read_text().startswith("<?xml")
     assert files["--markdown"].read_text().startswith("## ✅")
     assert json.loads(files["--json"].read_text())["exit_code"] == 0
 
 
-def test_on_github(small_run, baseline, tmp_path: Path) -> None:
+def test_on_github(small_run, expected, tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
-    result = check(small_run, spoiled(baseline), env=env)
+    result = check(small_run, spoiled(expected), env=env)
     assert "::error title=gradscore check::accuracy" in result.stdout
     assert summary.read_text().startswith("before\n## ❌")
 
 
 UNUSABLE = {
-    "no baseline": (lambda run, baseline: baseline.unlink(), (), "there is no baseline"),
-    "no run": (lambda run, baseline: shutil.rmtree(run), (), "not a run folder"),
-    "no evaluation": (lambda run, baseline: shutil.rmtree(run / "evaluation"), (), "gradscore evaluate"),
-    "an unknown margin": (lambda run, baseline: None, ("--margin", "speed=1"), "--margin speed=1: wanted NAME=VALUE"),
-    "a margin that is no number": (lambda run, baseline: None, ("--margin", "auroc=x"), "--margin auroc=x"),
-    "a margin out of range": (lambda run, baseline: None, ("--margin", "auroc=2"), "less than 1"),
+    "no expected": (lambda run, expected: expected.unlink(), (), "there is no expected"),
+    "no run": (lambda run, expected: shutil.rmtree(run), (), "not a run folder"),
+    "no evaluation": (lambda run, expected: shutil.rmtree(run / "evaluation"), (), "gradscore evaluate"),
+    "an unknown margin": (lambda run, expected: None, ("--margin", "speed=1"), "--margin speed=1: wanted NAME=VALUE"),
+    "a margin that is no number": (lambda run, expected: None, ("--margin", "auroc=x"), "--margin auroc=x"),
+    "a margin out of range": (lambda run, expected: None, ("--margin", "auroc=2"), "less than 1"),
 }
 
 
 @pytest.mark.parametrize(("change", "arguments", "message"), UNUSABLE.values(), ids=UNUSABLE)
-def test_unusable_input(small_run, baseline, tmp_path: Path, change, arguments: tuple[str, ...], message: str) -> None:
+def test_unusable_input(small_run, expected, tmp_path: Path, change, arguments: tuple[str, ...], message: str) -> None:
     run = shutil.copytree(small_run, tmp_path / "run")
-    change(run, baseline)
-    result = check(run, baseline, *arguments)
+    change(run, expected)
+    result = check(run, expected, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 
@@ -124,7 +124,7 @@ def own(small_run: Path, tmp_path: Path) -> Path:
     settings["run"] = str(folder / "run")
     (folder / "own.yaml").write_text(yaml.safe_dump(settings))
     margins = [word for name in ("accuracy=0.1", "auroc=0.2", "false_alarm=0.1") for word in ("--margin", name)]
-    result = check(folder / "own.yaml", folder / "baseline.json", "--update", "--trust-code", *margins)
+    result = check(folder / "own.yaml", folder / "expected.json", "--update", "--trust-code", *margins)
     assert result.exit_code == 0, result.output
     return folder
 
@@ -150,52 +150,52 @@ def ordinary_digits(folder: Path) -> None:
 
 
 def test_a_configuration_that_did_not_change_passes(own) -> None:
-    result = check(own / "own.yaml", own / "baseline.json", "--trust-code")
+    result = check(own / "own.yaml", own / "expected.json", "--trust-code")
     assert result.exit_code == 0
     assert "this run is already complete: nothing to compute" in result.stdout
     assert "run: passed (8 passed, 1 for information)" in result.stdout
 
 
 def test_damaged_weights_never_pass(own) -> None:
-    """Neither by the run of the weights as they were, nor as a new baseline; anew, they fail."""
+    """Neither by the run of the weights as they were, nor as a new expected; anew, they fail."""
     swap_classes(own)
-    before = (own / "baseline.json").read_text()
+    before = (own / "expected.json").read_text()
     for options in ([], ["--update"]):
-        result = check(own / "run", own / "baseline.json", *options)
+        result = check(own / "run", own / "expected.json", *options)
         assert (result.exit_code, "passed" in result.output) == (2, False)
         assert "net.safetensors, is another one" in result.stderr.replace("\n", " ")
-    assert (own / "baseline.json").read_text() == before
-    result = check(own / "own.yaml", own / "baseline.json", "--trust-code")
+    assert (own / "expected.json").read_text() == before
+    result = check(own / "own.yaml", own / "expected.json", "--trust-code")
     assert result.exit_code == 2
     assert "model.weights_sha256 was" in result.stderr.replace("\n", " ")
-    result = check(own / "own.yaml", own / "baseline.json", "--trust-code", "--out", own / "damaged")
+    result = check(own / "own.yaml", own / "expected.json", "--trust-code", "--out", own / "damaged")
     assert result.exit_code == 1
     assert "damaged: failed" in result.stdout
 
 
 def test_another_ood_set_of_the_same_name_never_passes(own) -> None:
     ordinary_digits(own)
-    result = check(own / "run", own / "baseline.json")
+    result = check(own / "run", own / "expected.json")
     assert result.exit_code == 2
     assert "ood.mine: the samples of ood.mine changed" in result.stderr.replace("\n", " ")
     extracted = CliRunner().invoke(app, ["extract", str(own / "own.yaml"), "--trust-code"])
     assert extracted.exit_code == 0
-    result = check(own / "run", own / "baseline.json")
+    result = check(own / "run", own / "expected.json")
     assert result.exit_code == 2
     assert "the features of ood.mine changed since; run `gradscore fit-meta" in result.stderr.replace("\n", " ")
-    result = check(own / "own.yaml", own / "baseline.json", "--trust-code")
+    result = check(own / "own.yaml", own / "expected.json", "--trust-code")
     assert result.exit_code == 1
     assert "AUROC for ood.mine" in result.stdout
 
 
 def test_a_run_whose_weights_are_gone_needs_a_word(own, tmp_path: Path) -> None:
     (own / "net.safetensors").unlink()
-    result = check(own / "run", own / "baseline.json")
+    result = check(own / "run", own / "expected.json")
     assert result.exit_code == 2
     assert "is missing, so it cannot be compared with that: the file of the weights" in result.stderr.replace("\n", " ")
     files = {"--junit": tmp_path / "a.xml", "--markdown": tmp_path / "a.md", "--json": tmp_path / "a.json"}
     options = ["--without-sources", *[word for pair in files.items() for word in pair]]
-    result = check(own / "run", own / "baseline.json", *options)
+    result = check(own / "run", own / "expected.json", *options)
     assert result.exit_code == 0
     said = "the stored run alone was compared, without a look at its model and data"
     assert said in result.stdout.replace("\n", " ")
@@ -211,44 +211,44 @@ WRONG_OPTIONS = {
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
 def test_options_that_would_be_ignored(own, arguments: tuple[str, ...], message: str) -> None:
-    result = check(own / arguments[0], own / "baseline.json", *arguments[1:])
+    result = check(own / arguments[0], own / "expected.json", *arguments[1:])
     assert result.exit_code == 2
     assert message in result.stderr.replace("\n", " ")
 
 
-def test_no_hours_are_spent_without_a_baseline(own) -> None:
+def test_no_hours_are_spent_without_a_expected(own) -> None:
     result = check(own / "own.yaml", own / "nothing.json", "--trust-code", "--out", own / "other")
     assert result.exit_code == 2
-    assert "there is no baseline" in result.stderr
+    assert "there is no expected" in result.stderr
     assert not (own / "other").exists()
 
 
 def test_json_does_not_take_the_configuration_for_its_file(own) -> None:
     text = (own / "own.yaml").read_text()
-    given = ["check", "--baseline", own / "baseline.json", "--trust-code", "--json", own / "own.yaml"]
+    given = ["check", "--expected", own / "expected.json", "--trust-code", "--json", own / "own.yaml"]
     result = CliRunner().invoke(app, [str(word) for word in given], env={"GITHUB_ACTIONS": ""})
     assert json.loads(result.stdout)["exit_code"] == result.exit_code == 0
     assert (own / "own.yaml").read_text() == text
 
 
 CLASHES = {
-    "JSON onto the baseline": (["--json", "baseline.json"], "--json .*file of --baseline"),
-    "JUnit onto the baseline": (["--junit", "sub/../baseline.json"], "--junit .*file of --baseline"),
-    "Markdown onto the baseline": (["--markdown", "link.json"], "--markdown .*file of --baseline"),
+    "JSON onto the expected figures": (["--json", "expected.json"], "--json .*file of --expected"),
+    "JUnit onto the expected figures": (["--junit", "sub/../expected.json"], "--junit .*file of --expected"),
+    "Markdown onto the expected figures": (["--markdown", "link.json"], "--markdown .*file of --expected"),
     "JSON onto JUnit": (["--json", "x", "--junit", "x"], "--json .*file of --junit"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), CLASHES.values(), ids=CLASHES)
-def test_no_output_replaces_another_file_of_the_command(small_run, baseline, monkeypatch, arguments, message) -> None:
-    monkeypatch.chdir(baseline.parent)
+def test_no_output_replaces_another_file_of_the_command(small_run, expected, monkeypatch, arguments, message) -> None:
+    monkeypatch.chdir(expected.parent)
     Path("sub").mkdir()
-    Path("link.json").symlink_to(baseline)
-    before = baseline.read_text()
-    result = check(small_run, baseline, *arguments)
+    Path("link.json").symlink_to(expected)
+    before = expected.read_text()
+    result = check(small_run, expected, *arguments)
     assert result.exit_code == 2
     assert re.search(message, result.stderr.replace("\n", " "))
-    assert baseline.read_text() == before
+    assert expected.read_text() == before
     assert not Path("x").exists()
 
 
@@ -258,10 +258,10 @@ TARGETS = {"a folder": ("folder", "got a folder"), "below a file": ("net.py/x", 
 @pytest.mark.parametrize("option", ["--junit", "--markdown", "--json"])
 @pytest.mark.parametrize(("name", "message"), TARGETS.values(), ids=TARGETS)
 def test_what_cannot_be_written_is_said_before_any_verdict(
-    small_run, baseline, tmp_path: Path, option: str, name: str, message: str
+    small_run, expected, tmp_path: Path, option: str, name: str, message: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "net.py").touch()
-    result = check(small_run, baseline, option, tmp_path / name)
+    result = check(small_run, expected, option, tmp_path / name)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr

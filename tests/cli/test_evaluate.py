@@ -111,7 +111,7 @@ def test_prints_scores_and_protocols(stdout: str) -> None:
 
 
 def test_prints_groups(stdout: str) -> None:
-    assert "ood, leave_one_out: AUROC over groups of OOD sets" in stdout
+    assert "ood, leave_one_dataset_out: AUROC over groups of OOD sets" in stdout
     assert "mean over sets" in stdout
 
 
@@ -125,7 +125,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     table = ScoreFile(evaluation).table()
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
-    assert blocks["ood", "leave_one_out", "far"] == 2 * SIZE
+    assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
     assert score_columns(table) == [
         "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "meta_wrong"
     ]  # fmt: skip
@@ -134,7 +134,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
 def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:
     table = ScoreFile(evaluation).table()
     ood = table[table["task"] == "ood"].groupby("protocol")
-    assert ood["meta_wrong"].count().to_dict() == {"in_dist_only": 4 * SIZE, "known": 0, "leave_one_out": 0}
+    assert ood["meta_wrong"].count().to_dict() == {"in_dist_only": 4 * SIZE, "known": 0, "leave_one_dataset_out": 0}
     assert ood["logit_lr"].count()["in_dist_only"] == 0
     assert ood["probability"].count()["in_dist_only"] == 0
 
@@ -231,7 +231,7 @@ def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> N
     run = write_run(tmp_path / "run", wrong_of_test=3, ood=("far",))
     CliRunner().invoke(app, ["fit-meta", str(run)])
     found = evaluate_run(RunFolder(run))
-    assert "ood/leave_one_out/far: no other OOD set" in "\n".join(found.notices)
+    assert "ood/leave_one_dataset_out/far: no other OOD set" in "\n".join(found.notices)
     assert headlines(Figures(found.records))[-1].text.endswith("by a model fitted on in-distribution samples only.")
 
 
@@ -263,20 +263,20 @@ def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
 STRONG = "knn, class_knn, mahalanobis, relative_mahalanobis, vim, react, ash, scale, gradnorm, feature_norm"
 
 
-def test_single_scores_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
+def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(fitted), "-q"])
-    wanted = f"not compared with {STRONG}, often the strongest single scores, which need features.penultimate: true"
-    after = result.stdout.partition("best single score")[2]
+    wanted = f"not compared with {STRONG}, often the strongest baselines, which need features.penultimate: true"
+    after = result.stdout.partition("best baseline")[2]
     assert f"note: {wanted} and, at best, data.in_dist.bank" in after
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
     assert found["not_compared"].startswith(wanted)
     for name in ("report.md", "report.html"):
         text = (fitted / "evaluation" / name).read_text().replace("\\", "")
-        beside = text.partition("Against the best single score")[2].partition("Keep in mind")[0]
+        beside = text.partition("Against the best baseline")[2].partition("Keep in mind")[0]
         assert f"Note: {wanted}" in beside
 
 
-def test_without_the_strongest_single_scores_nothing_is_called_better(fitted: Path) -> None:
+def test_without_the_strongest_baselines_nothing_is_called_better(fitted: Path) -> None:
     found = evaluate_run(RunFolder(fitted))
     assert "better" in {each.outcome for each in replace(found, not_compared=None).verdicts}
     assert {each.outcome for each in found.verdicts} <= {"ahead", "open", "worse"}
@@ -302,7 +302,7 @@ def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(Verdict, "outcome", "worse")
     monkeypatch.setattr(Verdict, "best_auroc", 0.9)
     found = evaluated(Output(), fitted, tables=False, permuted=False, trust_code=trust_code)
-    best = [each["best_single_score"] for each in found["verdicts"]]
+    best = [each["best_baseline"] for each in found["verdicts"]]
     advised = re.findall("gradscore bundle .* has that decide", capsys.readouterr().out)
     detectors = ["ood" if each["what"] != "wrong predictions" else "wrong" for each in found["verdicts"]]
     assert advised == [
@@ -315,7 +315,7 @@ SOURCES = {
     "no code": ({}, False),
     "a model": ({"model.source": "python:net.py:net"}, True),
     "a program": ({"model.source": "program:net.pt2"}, True),
-    "a view": ({"features.views": "[mirror, 'python:views.py:turned']"}, True),
+    "an augmentation": ({"features.augmentations": "[mirror, 'python:augmentations.py:turned']"}, True),
     "samples": ({"data.in_dist.test.source": "python:data.py:test"}, True),
 }
 
@@ -336,7 +336,7 @@ def test_evaluating_a_run_of_trusted_code_advises_what_can_be_pasted(fitted: Pat
 
 
 def test_no_score_below_chance_is_advised(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """A leave-one-out model that ranks a set below the rest, and single scores that do so less."""
+    """A leave-one-dataset-out model that ranks a set below the rest, and baselines that do so less."""
     monkeypatch.setattr(Verdict, "outcome", "worse")
     monkeypatch.setattr(Verdict, "best_auroc", 0.131)
     evaluated(Output(), fitted, tables=False, permuted=False)
@@ -345,7 +345,7 @@ def test_no_score_below_chance_is_advised(fitted: Path, monkeypatch: pytest.Monk
     assert said.count("that has an AUROC of 0.131: no score tells these samples from the others") == 3
 
 
-def test_what_the_best_single_score_has(fitted: Path) -> None:
+def test_what_the_best_baseline_has(fitted: Path) -> None:
     found = evaluate_run(RunFolder(fitted))
     for each in found.verdicts:
         records = [

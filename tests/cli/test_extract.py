@@ -174,20 +174,20 @@ def exiting():
     assert not Path("run").exists()
 
 
-VIEWS = {
-    "importing": ("raise SystemExit(0)", "views.py failed: SystemExit: 0"),
+AUGMENTATIONS = {
+    "importing": ("raise SystemExit(0)", "augmentations.py failed: SystemExit: 0"),
     "calling": (
-        "def view(images):\n    raise SystemExit(0)",
-        "features.views: 'python:views.py:view' fails for samples of shape (1, 8, 8): SystemExit: 0",
+        "def mine(images):\n    raise SystemExit(0)",
+        "features.augmentations: 'python:augmentations.py:mine' fails for samples of shape (1, 8, 8): SystemExit: 0",
     ),
 }
 
 
-@pytest.mark.parametrize(("code", "message"), VIEWS.values(), ids=VIEWS)
-def test_a_view_that_exits_is_an_error(config_file, monkeypatch, code: str, message: str) -> None:
+@pytest.mark.parametrize(("code", "message"), AUGMENTATIONS.values(), ids=AUGMENTATIONS)
+def test_a_augmentation_that_exits_is_an_error(config_file, monkeypatch, code: str, message: str) -> None:
     monkeypatch.chdir(config_file.parent)
-    Path("views.py").write_text(code)
-    result = extract(config_file, "--set", "features.views=[python:views.py:view]")
+    Path("augmentations.py").write_text(code)
+    result = extract(config_file, "--set", "features.augmentations=[python:augmentations.py:mine]")
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr.replace("\n", " ")
 

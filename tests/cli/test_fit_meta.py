@@ -54,7 +54,7 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
 def test_lists_models_counts_and_features(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run"))])
     assert result.exit_code == 0
-    assert "ood/leave_one_out/near" in result.stdout
+    assert "ood/leave_one_dataset_out/near" in result.stdout
     assert "features that matter most for ood/known/all:" in result.stdout
 
 
@@ -65,8 +65,8 @@ def test_writes_every_model(tmp_path: Path) -> None:
         "meta/misclassification/in_dist_only/all",
         "meta/ood/in_dist_only/all",
         "meta/ood/known/all",
-        "meta/ood/leave_one_out/far",
-        "meta/ood/leave_one_out/near",
+        "meta/ood/leave_one_dataset_out/far",
+        "meta/ood/leave_one_dataset_out/near",
     ]
 
 
@@ -78,8 +78,8 @@ def test_writes_a_logit_regression_beside_models_of_two_classes(tmp_path: Path) 
     ) == [
         "misclassification/in_dist_only/all/logit_lr",
         "ood/known/all/logit_lr",
-        "ood/leave_one_out/far/logit_lr",
-        "ood/leave_one_out/near/logit_lr",
+        "ood/leave_one_dataset_out/far/logit_lr",
+        "ood/leave_one_dataset_out/near/logit_lr",
     ]
 
 
@@ -94,7 +94,7 @@ def test_says_what_it_skips(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run", ood=("far",), wrong=0))])
     assert result.exit_code == 0
     assert "skipped: misclassification/in_dist_only/all: no misclassified sample" in result.stdout
-    assert "skipped: ood/leave_one_out/far: no other OOD set" in result.stdout
+    assert "skipped: ood/leave_one_dataset_out/far: no other OOD set" in result.stdout
 
 
 def test_nothing_to_fit_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`gradscore bundle` and `gradscore score` against the library twin."""
+"""`gradscore bundle` and `gradscore score` against the library reference."""
 
 import csv
 import io
@@ -357,7 +357,7 @@ def place_an_image(folder: Path) -> None:
     Image.fromarray(DIGITS[0]).save(folder / "0.png")
 
 
-def place_a_twin(folder: Path) -> None:
+def place_a_reference(folder: Path) -> None:
     np.savez(folder / "a.npz", images=DIGITS[:3])
 
 
@@ -368,7 +368,7 @@ def place_a_table(folder: Path) -> None:
 
 REFUSED = {
     "images": (place_an_image, ["data", "0.png"], "results", "0.png is something else"),
-    "two files of one name": (place_a_twin, ["data", "a.npz"], "results", "data/a.npz and a.npz would both have"),
+    "two files of one name": (place_a_reference, ["data", "a.npz"], "results", "data/a.npz and a.npz would both have"),
     "a table of somebody else": (place_a_table, ["data"], "results", "was not written by gradscore score"),
     "where samples are looked for": (lambda folder: None, ["data"], "data/results", "it is in data, where samples"),
 }

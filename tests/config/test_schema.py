@@ -76,12 +76,12 @@ BANK = 'data.in_dist.bank={source: "sklearn:digits"}'
 PENULTIMATE = {
     "by default": ([], False),
     "with a bank": ([BANK], True),
-    "with views": (["features.views=[mirror]"], True),
-    "with views and a preset": (["features={views: [mirror], preset: gradnorm}"], True),
+    "with augmentations": (["features.augmentations=[mirror]"], True),
+    "with augmentations and a preset": (["features={augmentations: [mirror], preset: gradnorm}"], True),
     "with no bank": (["data.in_dist.bank=null"], False),
-    "with no views": (["features.views=[]"], False),
+    "with no augmentations": (["features.augmentations=[]"], False),
     "with a bank and the name of a layer": ([BANK, "features.penultimate=fc"], "fc"),
-    "with views and said to be off": (["features={views: [mirror], penultimate: false}"], False),
+    "with augmentations and said to be off": (["features={augmentations: [mirror], penultimate: false}"], False),
 }
 
 
@@ -97,9 +97,9 @@ def test_a_bank_needs_penultimate_features(config_file: Path) -> None:
         load_config(config_file, [BANK, "features.penultimate=false"])
 
 
-def test_code_of_views_is_relative_to_the_file(config_file: Path, tmp_path: Path) -> None:
-    config = load_config(config_file, ["features.views=['python:views.py:halved', 'shift:1,0']"])
-    assert config.features.views == [f"python:{tmp_path}/configs/views.py:halved", "shift:1,0"]
+def test_code_of_augmentations_is_relative_to_the_file(config_file: Path, tmp_path: Path) -> None:
+    config = load_config(config_file, ["features.augmentations=['python:augmentations.py:halved', 'shift:1,0']"])
+    assert config.features.augmentations == [f"python:{tmp_path}/configs/augmentations.py:halved", "shift:1,0"]
 
 
 OVERRIDES = {
@@ -154,7 +154,10 @@ REFUSED = {
     "empty interval of hashes": ("data.in_dist.fit.select.hash=[0.5, 0.5]", r"hash must be an interval"),
     "stop before start": ("data.in_dist.test.select.stop=5", r"stop \(5\) must be greater than start \(5\)"),
     "repeated statistic": ("features.statistics=[max, max]", r"features\.statistics: named more than once: max"),
-    "repeated view": ("features.views=[mirror, mirror]", r"features\.views: named more than once: mirror"),
+    "repeated augmentation": (
+        "features.augmentations=[mirror, mirror]",
+        r"features\.augmentations: named more than once: mirror",
+    ),
     "no losses": ("features.losses=[]", r"features\.losses: .*at least 1"),
     "name with a slash": ("data.ood.0.name=a/b", r"data\.ood\.0\.name: .*got 'a/b'"),
     "unset variable": ("run=${GRADSCORE_TEST_UNSET}", r"run: environment variable GRADSCORE_TEST_UNSET is not set"),

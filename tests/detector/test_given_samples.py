@@ -142,10 +142,10 @@ def test_what_was_fitted_is_evaluated_not_fitted_anew(fitted, report) -> None:
 
 
 def test_other_protocols_are_fitted_for_a_report() -> None:
-    evaluate = {"protocols": ["known", "leave_one_out", "auxiliary"]}
+    evaluate = {"protocols": ["known", "leave_one_dataset_out", "auxiliary"]}
     detector = make(evaluate=evaluate).fit((X, Y), ood={"far": FAR})
     report = detector.evaluate((X[:100] + 0.01, Y[:100]), ood={"farther": 2 * FAR})
-    assert {"known", "leave_one_out", "auxiliary"} == set(report.figures.query("task == 'ood'")["protocol"])
+    assert {"known", "leave_one_dataset_out", "auxiliary"} == set(report.figures.query("task == 'ood'")["protocol"])
 
 
 def test_copies_of_fit_samples_are_left_out_of_what_is_reported(fitted) -> None:

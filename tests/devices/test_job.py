@@ -24,7 +24,7 @@ EVERYTHING: dict[str, Any] = {
     "statistics": ["max", "std", "l1", "l0.5"],
     "losses": ["pseudo_label"],
     "columns": ["output_gradient_norm", "activation_rate", "gradient_cosine"],
-    "views": ["mirror", "shift:1,0"],
+    "augmentations": ["mirror", "shift:1,0"],
     "average_gradients": ["mirror"],
 }
 KEYS = ["task", "dataset", "protocol", "score", "metric"]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from manual_pages import code_of
 
-from gradscore.data import SOURCES, VIEWS
+from gradscore.baselines import BASELINES
+from gradscore.data import AUGMENTATIONS, SOURCES
 from gradscore.gradients import RULES
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
 from gradscore.models import MODEL_SOURCES
-from gradscore.scores import SCORES
 from gradscore.statistics import STATISTICS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -21,7 +21,7 @@ FOLDERS = "benchmarks|cli|configs|data_scripts|docs|gradscore|tests"
 PAGES = {page.name: page for page in (ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))}
 REGISTRIES = {
     registry.group: registry
-    for registry in (RULES, LOSSES, STATISTICS, SOURCES, MODEL_SOURCES, VIEWS, SCORES, QUANTITIES)
+    for registry in (RULES, LOSSES, STATISTICS, SOURCES, MODEL_SOURCES, AUGMENTATIONS, BASELINES, QUANTITIES)
 }
 RECIPES = re.findall(
     r"^\| .* \| `([A-Z_]+)` (?:there|in `.*?`) \| .* \| `(gradscore\.\w+)` \|$", CONTRIBUTING, re.MULTILINE

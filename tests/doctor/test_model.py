@@ -148,7 +148,7 @@ FINDINGS = {
     "other inputs": (lambda: linear(5), "problem: inputs: the model cannot take inputs of shape .4,.: mat1"),
     "no rule": (
         lambda: Forward(lambda layer, x: torch.atan2(layer.weight[:, 0], layer(x))),
-        "warning: slow gradients: layer.weight: exact twin.*features.parameters",
+        "warning: slow gradients: layer.weight: reference.*features.parameters",
     ),
     "coverage": (lambda: network(nn.ReLU()), "note: coverage: 4 by rule"),
     "compiled": (

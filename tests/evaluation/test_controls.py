@@ -76,8 +76,8 @@ def test_permuted_labels_are_not_found(report_run):
         "misclassification/in_dist_only/all in_dist.test",
         "ood/known/all rotated",
         "ood/known/all files",
-        "ood/leave_one_out/rotated rotated",
-        "ood/leave_one_out/files files",
+        "ood/leave_one_dataset_out/rotated rotated",
+        "ood/leave_one_dataset_out/files files",
     ]
     assert all(each.passed for each in found)
 

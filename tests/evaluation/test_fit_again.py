@@ -48,7 +48,7 @@ CHANGES = {
     "penalties of regressions": ("meta.strengths=[0.1]", ["ood/in_dist_only/all"]),
     "seed of the halves": (
         "evaluate.seed=5",
-        ["misclassification/in_dist_only/all", "ood/leave_one_out/rotated", "ood/leave_one_out/files",
+        ["misclassification/in_dist_only/all", "ood/leave_one_dataset_out/rotated", "ood/leave_one_dataset_out/files",
          "ood/in_dist_only/all"],
     ),
     "how OOD scores are made": ("meta.ood=sum", ["misclassification/in_dist_only/all", "ood/in_dist_only/all"]),
@@ -75,7 +75,7 @@ def test_fewer_protocols_leave_fewer_models(copy: RunFolder) -> None:
 
 DAMAGES = {
     "a flipped bit": lambda folder: flip(folder / "arrays.safetensors"),
-    "a model without its rival": lambda folder: shutil.rmtree(folder / "logit_lr"),
+    "a model without its baseline": lambda folder: shutil.rmtree(folder / "logit_lr"),
     "another file": lambda folder: (folder / "notes.txt").write_text("mine"),
 }  # fmt: skip
 
@@ -128,7 +128,7 @@ def test_evaluate_reports_other_protocols_and_stores_nothing(copy: RunFolder) ->
     before = (copy.path / "config.yaml").read_bytes()
     assert invoke("evaluate", copy, "--protocols", "in_dist_only").exit_code == 0
     report = (copy.evaluation_path / "metrics.csv").read_text()
-    assert "leave_one_out" not in report
+    assert "leave_one_dataset_out" not in report
     assert (copy.path / "config.yaml").read_bytes() == before
 
 

@@ -19,8 +19,8 @@ from gradscore.store import RunFolder, RunWriter, changing
 LABELS = [
     "misclassification/in_dist_only/all",
     "ood/known/all",
-    "ood/leave_one_out/rotated",
-    "ood/leave_one_out/files",
+    "ood/leave_one_dataset_out/rotated",
+    "ood/leave_one_dataset_out/files",
     "ood/in_dist_only/all",
 ]
 
@@ -117,7 +117,7 @@ def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_p
 
 def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(copy: RunFolder) -> None:
     again = extracted_again(
-        copy, with_settings(lambda settings: settings.update(evaluate={"protocols": ["leave_one_out"]}))
+        copy, with_settings(lambda settings: settings.update(evaluate={"protocols": ["leave_one_dataset_out"]}))
     )
     fit_run(again)
     found = {path.parent.relative_to(again.meta_path).as_posix() for path in again.meta_path.glob("*/*/*/model.json")}
@@ -125,7 +125,7 @@ def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(copy: RunFolder) 
 
 
 def test_models_of_no_spec_are_not_in_the_report(copy: RunFolder) -> None:
-    shutil.copytree(copy.meta_path / LABELS[2], copy.meta_path / "ood/leave_one_out/gone")
-    (copy.meta_path / "ood/leave_one_out/gone/model.json").write_text("{}")
+    shutil.copytree(copy.meta_path / LABELS[2], copy.meta_path / "ood/leave_one_dataset_out/gone")
+    (copy.meta_path / "ood/leave_one_dataset_out/gone/model.json").write_text("{}")
     page = write_report(copy, evaluate_run(copy)).html.read_text()
     assert "Weights, OOD" in page

@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 from run_inputs import INPUTS
 
+from gradscore.baselines import Ordinary
 from gradscore.config.schema import Config
 from gradscore.data import FIT, TEST, open_splits
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run, near_duplicates
 from gradscore.evaluation.near_duplicates import search
 from gradscore.reporting import write_report
-from gradscore.scores import Ordinary
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows

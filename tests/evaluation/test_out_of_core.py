@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, scoring
+from gradscore.evaluation.memory_map import Spool
 from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_table import LEADING, blocks_of, writing_scores
-from gradscore.evaluation.spool import Spool
 from gradscore.store import RunFolder
 
 
@@ -52,18 +52,18 @@ def test_nothing_is_left_beside_the_report(copy: RunFolder) -> None:
 
 def test_a_column_is_what_was_written_in_parts(tmp_path: Path) -> None:
     first, second = np.random.default_rng(0).normal(size=(2, 10))
-    with Spool(tmp_path, rows=10) as spool:
+    with Spool(tmp_path, rows=10) as memory_map:
         for rows in (slice(0, 4), slice(4, 10)):
-            spool.write(rows.start, {"first": first[rows], tmp_path: second[rows]})
-        np.testing.assert_array_equal(spool.read("first"), first)
-        np.testing.assert_array_equal(spool.read(tmp_path), second)
+            memory_map.write(rows.start, {"first": first[rows], tmp_path: second[rows]})
+        np.testing.assert_array_equal(memory_map.read("first"), first)
+        np.testing.assert_array_equal(memory_map.read(tmp_path), second)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_column_with_a_missing_value_is_not_whole(tmp_path: Path) -> None:
-    with Spool(tmp_path, rows=2) as spool:
-        spool.write(0, {"whole": np.zeros(2), "part": np.array([0.0, np.nan])})
-        assert [spool.is_whole(name) for name in ("whole", "part", "none")] == [True, False, False]
+    with Spool(tmp_path, rows=2) as memory_map:
+        memory_map.write(0, {"whole": np.zeros(2), "part": np.array([0.0, np.nan])})
+        assert [memory_map.is_whole(name) for name in ("whole", "part", "none")] == [True, False, False]
 
 
 def part(dataset: str, start: int, count: int) -> pd.DataFrame:

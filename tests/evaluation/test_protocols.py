@@ -10,7 +10,7 @@ from gradscore.data.sources import open_source
 from gradscore.data.splits import CALIBRATION, FIT, SplitInfo
 from gradscore.evaluation.protocols import SplitContent, first_half, make_specs
 
-ALL = ["known", "leave_one_out", "in_dist_only"]
+ALL = ["known", "leave_one_dataset_out", "in_dist_only"]
 
 
 def split(name, *, hashes=None, correct=None, auxiliary=False, size=20):
@@ -45,8 +45,8 @@ def test_all_models_are_planned():
     assert list(PLANS) == [
         "misclassification/in_dist_only/all",
         "ood/known/all",
-        "ood/leave_one_out/a",
-        "ood/leave_one_out/b",
+        "ood/leave_one_dataset_out/a",
+        "ood/leave_one_dataset_out/b",
         "ood/in_dist_only/all",
     ]
 
@@ -64,8 +64,8 @@ def test_only_the_test_split_and_ood_sets_that_are_not_auxiliary_are_reported(sp
 FITTED_SPLITS = {
     "misclassification/in_dist_only/all": {FIT},
     "ood/known/all": {FIT, "ood.a", "ood.b", "ood.noise"},
-    "ood/leave_one_out/a": {FIT, "ood.b", "ood.noise"},
-    "ood/leave_one_out/b": {FIT, "ood.a", "ood.noise"},
+    "ood/leave_one_dataset_out/a": {FIT, "ood.b", "ood.noise"},
+    "ood/leave_one_dataset_out/b": {FIT, "ood.a", "ood.noise"},
     "ood/in_dist_only/all": {FIT},
 }
 
@@ -117,7 +117,7 @@ def test_copies_of_reported_samples_are_not_fitted_on(spec):
 def test_copies_are_counted():
     assert COPY_PLANS["misclassification/in_dist_only/all"].duplicates == 2
     # "x" twice and "y" of in_dist.fit, "a1" of the other OOD set
-    assert COPY_PLANS["ood/leave_one_out/a"].duplicates == 4
+    assert COPY_PLANS["ood/leave_one_dataset_out/a"].duplicates == 4
 
 
 def test_copies_of_calibrating_and_shifted_samples_are_not_fitted_on():
@@ -135,7 +135,7 @@ def test_copies_of_calibrating_and_shifted_samples_are_not_fitted_on():
 def test_ood_samples_that_are_in_distribution_too_are_not_fitted_on():
     splits = [*in_dist(fit=split(FIT, hashes=["x", "y"])), split("ood.a", hashes=["x", "a"]), split("ood.b")]
     specs = {spec.label: spec for spec in make_specs(splits, protocols=[*ALL, "auxiliary"], seed=0).specs}
-    assert specs["ood/leave_one_out/b"].fit["ood.a"].tolist() == [False, True]
+    assert specs["ood/leave_one_dataset_out/b"].fit["ood.a"].tolist() == [False, True]
 
 
 SHIFTED = [
@@ -174,14 +174,14 @@ SKIPPED = {
     "no labels": ([*in_dist(fit=UNLABELLED)], "no misclassified sample"),
     "no OOD set": (in_dist(), "no OOD set to report on"),
     "only auxiliary": ([*in_dist(), split("ood.n", auxiliary=True)], "none that is not auxiliary"),
-    "one OOD set": ([*in_dist(), split("ood.a")], "leave_one_out/a: no other OOD set"),
+    "one OOD set": ([*in_dist(), split("ood.a")], "leave_one_dataset_out/a: no other OOD set"),
     "nothing correct for in_dist_only": (
         [*in_dist(fit=split(FIT, correct=[False] * 20)), split("ood.a")],
         "in_dist_only/all: wanted at least 2 correctly classified",
     ),
     "only copies to fit on": (
         [*in_dist(fit=split(FIT, hashes=["x", "y"])), split("ood.a", hashes=["x", "y"]), split("ood.b")],
-        "leave_one_out/a: 0 in-distribution and 20 OOD samples",
+        "leave_one_dataset_out/a: 0 in-distribution and 20 OOD samples",
     ),
 }
 
@@ -191,9 +191,9 @@ def test_what_cannot_be_fitted_is_skipped_in_words(splits, message):
     assert message in "; ".join(make_specs(splits, protocols=ALL, seed=0).skipped)
 
 
-def test_an_auxiliary_set_is_enough_for_leave_one_out():
+def test_an_auxiliary_set_is_enough_for_leave_one_dataset_out():
     splits = [*in_dist(), split("ood.a"), split("ood.noise", auxiliary=True)]
-    assert "ood/leave_one_out/a" in {spec.label for spec in make_specs(splits, protocols=ALL, seed=0).specs}
+    assert "ood/leave_one_dataset_out/a" in {spec.label for spec in make_specs(splits, protocols=ALL, seed=0).specs}
 
 
 def test_only_the_protocols_wanted_are_planned():

@@ -14,7 +14,7 @@ from gradscore.system.torchvision_compat import import_torchvision
 
 GENERATOR = np.random.default_rng(0)
 POSITIVE = np.arange(400) % 3 == 0
-SCORES = {
+BASELINES = {
     "overlapping": GENERATOR.normal(POSITIVE * 1.5, 1.0),
     "inverted": GENERATOR.normal(POSITIVE * -1.0, 1.0),
     "apart": GENERATOR.normal(POSITIVE * 20.0, 1.0),
@@ -24,7 +24,7 @@ PYTORCH_OOD = {"auroc": ("AUROC", {}), "fpr95_ood_positive": ("FPRAtTPR", {"tpr"
 
 
 @pytest.mark.parametrize("metric", PYTORCH_OOD)
-@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
+@pytest.mark.parametrize("scores", BASELINES.values(), ids=BASELINES)
 def test_same_as_pytorch_ood(scores, metric):
     import_torchvision()
     name, settings = PYTORCH_OOD[metric]

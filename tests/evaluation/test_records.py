@@ -12,18 +12,20 @@ from gradscore.evaluation.records import CLASSIFIER
 from gradscore.evaluation.score_table import LEADING, blocks_of
 from gradscore.evaluation.scoring import LOGIT_LR, META_WRONG
 
-SCORES = ["meta", "logit_lr", "msp"]
+BASELINES = ["meta", "logit_lr", "msp"]
 
 
-def block(*, task="ood", protocol="leave_one_out", dataset="a", positives=40, shift=1.0, seed=0, distinct=None):
+def block(*, task="ood", protocol="leave_one_dataset_out", dataset="a", positives=40, shift=1.0, seed=0, distinct=None):
     generator = np.random.default_rng(seed)
-    ordinary = np.random.default_rng(99).normal(size=(60, len(SCORES)))  # the same in-distribution samples in every set
+    ordinary = np.random.default_rng(99).normal(
+        size=(60, len(BASELINES))
+    )  # the same in-distribution samples in every set
     truth = np.arange(60 + positives) >= 60
-    values = np.concatenate([ordinary, generator.normal(shift, 1.0, (positives, len(SCORES)))])
+    values = np.concatenate([ordinary, generator.normal(shift, 1.0, (positives, len(BASELINES)))])
     content = [f"{dataset} {place if distinct is None else place % distinct}" for place in range(60 + positives)]
     leading = {"task": task, "protocol": protocol, "dataset": dataset, "content_hash": content, "positive": truth}
     probability = 1 / (1 + np.exp(-values[:, 0])) if task == "misclassification" else np.nan
-    return pd.DataFrame({**leading, "probability": probability, **dict(zip(SCORES, values.T, strict=True))})
+    return pd.DataFrame({**leading, "probability": probability, **dict(zip(BASELINES, values.T, strict=True))})
 
 
 def wrong(**changes):
@@ -157,7 +159,7 @@ REMARKS = {
         wrong(distinct=10),
         "only 10 different misclassified samples among 100 (40 with copies): take its figures",
     ),
-    "inverted": (block(shift=-2.0), "ood, leave_one_out, a: direction inverted for meta (0."),
+    "inverted": (block(shift=-2.0), "ood, leave_one_dataset_out, a: direction inverted for meta (0."),
 }
 
 
@@ -173,4 +175,4 @@ def test_nothing_to_remark():
 @pytest.mark.parametrize("name", [*LEADING, "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
 def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
     with pytest.raises(ConfigError, match=f"score '{name}': this name means something else already"):
-        scores.SCORES.add(name, scores.SCORES["msp"])
+        scores.BASELINES.add(name, scores.BASELINES["msp"])

@@ -1,4 +1,4 @@
-"""What is said of the meta model against single scores: on the whole, and on each set of a group."""
+"""What is said of the meta model against baselines: on the whole, and on each set of a group."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WON, EVEN, LOST = (0.02, 0.01, 1e-4), (0.005, 0.01, 0.3), (-0.05, 0.01, 1e-6)
 """Gains: the value, half the width of the interval, and the p-value."""
 
 SLIGHTLY_LOST = (-0.02, 0.019, 0.04)
-"""Below zero by itself, but not when three single scores were to choose from."""
+"""Below zero by itself, but not when three baselines were to choose from."""
 
 
 def figure(dataset: str, score: str, value: float, *, task: str = "ood") -> Record:
     return Record(
-        task=task, dataset=dataset, protocol="leave_one_out", score=score, metric="auroc", value=value,
+        task=task, dataset=dataset, protocol="leave_one_dataset_out", score=score, metric="auroc", value=value,
         low=value - 0.02, high=value + 0.02, n=1000, n_positive=500,
     )  # fmt: skip
 
@@ -27,7 +27,7 @@ def figure(dataset: str, score: str, value: float, *, task: str = "ood") -> Reco
 def gain(dataset: str, over: str, found: tuple[float, float, float], *, task: str = "ood") -> Record:
     value, half, p_value = found
     return Record(
-        task=task, dataset=dataset, protocol="leave_one_out", score="meta", metric=f"auroc_gain_over_{over}",
+        task=task, dataset=dataset, protocol="leave_one_dataset_out", score="meta", metric=f"auroc_gain_over_{over}",
         value=value, low=value - half, high=value + half, p_value=p_value, n=1000, n_positive=500,
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ def of_group(
     return verdict
 
 
-IN_THE_MEAN = "better than the best single score in the mean, energy"
+IN_THE_MEAN = "better than the best baseline in the mean, energy"
 GROUPS = {
     "all won": ({"mean": WON}, "better", f"{IN_THE_MEAN}; better on 6 of 6 sets"),
     "two lost": (
@@ -67,23 +67,23 @@ GROUPS = {
     "open in the mean": (
         {"mean": EVEN, "mnist": LOST},
         "open",
-        "not shown to be better than the best single score in the mean, energy; better on 5 of 6 sets, worse on mnist",
+        "not shown to be better than the best baseline in the mean, energy; better on 5 of 6 sets, worse on mnist",
     ),
     "worse in the mean": (
         {"mean": LOST, **dict.fromkeys(SETS, LOST)},
         "worse",
-        f"worse than the best single score in the mean, energy; worse on {', '.join(SETS)}",
+        f"worse than the best baseline in the mean, energy; worse on {', '.join(SETS)}",
     ),
     "the strongest not computed": (
         {"mean": WON, "complete": False},
         "ahead",
-        "ahead of the best single score computed in the mean, energy; ahead on 6 of 6 sets; stronger ones may be "
+        "ahead of the best baseline computed in the mean, energy; ahead on 6 of 6 sets; stronger ones may be "
         "missing",
     ),
     "two lost and the strongest not computed": (
         {"mean": WON, "complete": False, "mnist": LOST, "svhn": LOST},
         "mixed",
-        "ahead on 4 of 6 sets, worse on mnist, svhn; ahead of the best single score computed in the mean, energy; "
+        "ahead on 4 of 6 sets, worse on mnist, svhn; ahead of the best baseline computed in the mean, energy; "
         "stronger ones may be missing",
     ),
 }  # fmt: skip
@@ -95,23 +95,23 @@ def test_a_group_says_on_how_many_of_its_sets_it_is_better(given, outcome: str, 
     assert (verdict.outcome, verdict.in_words) == (outcome, words)
 
 
-def test_each_set_is_compared_with_the_single_score_that_is_best_on_it() -> None:
+def test_each_set_is_compared_with_the_baseline_that_is_best_on_it() -> None:
     sets = {each.what: (each.best, each.outcome) for each in of_group(WON, mnist=LOST).sets}
     assert sets["mnist"] == ("knn", "worse")
     assert sets["svhn"] == ("energy", "better")
 
 
 ALONE = {
-    "won": (WON, True, "better", "better than the best single score, energy"),
-    "even": (EVEN, True, "open", "not shown to be better than the best single score, energy"),
-    "lost": (LOST, True, "worse", "worse than the best single score, energy"),
+    "won": (WON, True, "better", "better than the best baseline, energy"),
+    "even": (EVEN, True, "open", "not shown to be better than the best baseline, energy"),
+    "lost": (LOST, True, "worse", "worse than the best baseline, energy"),
     "won, the strongest not computed": (
         WON,
         False,
         "ahead",
-        "ahead of the best single score computed, energy; stronger ones may be missing",
+        "ahead of the best baseline computed, energy; stronger ones may be missing",
     ),
-    "lost, the strongest not computed": (LOST, False, "worse", "worse than the best single score, energy"),
+    "lost, the strongest not computed": (LOST, False, "worse", "worse than the best baseline, energy"),
 }
 
 
@@ -124,12 +124,12 @@ def test_one_set_is_said_of_alone(found, complete: bool, outcome: str, words: st
 
 def test_a_group_of_one_set_is_that_set() -> None:
     (verdict,) = verdicts([*of_set("svhn", WON), *of_set("far (mean)", WON)], groups={"far": ["svhn"]})
-    assert verdict.in_words == "better than the best single score, energy"
+    assert verdict.in_words == "better than the best baseline, energy"
 
 
-def test_without_a_single_score_nothing_is_compared() -> None:
+def test_without_a_baseline_nothing_is_compared() -> None:
     (verdict,) = verdicts([figure("svhn", "meta", 0.9)])
-    assert (verdict.outcome, verdict.in_words) == ("open", "not compared with any single score")
+    assert (verdict.outcome, verdict.in_words) == ("open", "not compared with any baseline")
 
 
 def test_a_small_gain_over_a_copy_that_chance_puts_first_is_not_called_better() -> None:

@@ -63,7 +63,7 @@ def mean_of_text(model, batch):
     return each_token(model, batch).sum(1) / batch["attention_mask"][:, 1:].sum(1)
 
 
-def twin(model, losses, chosen):
+def reference(model, losses, chosen):
     """Statistics of one gradient by the slow way: (parameters * statistics,)."""
     parameters = dict(model.named_parameters())
     found = torch.autograd.grad((losses * chosen).sum(), list(parameters.values()), retain_graph=True)
@@ -82,7 +82,7 @@ def test_a_padded_batch_gives_each_text_its_own_figures(model, texts, batches):
     assert table["sample_id"].tolist() == ["0", "1", "2", "3", "4"]
     assert list(table)[:3] == ["sample_id", "loss", "loss/transformer.wte.weight/l2"]
     alone = [mean_of_text(model, padded([text])) for text in texts]
-    truth = np.stack([twin(model, losses, torch.ones_like(losses)) for losses in alone])
+    truth = np.stack([reference(model, losses, torch.ones_like(losses)) for losses in alone])
     np.testing.assert_allclose(table["loss"], [losses.item() for losses in alone], rtol=1e-12)
     np.testing.assert_allclose(columns(table), truth, rtol=1e-9, atol=1e-14)
 
@@ -106,7 +106,7 @@ def test_each_token_has_the_gradient_of_its_own_loss(model, texts, samples):
     for pair in pairs:
         chosen = torch.zeros_like(losses)
         chosen[pair] = 1
-        truth.append(twin(model, losses, chosen))
+        truth.append(reference(model, losses, chosen))
     np.testing.assert_allclose(table["loss"], losses.detach().flatten(), rtol=1e-12)
     np.testing.assert_allclose(columns(table), np.stack(truth), rtol=1e-9, atol=1e-14)
 

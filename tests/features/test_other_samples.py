@@ -461,10 +461,10 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"preprocessing": {"mean": [0.0], "std": [1.0]}},
         r"preprocessing\.mean is for images",
     ),
-    "views of tokens": (
+    "augmentations of tokens": (
         "tokens and masks",
-        {"features": {"views": ["mirror"]}},
-        "views look at one tensor, and these inputs are input_ids",
+        {"features": {"augmentations": ["mirror"]}},
+        "augmentations look at one tensor, and these inputs are input_ids",
     ),
 }
 

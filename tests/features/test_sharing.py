@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from gradscore.config.schema import Config, FeaturesConfig
-from gradscore.data import View
+from gradscore.data import Augmentation
 from gradscore.errors import ModelError
 from gradscore.features import LiveModel
 from gradscore.features.extraction import extract
@@ -101,12 +101,12 @@ def hooked(model):
     return model
 
 
-def given_view():
-    features = FeaturesConfig(views=["python:flips:flip"])
-    views = [View("python:flips:flip", lambda each: each.flip(3))]
+def given_augmentation():
+    features = FeaturesConfig(augmentations=["python:flips:flip"])
+    augmentations = [Augmentation("python:flips:flip", lambda each: each.flip(3))]
     model = Net().eval()
     groups = {name: [name] for name, _ in model.named_parameters()}
-    return Extractor(model, num_classes=10, features=features, groups=groups, views=views)
+    return Extractor(model, num_classes=10, features=features, groups=groups, augmentations=augmentations)
 
 
 def images(samples, side=24):
@@ -124,8 +124,8 @@ def sizes_in_threads():
 FEATURES = {
     "two losses": {},
     "penultimate features": {"penultimate": True},
-    "views": {"views": ["mirror", "shift:2,0"]},
-    "gradients of views": {"views": ["mirror"], "average_gradients": ["mirror"]},
+    "augmentations": {"augmentations": ["mirror", "shift:2,0"]},
+    "gradients of augmentations": {"augmentations": ["mirror"], "average_gradients": ["mirror"]},
     "labels": {"losses": ["label"]},
     "a gradient for every class": {"losses": ["expected"], "granularity": "model"},
 }
@@ -156,7 +156,7 @@ NOT_SHARED = {
     "random numbers": lambda: (live(Noisy()), images(40)),
     "what cannot be copied": lambda: (live(Uncopied()), images(40)),
     "a hook": lambda: (live(hooked(Net())), images(40)),
-    "a view of a program's": lambda: (given_view(), images(40)),
+    "an augmentation of a program's": lambda: (given_augmentation(), images(40)),
     "few samples": lambda: (live(Net()), images(31)),
     "small images": lambda: (live(Net(width=4)), images(40, side=6)),
     "layers that are watched": lambda: (live(Net(), columns=["output_gradient_norm"]), images(40)),

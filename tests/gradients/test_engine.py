@@ -1,4 +1,4 @@
-"""The engine against the exact twin in float64: layer settings and whole models."""
+"""The engine against the reference in float64: layer settings and whole models."""
 
 import pytest
 import torch
@@ -99,13 +99,13 @@ def _seed():
 
 @pytest.mark.parametrize("budget", [50, 1000])
 @pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
-def test_equals_the_exact_twin(case, budget, device):
+def test_equals_the_exact_reference(case, budget, device):
     truth = exactly(*outputs_of(case))
     parameters, outputs, grad_outputs = outputs_of(case, device)
     engine = Engine(parameters)
     dense = streamed(engine, outputs, grad_outputs)
     blocks = blocks_streamed(engine, outputs, grad_outputs, budget=budget)
-    assert "exact twin" not in engine.coverage.values()
+    assert "reference" not in engine.coverage.values()
     for name, gradient in truth.items():
         scale = gradient.abs().max()
         torch.testing.assert_close(dense[name], gradient, rtol=1e-10, atol=1e-10 * scale)

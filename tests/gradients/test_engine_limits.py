@@ -25,15 +25,15 @@ def test_leaves_no_trace():
     assert all(parameter.grad is None and not vars(parameter) for parameter in model.parameters())
 
 
-def test_without_a_rule_the_exact_twin_takes_over_and_says_so():
+def test_without_a_rule_the_exact_reference_takes_over_and_says_so():
     model, batch = Function((4,), lambda w, x: torch.atan2(w, x)), images(3, 4)
     parameters = dict(model.double().named_parameters())
     outputs = model(batch).flatten(1)
     engine = Engine(parameters)
-    with pytest.warns(GradientWarning, match=r"weight: exact twin.*Atan2Backward0"):
+    with pytest.warns(GradientWarning, match=r"weight: reference.*Atan2Backward0"):
         dense = streamed(engine, outputs, torch.ones_like(outputs))
     torch.testing.assert_close(dense, exactly(parameters, outputs, torch.ones_like(outputs)))
-    assert engine.coverage == {"weight": "exact twin"}
+    assert engine.coverage == {"weight": "reference"}
     streamed(engine, outputs, torch.ones_like(outputs))
     assert len(engine.notices) == 1
 
@@ -49,7 +49,7 @@ def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch):
     with pytest.warns(GradientWarning, match="self-check"):
         dense = streamed(engine, outputs, grad_outputs)
     torch.testing.assert_close(dense, exactly(parameters, outputs, grad_outputs))
-    assert set(engine.coverage.values()) == {"exact twin"}
+    assert set(engine.coverage.values()) == {"reference"}
 
 
 class Tied(nn.Module):
@@ -81,8 +81,8 @@ def test_a_tensor_with_two_names_has_its_gradient_under_both():
         "first.bias": "rule",
         "second.weight": "rule",
         "second.bias": "rule",
-        "curve.weight": "exact twin",
-        "again.weight": "exact twin",
+        "curve.weight": "reference",
+        "again.weight": "reference",
     }
 
 

@@ -31,7 +31,7 @@ HALF = {
 
 @pytest.mark.parametrize("case", HALF.values(), ids=HALF)
 def test_autocast_to_half_precision(case):
-    """The gradients are those of float32 up to the rounding of bfloat16, and no parameter needs the exact twin."""
+    """The gradients are those of float32 up to the rounding of bfloat16, and no parameter needs the reference."""
     model, batch = case()
     model, batch = model.eval(), batch.float()
     with torch.autocast("cpu", torch.bfloat16):
@@ -42,7 +42,7 @@ def test_autocast_to_half_precision(case):
     )  # equal ones end at a softmax
     dense = streamed(engine, outputs, upstream)
     truth = exactly(engine.parameters, outputs, upstream)
-    assert "exact twin" not in engine.coverage.values()
+    assert "reference" not in engine.coverage.values()
     whole = sum(gradient.norm() ** 2 for gradient in truth.values()) ** 0.5
     assert all((dense[name] - gradient).norm() < 0.02 * whole for name, gradient in truth.items())
     assert sum(gradient.norm() ** 2 for gradient in dense.values()) ** 0.5 == pytest.approx(float(whole), rel=0.02)

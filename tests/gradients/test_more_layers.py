@@ -1,4 +1,4 @@
-"""More layers against the exact twin: the rarer kinds of nodes, memory layouts and what is refused."""
+"""More layers against the reference: the rarer kinds of nodes, memory layouts and what is refused."""
 
 from types import SimpleNamespace
 
@@ -186,13 +186,13 @@ def _seed():
 
 
 @pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
-def test_equals_the_exact_twin(case, device):
+def test_equals_the_exact_reference(case, device):
     truth = exactly(*outputs_of(case))
     parameters, outputs, grad_outputs = outputs_of(case, device)
     engine = Engine(parameters)
     dense = streamed(engine, outputs, grad_outputs)
     blocks = blocks_streamed(engine, outputs, grad_outputs)
-    assert not {"exact twin", "unused"} & set(engine.coverage.values())
+    assert not {"reference", "unused"} & set(engine.coverage.values())
     for key, gradient in truth.items():
         assert gradient.any()
         scale = gradient.abs().max()

@@ -1,4 +1,4 @@
-"""Operations of one's own, `torch.autograd.Function`: by the exact twin, or by a rule that is added for them."""
+"""Operations of one's own, `torch.autograd.Function`: by the reference, or by a rule that is added for them."""
 
 from types import SimpleNamespace
 
@@ -48,14 +48,14 @@ def passed():
     return dict(model.named_parameters()), outputs, torch.randn_like(outputs)
 
 
-def test_without_a_rule_the_exact_twin_takes_over(passed):
+def test_without_a_rule_the_exact_reference_takes_over(passed):
     engine = Engine(passed[0])
-    with pytest.warns(GradientWarning, match="gain: exact twin, .*no rule for GainBackward"):
+    with pytest.warns(GradientWarning, match="gain: reference, .*no rule for GainBackward"):
         found = streamed(engine, *passed[1:])
     torch.testing.assert_close(found, exactly(*passed), rtol=1e-13, atol=1e-14)
 
 
-def test_a_rule_that_is_added_equals_the_exact_twin(passed, monkeypatch):
+def test_a_rule_that_is_added_equals_the_exact_reference(passed, monkeypatch):
     monkeypatch.setattr(RULES, "_entries", dict(RULES._entries))
     RULES.add("GainBackward", gain)
     engine = Engine(passed[0])

@@ -1,4 +1,4 @@
-"""Layers of random settings and shapes, batches of random sizes, and gradients of any size: always the exact twin."""
+"""Layers of random settings and shapes, batches of random sizes, and gradients of any size: always the reference."""
 
 import pytest
 import torch
@@ -112,7 +112,7 @@ def test_layers(kind, data):
     engine, grad_outputs = Engine(dict(layer.named_parameters())), tensor(*outputs.shape, seed=9)
     truth = exactly(engine.parameters, outputs, grad_outputs)
     torch.testing.assert_close(streamed(engine, outputs, grad_outputs), truth, rtol=1e-10, atol=1e-11)
-    assert "exact twin" not in engine.coverage.values()
+    assert "reference" not in engine.coverage.values()
 
 
 def network():

@@ -38,7 +38,7 @@ NETS = {
 
 @pytest.mark.parametrize("options", NETS.values(), ids=NETS)
 @pytest.mark.parametrize("words", [WORDS, 4], ids=["words of all sorts", "few words, often"])
-def test_equals_the_twin(options, words):
+def test_equals_the_reference(options, words):
     torch.manual_seed(0)
     net = Tongue(**options).double()
     outputs = net(torch.randint(0, words, (N, LENGTH)))

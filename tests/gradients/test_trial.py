@@ -1,4 +1,4 @@
-"""A rule that is wrong is caught on the first batch, named, and replaced by the exact twin."""
+"""A rule that is wrong is caught on the first batch, named, and replaced by the reference."""
 
 import pytest
 import torch
@@ -78,10 +78,10 @@ def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch, case, node, nam
     model, batch = case
     outputs = model(batch)
     engine, grad_outputs = Engine(dict(model.named_parameters())), torch.randn_like(outputs)
-    with pytest.warns(GradientWarning, match=r"exact twin.*the self-check found a gradient of norm"):
+    with pytest.warns(GradientWarning, match=r"reference.*the self-check found a gradient of norm"):
         found = streamed(engine, outputs, grad_outputs)
     torch.testing.assert_close(found, exactly(engine.parameters, outputs, grad_outputs), rtol=1e-12, atol=1e-12)
-    assert {name for name, covered in engine.coverage.items() if covered == "exact twin"} == names
+    assert {name for name, covered in engine.coverage.items() if covered == "reference"} == names
     assert {notice.split(":")[0] for notice in engine.notices} == names
 
 
@@ -93,7 +93,7 @@ def test_samples_that_a_rule_exchanges_are_seen_in_small_batches(monkeypatch, ca
     engine = Engine(dict(model.named_parameters()))
     with pytest.warns(GradientWarning, match="the self-check found"):
         engine.learn(model(batch[:samples]), torch.randn(samples, 3).double())
-    assert {name for name, covered in engine.coverage.items() if covered == "exact twin"} == {"4.weight", "4.bias"}
+    assert {name for name, covered in engine.coverage.items() if covered == "reference"} == {"4.weight", "4.bias"}
 
 
 def test_samples_whose_gradients_cancel_are_compared_all_the_same():
@@ -123,7 +123,7 @@ def test_a_rule_that_gives_up_is_replaced_without_the_self_check(monkeypatch, ca
     model, batch = case
     outputs = model(batch)
     engine = Engine(dict(model.named_parameters()), self_check=False)
-    with pytest.warns(GradientWarning, match="exact twin.*a setting it does not know"):
+    with pytest.warns(GradientWarning, match="reference.*a setting it does not know"):
         found = streamed(engine, outputs, torch.ones(N, 3).double())
     torch.testing.assert_close(found, exactly(engine.parameters, outputs, torch.ones(N, 3).double()))
 
@@ -155,15 +155,15 @@ RAISED = [
 @pytest.mark.parametrize("self_check", [True, False])
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize(("node", "names"), NODES.values(), ids=NODES)
-def test_any_exception_of_a_rule_means_the_exact_twin(monkeypatch, case, node, names, error, self_check):
+def test_any_exception_of_a_rule_means_the_exact_reference(monkeypatch, case, node, names, error, self_check):
     break_rule(monkeypatch, node, raising(error))
     model, batch = case
     outputs = model(batch)
     engine, grad_outputs = Engine(dict(model.named_parameters()), self_check=self_check), torch.randn_like(outputs)
-    with pytest.warns(GradientWarning, match=f"exact twin.*{node}: {type(error).__name__}"):
+    with pytest.warns(GradientWarning, match=f"reference.*{node}: {type(error).__name__}"):
         found = streamed(engine, outputs, grad_outputs)
     torch.testing.assert_close(found, exactly(engine.parameters, outputs, grad_outputs), rtol=1e-12, atol=1e-12)
-    assert {name for name, covered in engine.coverage.items() if covered == "exact twin"} == names
+    assert {name for name, covered in engine.coverage.items() if covered == "reference"} == names
 
 
 def a_row_short(values):
@@ -180,17 +180,17 @@ def no_sample_axis(values):
 
 @pytest.mark.parametrize("self_check", [True, False])
 @pytest.mark.parametrize("way", [a_row_short, flattened, no_sample_axis])
-def test_gradients_of_another_shape_mean_the_exact_twin(monkeypatch, case, way, self_check):
+def test_gradients_of_another_shape_mean_the_exact_reference(monkeypatch, case, way, self_check):
     break_rule(monkeypatch, "NativeGroupNormBackward0", way)
     model, batch = case
     outputs = model(batch)
     engine = Engine(dict(model.named_parameters()), self_check=self_check)
-    with pytest.warns(GradientWarning, match=r"1\.(weight|bias): exact twin"):
+    with pytest.warns(GradientWarning, match=r"1\.(weight|bias): reference"):
         found = streamed(engine, outputs, torch.ones(N, 3).double())
     torch.testing.assert_close(found, exactly(engine.parameters, outputs, torch.ones(N, 3).double()))
 
 
-def test_gradients_that_cannot_be_written_out_mean_the_exact_twin(monkeypatch, case):
+def test_gradients_that_cannot_be_written_out_mean_the_exact_reference(monkeypatch, case):
     rule = RULES["AddmmBackward0"]
 
     def crooked(use, gradients):
@@ -201,7 +201,7 @@ def test_gradients_that_cannot_be_written_out_mean_the_exact_twin(monkeypatch, c
     model, batch = case
     outputs = model(batch)
     engine = Engine(dict(model.named_parameters()))
-    with pytest.warns(GradientWarning, match=r"4\.(weight|bias): exact twin"):
+    with pytest.warns(GradientWarning, match=r"4\.(weight|bias): reference"):
         found = streamed(engine, outputs, torch.ones(N, 3).double())
     torch.testing.assert_close(found, exactly(engine.parameters, outputs, torch.ones(N, 3).double()))
 
@@ -218,11 +218,11 @@ class NoBatching(torch.autograd.Function):
         return gradient * 2 if float(gradient.sum()) else gradient
 
 
-def test_a_parameter_side_that_cannot_be_batched_means_the_exact_twin():
+def test_a_parameter_side_that_cannot_be_batched_means_the_exact_reference():
     weight = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     outputs = torch.randn(N, 5).double() @ NoBatching.apply(weight).T
     engine, grad_outputs = Engine({"weight": weight}), torch.randn(N, 3).double()
-    with pytest.warns(GradientWarning, match="weight: exact twin"):
+    with pytest.warns(GradientWarning, match="weight: reference"):
         found = streamed(engine, outputs, grad_outputs)
     torch.testing.assert_close(found, exactly(engine.parameters, outputs, grad_outputs))
 
@@ -255,5 +255,5 @@ def test_rows_that_are_missing_are_said(case, monkeypatch):
     model, x = case
     outputs = model(x)
     engine = Engine(dict(model.named_parameters()))
-    with pytest.warns(GradientWarning, match="4.bias: exact twin, .*there are 0 gradients of 1 samples"):
+    with pytest.warns(GradientWarning, match="4.bias: reference, .*there are 0 gradients of 1 samples"):
         streamed(engine, outputs, torch.randn_like(outputs))

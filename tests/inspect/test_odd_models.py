@@ -378,7 +378,7 @@ def test_settings_that_mean_nothing_are_refused(make, message):
         make()
 
 
-def test_gradient_at_a_view_that_is_changed_in_place():
+def test_gradient_at_a_augmentation_that_is_changed_in_place():
     found = {}
     images = torch.randn(3, 1, 4, 4)
     convolution, linear = nn.Conv2d(1, 2, 3), nn.Linear(8, 3)

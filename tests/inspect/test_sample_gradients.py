@@ -1,4 +1,4 @@
-"""Quantities over per-sample gradients, against NumPy on gradients from the exact twin."""
+"""Quantities over per-sample gradients, against NumPy on gradients from the reference."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ class Twin(nn.Module):
         return Squares.apply(self.linear(images.flatten(1)), self.factor)
 
 
-MODELS = {"convolution": conv, "shared layer": shared, "weight norm": parameter_side, "exact twin": Twin}
+MODELS = {"convolution": conv, "shared layer": shared, "weight norm": parameter_side, "reference": Twin}
 
 
 @pytest.fixture

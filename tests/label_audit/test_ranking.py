@@ -219,7 +219,7 @@ def test_copies_with_another_label_are_named(net: nn.Module) -> None:
     assert "copy" not in found.loc[8, "reason"]
 
 
-def test_views_that_cost_accuracy_are_left_out_and_named() -> None:
+def test_augmentations_that_cost_accuracy_are_left_out_and_named() -> None:
     torch.manual_seed(1)
     labels = torch.arange(60) % 2
     images = torch.randn(60, 1, 8, 8) / 10
@@ -230,12 +230,12 @@ def test_views_that_cost_accuracy_are_left_out_and_named() -> None:
         net[1].weight.copy_(torch.tensor([[-1.0], [1.0]]) * (torch.arange(64) % 8 < 4) / 32)
         net[1].bias[0] = 0.5
     found = gradscore.audit(net, (images, labels))
-    assert found.notices == ["view mirror costs the classifier too much accuracy, so it was not looked at"]
+    assert found.notices == ["augmentation mirror costs the classifier too much accuracy, so it was not looked at"]
 
 
-def test_views_that_are_left_out_are_named_in_one_line() -> None:
+def test_augmentations_that_are_left_out_are_named_in_one_line() -> None:
     (notice,) = ranking._notices(["mirror", "shift:3,0"])
-    assert notice == "views mirror, shift:3,0 cost the classifier too much accuracy, so they were not looked at"
+    assert notice == "augmentations mirror, shift:3,0 cost the classifier too much accuracy, so they were not looked at"
     assert ranking._notices([]) == []
 
 

@@ -8,9 +8,9 @@ from gradscore.meta import Penalty, add_stable_scores, fit_logistic, fit_one_cla
 from gradscore.meta.explanation import Driver, contributions, drivers, group_shares
 
 TRUTH = np.arange(120) % 4 == 0
-FRAME = make_table(seed=0, positive=TRUTH, view=True)
-OTHER = make_table(seed=1, positive=TRUTH, view=True).iloc[:30]
-INPUTS = make_inputs(FRAME[~TRUTH], view=True)
+FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
+OTHER = make_table(seed=1, positive=TRUTH, augmentation=True).iloc[:30]
+INPUTS = make_inputs(FRAME[~TRUTH], augmentation=True)
 SCALED = INPUTS.scaled(OTHER)
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(strength=0.01, boost=3.0))
@@ -63,7 +63,7 @@ def test_every_input_has_a_place():
         ("logits", "msp", None),
         ("penultimate", "react", None),
         ("neighbours", "knn", None),
-        ("views", "msp@views", None),
+        ("augmentations", "msp@augmentations", None),
     } <= found
 
 

@@ -117,17 +117,17 @@ def test_a_sum_is_that_of_standardised_log_odds_neighbours_and_ash():
     assert (found.kind, model.kind) == ("sum", "logistic")
 
 
-def test_with_views_a_sum_takes_scores_over_views():
-    inputs = make_inputs(make_table(seed=0, positive=np.zeros(90), view=True), view=True)
-    frame = make_table(seed=1, positive=TRUTH, view=True)
+def test_with_augmentations_a_sum_takes_scores_over_augmentations():
+    inputs = make_inputs(make_table(seed=0, positive=np.zeros(90), augmentation=True), augmentation=True)
+    frame = make_table(seed=1, positive=TRUTH, augmentation=True)
     rows = make_rows(inputs, frame, TRUTH)
     model = fit_logistic(inputs, rows, PENALTY)
     more = add_stable_scores(model, rows.scaled[~TRUTH]).arrays["coefficients"]
     spread = model.of_scaled(rows.scaled[~TRUTH]).std()
     moved = np.abs(more - model.arrays["coefficients"] / spread) > 1e-9
     assert {name for name, there in zip(inputs.names, moved, strict=True) if there} == {
-        "score/knn@views",
-        "score/ash@views",
+        "score/knn@augmentations",
+        "score/ash@augmentations",
     }
 
 

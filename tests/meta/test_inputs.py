@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from meta_tables import VIEW, make_inputs, make_table
+from meta_tables import AUGMENTATION, make_inputs, make_table
 from packages import write_package
 from scipy.stats import norm
 
@@ -185,9 +185,9 @@ GROUPS = {
     "score/react": "penultimate",
     "score/knn": "neighbours",
     "score/class_knn_1": "neighbours",
-    "score/views_features": "views",
-    "score/msp@views": "views",
-    "score/knn@views": "views",
+    "score/augmentations_features": "augmentations",
+    "score/msp@augmentations": "augmentations",
+    "score/knn@augmentations": "augmentations",
 }
 
 
@@ -196,9 +196,9 @@ def test_groups(name, group):
     assert group_of(name) == group
 
 
-ORDINARY = make_table(seed=0, positive=np.zeros(100), view=True)
-NEW = make_table(seed=1, positive=np.arange(40) % 4 == 0, view=True)
-INPUTS = make_inputs(ORDINARY, view=True)
+ORDINARY = make_table(seed=0, positive=np.zeros(100), augmentation=True)
+NEW = make_table(seed=1, positive=np.arange(40) % 4 == 0, augmentation=True)
+INPUTS = make_inputs(ORDINARY, augmentation=True)
 
 
 def column(name, frame=NEW):
@@ -225,7 +225,7 @@ def test_scores_that_are_inputs_are_there_and_no_others():
     scores = [name.removeprefix("score/") for name in INPUTS.names if name.startswith("score/")]
     assert scores == INPUTS.scores.inputs
     assert "mahalanobis" not in scores
-    assert {"knn", "msp@views", "views_features"} <= set(scores)
+    assert {"knn", "msp@augmentations", "augmentations_features"} <= set(scores)
 
 
 def test_ordinary_samples_are_in_the_middle():
@@ -280,9 +280,9 @@ def test_columns_in_another_order_do_not_matter():
 CHANGES = {
     "missing": (NEW.drop(columns="u/head/l2"), "missing u/head/l2, unexpected none"),
     "unexpected": (NEW.assign(**{"u/other/l1": 1.0}), "missing none, unexpected u/other/l1"),
-    "a view is missing": (
-        NEW[[name for name in NEW.columns if not name.startswith("view/")]],
-        rf"missing view/{VIEW}/logit_0, .* and 3 more, unexpected none",
+    "an augmentation is missing": (
+        NEW[[name for name in NEW.columns if not name.startswith("augmentation/")]],
+        rf"missing augmentation/{AUGMENTATION}/logit_0, .* and 3 more, unexpected none",
     ),
     "not finite": (NEW.assign(**{"u/head/l1": np.nan}), "'u/head/l1': 40 of 40"),
     "logits that are not finite": (NEW.assign(logit_0=np.inf), "not finite"),
@@ -298,7 +298,7 @@ def test_tables_that_differ_are_refused(frame, message):
 def test_nothing_but_constants_are_refused():
     constant = pd.concat([ORDINARY.iloc[[0]]] * 5, ignore_index=True).assign(content_hash=list("abcde"))
     with pytest.raises(EvaluationError, match="every feature is constant"):
-        make_inputs(constant, view=True)
+        make_inputs(constant, augmentation=True)
 
 
 def test_a_round_trip_gives_the_same_bits(tmp_path):
@@ -311,10 +311,10 @@ def test_a_round_trip_gives_the_same_bits(tmp_path):
 
 
 def test_the_fingerprint_is_that_of_what_was_learned():
-    again = make_inputs(ORDINARY, view=True)
+    again = make_inputs(ORDINARY, augmentation=True)
     assert again.fingerprint == INPUTS.fingerprint
-    assert make_inputs(ORDINARY.iloc[1:], view=True).fingerprint != INPUTS.fingerprint
-    renamed = make_inputs(ORDINARY.assign(content_hash=[f"other {place}" for place in range(100)]), view=True)
+    assert make_inputs(ORDINARY.iloc[1:], augmentation=True).fingerprint != INPUTS.fingerprint
+    renamed = make_inputs(ORDINARY.assign(content_hash=[f"other {place}" for place in range(100)]), augmentation=True)
     assert renamed.fingerprint == INPUTS.fingerprint
 
 
@@ -326,7 +326,7 @@ EDITS = {
     "columns that are no texts": ({"columns": [["u/head/l1"]]}, "incomplete"),
     "names that are no texts": ({"names": [1, 2]}, "incomplete"),
     "scores that are no texts": ({"scores": [["msp"]]}, "incomplete"),
-    "views that are no texts": ({"views": [{}]}, "incomplete"),
+    "augmentations that are no texts": ({"augmentations": [{}]}, "incomplete"),
     "an unknown score": ({"scores": ["msp", "not there"]}, "'not there' unknown here"),
     "another schema": ({"schema": 2}, "schema 4, got 2"),
 }

@@ -168,7 +168,7 @@ REFUSED = {
     "softmax in half precision": (lambda z: z.bfloat16().softmax(1), "take the softmax out of forward"),
     "softmax by hand": (lambda z: z.exp() / z.exp().sum(1, keepdim=True), "every row is a probability distribution"),
     "softmax without a graph": (lambda z: z.softmax(1).detach(), "every row is a probability distribution"),
-    "softmax, then a view": (lambda z: z.softmax(1)[:, None].squeeze(1), "probability distribution"),
+    "softmax, then an augmentation": (lambda z: z.softmax(1)[:, None].squeeze(1), "probability distribution"),
     "tempered softmax": (lambda z: (z / 100).softmax(1), "probability distribution"),
     "sigmoid": (torch.sigmoid, "several labels for one sample"),
     "one sigmoid": (lambda z: Interface(num_classes=2, one_logit=True).logits(z[:, 0].sigmoid()), "sigmoid"),

@@ -10,17 +10,19 @@ import torch
 from meta_models import OOD, meta_model
 from torch import nn
 
+from gradscore.baselines import BASELINES
 from gradscore.columns import feature_columns, penultimate_columns
 from gradscore.errors import ConfigError, ModelError
 from gradscore.evaluation.run import EvaluationReport, evaluate_run
 from gradscore.meta import group_of
 from gradscore.models import Interface
 from gradscore.models.last_layer import find_last_layer
-from gradscore.scores import SCORES
 from gradscore.store.head import read_head
 from gradscore.store.run_folder import RunFolder
 
-OF_FEATURES = [name for name in SCORES if SCORES[name].needs in ("penultimate", "neighbours") and SCORES[name].is_rival]
+OF_FEATURES = [
+    name for name in BASELINES if BASELINES[name].needs in ("penultimate", "neighbours") and BASELINES[name].is_compared
+]
 
 
 class Twice(nn.Module):

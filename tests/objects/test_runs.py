@@ -144,13 +144,13 @@ def test_shares_at_once_have_copies_of_their_own(bucket: Bucket, config: Config,
 
 
 def test_fits_and_evaluates_as_a_local_run(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
-    address, twin = bucket.address("runs/a"), tmp_path / "twin"
-    shutil.copytree(local, twin)
+    address, reference = bucket.address("runs/a"), tmp_path / "reference"
+    shutil.copytree(local, reference)
     assert extracted(config_file, address).exit_code == 0
-    for where in (address, str(twin)):
+    for where in (address, str(reference)):
         assert command("fit-meta", where, "--protocols", "known", "--set", "meta.cv_folds=2").exit_code == 0
         assert command("evaluate", where).exit_code == 0
-    there, here = content(downloaded(bucket, "runs/a", tmp_path / "copy")), content(twin)
+    there, here = content(downloaded(bucket, "runs/a", tmp_path / "copy")), content(reference)
     assert there.keys() == here.keys()
     pages = {name for name in here if name.endswith((".html", ".md", ".svg", ".png", "SHA256SUMS"))}
     assert {name: there[name] for name in here.keys() - pages} == {name: here[name] for name in here.keys() - pages}
@@ -219,9 +219,9 @@ def test_goes_on_with_other_data_as_a_local_run(bucket: Bucket, config_file: str
     extracted(config_file, address)
     result = extracted(config_file, address, *fewer)
     assert result.exit_code == 0, result.stderr
-    twin = tmp_path / "twin"
-    assert command("extract", config_file, "--trust-code", "--out", str(twin), *fewer).exit_code == 0
-    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(twin)
+    reference = tmp_path / "reference"
+    assert command("extract", config_file, "--trust-code", "--out", str(reference), *fewer).exit_code == 0
+    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(reference)
 
 
 def test_python_works_in_a_copy(bucket: Bucket, config: Config, local: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every kind of projection against its matrix times the gradients of the exact twin, in float64."""
+"""Every kind of projection against its matrix times the gradients of the reference, in float64."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def loops(request, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_projection_is_that_of_the_twins_gradient(case, kind):
+def test_projection_is_that_of_the_references_gradient(case, kind):
     torch.manual_seed(0)
     parameters, outputs, grad_outputs = outputs_of(case)
     truth = by_matrix(kind, DIMS[kind], parameters, outputs, grad_outputs)
@@ -138,7 +138,7 @@ def test_half_precision_is_projected_in_single(kind):
 
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_left_to_the_twin_is_projected_too(kind):
+def test_what_is_left_to_the_reference_is_projected_too(kind):
     torch.manual_seed(0)
     case = outputs_of(lambda: (Function((9, 20), lambda w, x: torch.cdist(x, w)), images(20)))
     truth = by_matrix(kind, 100, *case)

@@ -50,7 +50,7 @@ def cross_entropy(logits, labels):
 
 
 def whole_gradients(model, losses):
-    """Gradients of the twin, written out one after the other, by name."""
+    """Gradients of the reference, written out one after the other, by name."""
     return exactly(dict(model.named_parameters()), losses, torch.ones_like(losses))
 
 

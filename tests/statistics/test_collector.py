@@ -1,4 +1,4 @@
-"""Gradient metrics per sample against the exact twin, with the interface of gradient_metrics."""
+"""Gradient metrics per sample against the reference, with the interface of gradient_metrics."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Statistics against NumPy on the exact twin's gradients, and where float32 would lose digits."""
+"""Statistics against NumPy on the reference's gradients, and where float32 would lose digits."""
 
 import numpy as np
 import pytest
@@ -292,8 +292,10 @@ def test_a_tensor_with_two_names_counts_once_in_a_group():
     groups = {"all": ["first", "bias", "second"], "second": ["second"]}
     found = reduce_gradients(engine, outputs, torch.ones_like(outputs), statistics=["l1"], groups=groups)
     outputs = layer(layer(inputs).tanh())
-    twin = exact.per_sample_gradients(outputs, torch.ones_like(outputs), {"weight": layer.weight, "bias": layer.bias})
-    sums = np.array([[float(gradients[name].abs().sum()) for name in ("weight", "bias")] for _, gradients in twin])
+    reference = exact.per_sample_gradients(
+        outputs, torch.ones_like(outputs), {"weight": layer.weight, "bias": layer.bias}
+    )
+    sums = np.array([[float(gradients[name].abs().sum()) for name in ("weight", "bias")] for _, gradients in reference])
     assert found["all/l1"].numpy() == pytest.approx(sums.sum(axis=1))
     assert found["second/l1"].numpy() == pytest.approx(sums[:, 0])
 

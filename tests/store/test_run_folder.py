@@ -25,7 +25,7 @@ INPUTS = {
     "model": {"source": "torchvision:resnet18", "weights_sha256": "ab" * 32, "code_sha256": None},
     "preprocessing": {},
     "data": {"in_dist.fit": {"count": 4, "fingerprint": "cd"}},
-    "features": {"views": [{"name": "mirror", "code_sha256": None}]},
+    "features": {"augmentations": [{"name": "mirror", "code_sha256": None}]},
 }
 VALUES = np.array([[0.1, -2.0, 1e-300], [1 / 3, 2.0, np.inf], [np.nan, 5.0, 6.0]])
 
@@ -317,8 +317,14 @@ EDITED_INPUTS = {
     "no data": (lambda inputs: inputs.pop("data"), "data: Field required"),
     "no fingerprint": (lambda inputs: inputs["data"]["in_dist.fit"].pop("fingerprint"), "fingerprint: Field required"),
     "no features": (lambda inputs: inputs.pop("features"), "features: Field required"),
-    "a view without a name": (lambda inputs: inputs["features"]["views"][0].pop("name"), r"views\.0\.name: Field"),
-    "a view without a hash": (lambda inputs: inputs["features"]["views"][0].pop("code_sha256"), "code_sha256: Field"),
+    "an augmentation without a name": (
+        lambda inputs: inputs["features"]["augmentations"][0].pop("name"),
+        r"augmentations\.0\.name: Field",
+    ),
+    "an augmentation without a hash": (
+        lambda inputs: inputs["features"]["augmentations"][0].pop("code_sha256"),
+        "code_sha256: Field",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Per-sample gradients written out in memory of the processor: as the engine gives them, and as the exact twin does."""
+"""Per-sample gradients written out in memory of the processor: as the engine gives them, and as the reference does."""
 
 import torch
 

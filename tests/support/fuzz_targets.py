@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from score_files import write_scores
 from torch import nn
 
+from gradscore.baselines import FittedBaselines, Ordinary
+from gradscore.baselines import Samples as Known
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
 from gradscore.data import open_user_images
 from gradscore.data.sources import open_source
@@ -29,8 +31,6 @@ from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_table import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.models import Head, load_checkpoint
-from gradscore.scores import FittedScores, Ordinary
-from gradscore.scores import Samples as Known
 from gradscore.store import RunFolder, is_complete, read_head, write_head
 from gradscore.store.shards import ShardRows, read_note, write_shard
 
@@ -113,7 +113,7 @@ def _run(folder: Path) -> None:
             "model": {"source": "x", "arguments": {}, "num_classes": 3, "code_sha256": None, "weights_sha256": "ab"},
             "preprocessing": SETTINGS["preprocessing"],
             "data": {"in_dist.test": {"fingerprint": "ab"}},
-            "features": {"views": [{"name": "mirror", "code_sha256": None}]},
+            "features": {"augmentations": [{"name": "mirror", "code_sha256": None}]},
         },
         "versions": {"python": "3.11"},
         "splits": {"in_dist.test": {**info, **entry, "spent": {"samples": 6, "seconds": 1.5}}},
@@ -138,7 +138,7 @@ def _read_run(path: Path) -> None:
 def _inputs() -> Inputs:
     scaling = {name: np.ones(1) for name in ("floor", "centre", "spread")}
     samples = Ordinary(samples=Known(logits=np.ones((4, 2))), classes=np.zeros(4, dtype=np.int64))
-    return Inputs(columns=COLUMNS, names=["uniform/a/max"], scaling=scaling, scores=FittedScores.fit(samples))
+    return Inputs(columns=COLUMNS, names=["uniform/a/max"], scaling=scaling, scores=FittedBaselines.fit(samples))
 
 
 def _meta_model(label: str) -> MetaModel:

@@ -3,17 +3,17 @@
 import numpy as np
 import pandas as pd
 
-from gradscore.columns import PENULTIMATE, view_column
+from gradscore.baselines import FittedBaselines, Ordinary
+from gradscore.columns import PENULTIMATE, augmentation_column
 from gradscore.meta import Inputs, Rows, samples_of
 from gradscore.models import Head
-from gradscore.scores import FittedScores, Ordinary
 
 CLASSES, WIDTH = 2, 6
-VIEW = "flip"
+AUGMENTATION = "flip"
 HEAD = Head(weight=np.repeat(np.eye(CLASSES), WIDTH // CLASSES, axis=1), bias=np.zeros(CLASSES))
 
 
-def make_table(*, seed, positive, in_gradients=3.0, in_features=0.7, look=True, view=False):
+def make_table(*, seed, positive, in_gradients=3.0, in_features=0.7, look=True, augmentation=False):
     """One row for each of `positive` (N,); positives are off in their gradients and in their features.
 
     Args:
@@ -22,15 +22,19 @@ def make_table(*, seed, positive, in_gradients=3.0, in_features=0.7, look=True, 
         in_gradients: decades that the gradients of positives are larger.
         in_features: share that the penultimate features of positives are smaller by.
         look: with penultimate features.
-        view: with a view, and its penultimate features.
+        augmentation: with an augmentation, and its penultimate features.
     """
     generator = np.random.default_rng(seed)
     positive = np.asarray(positive, dtype=np.float64)
     size = len(positive)
     features = np.abs(generator.normal(1.0, 0.5, (size, WIDTH))) * (1 - in_features * positive[:, None])
     columns = looks("", features, look=look)
-    if view:
-        columns |= looks(view_column(VIEW, ""), np.abs(features + generator.normal(0, 0.1, features.shape)), look=look)
+    if augmentation:
+        columns |= looks(
+            augmentation_column(AUGMENTATION, ""),
+            np.abs(features + generator.normal(0, 0.1, features.shape)),
+            look=look,
+        )
     l1 = 10.0 ** (generator.normal(size=size) - 20 + in_gradients * positive)
     gradients = {
         "u/body/l1": 10.0 ** generator.normal(size=size),
@@ -50,12 +54,14 @@ def looks(start, features, *, look):
     return found
 
 
-def make_inputs(ordinary, *, view=False, twice=None):
+def make_inputs(ordinary, *, augmentation=False, twice=None):
     """Inputs fitted on ordinary samples, some of which may have been computed twice."""
     samples = samples_of(ordinary)
     head = HEAD if samples.penultimate is not None else None
     of_what = Ordinary(samples=samples, classes=samples.predictions, head=head)
-    return Inputs.fit(ordinary, FittedScores.fit(of_what, views=[VIEW] if view else []), twice=twice)
+    return Inputs.fit(
+        ordinary, FittedBaselines.fit(of_what, augmentations=[AUGMENTATION] if augmentation else []), twice=twice
+    )
 
 
 def make_rows(inputs, frame, target, sets=None):

@@ -1,9 +1,9 @@
 """Names of scores by what they look at."""
 
-from gradscore.scores import SCORES
-from gradscore.scores.score import Needs
+from gradscore.baselines import BASELINES
+from gradscore.baselines.baseline import Needs
 
 
 def score_names(needs: Needs) -> list[str]:
-    """In the order of `SCORES`."""
-    return [name for name in SCORES if SCORES[name].needs == needs]
+    """In the order of `BASELINES`."""
+    return [name for name in BASELINES if BASELINES[name].needs == needs]

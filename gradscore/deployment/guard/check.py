@@ -1,4 +1,4 @@
-"""Compare a run with a baseline, gate by gate."""
+"""Compare a run with expected figures, gate by gate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...data import TEST
 from ...evaluation import evaluate_run, fit_run
 from ...features import extract
 from ...store import RunFolder
-from .baseline import Baseline, Detector, Policy, baseline_of
 from .drift import feature_drift
+from .expected import Detector, Expected, Policy, expected_of
 from .gates import NOT_IN_THE_RUN, Gate, Metric, difference_gate, feature_gate, missing_gate, speed_gate
 from .missing import in_words as missing_in_words
 from .missing import missing_samples
@@ -29,7 +29,7 @@ from .noninferiority import (
 from .sources import Sources, caveats_of
 
 ENOUGH_IN_COMMON = 0.5
-"""From this share of the baseline's samples on, two runs are compared on the samples they have in common:
+"""From this share of the expected figures' samples on, two runs are compared on the samples they have in common:
 a paired test on half of them sees as much as one of different samples where errors correlate by 0.5."""
 
 METRICS_OF_TEST: tuple[Metric, ...] = ("accuracy", "auroc", "false_alarm")
@@ -48,14 +48,14 @@ class CheckReport:
         gates: what was checked.
         caveats: what has to be known beside the outcome: samples that are gone, what was not looked at.
         notices: what could not be checked, and what else to know.
-        current: the run as a baseline, under the policy it was checked with.
+        current: the run as expected figures, under the policy it was checked with.
     """
 
     run: str
     gates: list[Gate]
     caveats: list[str]
     notices: list[str]
-    current: Baseline
+    current: Expected
 
     @property
     def status(self) -> Status:
@@ -83,14 +83,14 @@ class CheckReport:
 
 
 def check_run(
-    run: RunFolder, baseline: Baseline, *, policy: Policy | None = None, sources: Sources = "compared"
+    run: RunFolder, expected: Expected, *, policy: Policy | None = None, sources: Sources = "compared"
 ) -> CheckReport:
-    """Compares a run that was evaluated with a baseline.
+    """Compares a run that was evaluated with expected figures.
 
     Args:
         run: the run folder.
-        baseline: what it is held to.
-        policy: margins other than those of the baseline.
+        expected: what it is held to.
+        policy: margins other than those of the expected figures.
         sources: what is done about the model and the data that the run was made from, see `caveats_of`.
 
     Returns:
@@ -98,17 +98,17 @@ def check_run(
 
     Raises:
         StoreError: the run is not finished, not evaluated since, or not of its model and data as they are now.
-        BaselineError: the run has no scores to compare.
+        ExpectedFiguresError: the run has no scores to compare.
     """
     caveats = caveats_of(run, sources)
-    policy = policy or baseline.policy
+    policy = policy or expected.policy
     test = run.read(TEST)
-    current = baseline_of(run, test, policy=policy, protocol=baseline.protocol)
-    same_model = not current.changed_from(baseline)
-    pairs = _pairs(baseline, current)
-    differences = list(_differences(baseline, pairs, same_model=same_model))
-    drift = feature_drift(baseline.probe, test, tolerance=policy.feature)
-    same_weights = current.model["weights_sha256"] == baseline.model["weights_sha256"]
+    current = expected_of(run, test, policy=policy, protocol=expected.protocol)
+    same_model = not current.changed_from(expected)
+    pairs = _pairs(expected, current)
+    differences = list(_differences(expected, pairs, same_model=same_model))
+    drift = feature_drift(expected.probe, test, tolerance=policy.feature)
+    same_weights = current.model["weights_sha256"] == expected.model["weights_sha256"]
     gates = [
         difference_gate(name, metric, found, policy=policy, gates=len(differences))
         for name, metric, found in differences
@@ -116,27 +116,27 @@ def check_run(
     gates.append(feature_gate(drift, policy=policy, same_weights=same_weights))
     for name, pair in pairs.items():
         found = missing_samples(
-            baseline.splits[name].frame(), current.splits[name].frame(), paired=pair.are_same, names=run.class_names
+            expected.splits[name].frame(), current.splits[name].frame(), paired=pair.are_same, names=run.class_names
         )
         caveats += [text for text in [missing_in_words(name, found, paired=pair.are_same)] if text]
         margin = min(getattr(policy, metric) for metric in (METRICS_OF_TEST if name == TEST else METRICS_OF_OOD))
         if found.unseen > margin or (name != TEST and found.gone == found.samples):
             gates.append(missing_gate(name, found, margin=margin))
-    gates.append(speed_gate(baseline.samples_per_second, current.samples_per_second))
-    notices = [*baseline.notices, *_notices(baseline, current)]
+    gates.append(speed_gate(expected.samples_per_second, current.samples_per_second))
+    notices = [*expected.notices, *_notices(expected, current)]
     return CheckReport(run=Path(run.path).name, gates=gates, caveats=caveats, notices=notices, current=current)
 
 
 def check_config(
-    config: Config, baseline: Baseline, *, policy: Policy | None = None, trust_code: bool = False
+    config: Config, expected: Expected, *, policy: Policy | None = None, trust_code: bool = False
 ) -> CheckReport:
-    """Extracts what is missing or changed since, fits, evaluates, and compares with a baseline.
+    """Extracts what is missing or changed since, fits, evaluates, and compares with expected figures.
 
     Args:
         config: the settings, with the folder of the run.
-        baseline: what it is held to.
-        policy: margins other than those of the baseline.
-        trust_code: allow a `python:` model, data and views, whose code is run.
+        expected: what it is held to.
+        policy: margins other than those of the expected figures.
+        trust_code: allow a `python:` model, data and augmentations, whose code is run.
 
     Raises:
         GradscoreError: as `extract`, `fit_run`, `evaluate_run` and `check_run`.
@@ -144,38 +144,38 @@ def check_config(
     run = extract(config, trust_code=trust_code, check_kept=True).run
     fit_run(RunFolder(run))
     evaluate_run(RunFolder(run))
-    return check_run(RunFolder(run), baseline, policy=policy, sources="extracted")
+    return check_run(RunFolder(run), expected, policy=policy, sources="extracted")
 
 
-def _pairs(baseline: Baseline, current: Baseline) -> dict[str, _Pair]:
+def _pairs(expected: Expected, current: Expected) -> dict[str, _Pair]:
     return {
         name: _Pair.of(samples.frame(), current.splits[name].frame())
-        for name, samples in baseline.splits.items()
+        for name, samples in expected.splits.items()
         if name in current.splits
     }
 
 
 def _differences(
-    baseline: Baseline, pairs: dict[str, _Pair], *, same_model: bool
+    expected: Expected, pairs: dict[str, _Pair], *, same_model: bool
 ) -> Iterator[tuple[str, Metric, Difference]]:
     test = pairs[TEST]
-    if baseline.accuracy is not None:
+    if expected.accuracy is not None:
         yield (
             "accuracy of the classifier",
             "accuracy",
             test.rate("correct", above=0.5, unchanged=same_model and test.has_same("correct")),
         )
-    for name in baseline.splits[TEST].scores:
+    for name in expected.splits[TEST].scores:
         unchanged = same_model and all(pair.has_same("correct") and pair.has_same(name) for pair in pairs.values())
-        yield from _of_detector(name, baseline, pairs, unchanged=unchanged)
+        yield from _of_detector(name, expected, pairs, unchanged=unchanged)
 
 
 def _of_detector(
-    name: Detector, baseline: Baseline, pairs: dict[str, _Pair], *, unchanged: bool
+    name: Detector, expected: Expected, pairs: dict[str, _Pair], *, unchanged: bool
 ) -> Iterator[tuple[str, Metric, Difference]]:
-    limit = baseline.thresholds.get(name)
+    limit = expected.thresholds.get(name)
     test = pairs[TEST]
-    others = [split for split, samples in baseline.splits.items() if split != TEST and name in samples.scores]
+    others = [split for split, samples in expected.splits.items() if split != TEST and name in samples.scores]
     is_there = name in test.now
 
     def auroc(of: _Pair) -> Difference:
@@ -205,10 +205,10 @@ def _of_detector(
 
 @dataclass(frozen=True)
 class _Pair:
-    """The samples of a split in the baseline and in the run.
+    """The samples of a split in the expected figures and in the run.
 
     Attributes:
-        before: those of the baseline.
+        before: those of the expected figures.
         now: those of the run.
         are_same: whether they are samples of the same names; those of others are not compared with each other.
     """
@@ -219,7 +219,7 @@ class _Pair:
 
     @classmethod
     def of(cls, before: pd.DataFrame, now: pd.DataFrame) -> _Pair:
-        """The samples in common where that is most of the baseline's, or else all."""
+        """The samples in common where that is most of the expected figures', or else all."""
         both = before.index[before.index.isin(now.index)]
         if len(both) and len(both) >= ENOUGH_IN_COMMON * len(before):
             return cls(before.loc[both], now.loc[both], are_same=True)
@@ -268,7 +268,7 @@ class _Pair:
 
 
 def _exactly(found: Difference) -> Difference:
-    """A difference without doubt, where model and scores are those of the baseline."""
+    """A difference without doubt, where model and scores are those of the expected figures."""
     if found.value != 0:
         return found
     return Difference(before=found.before, now=found.now, error=0.0, method="same model", n=found.n)
@@ -279,17 +279,18 @@ def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame.index.duplicated(keep=False)]
 
 
-def _notices(baseline: Baseline, current: Baseline) -> list[str]:
-    gone = [name for name in baseline.splits if name not in current.splits]
+def _notices(expected: Expected, current: Expected) -> list[str]:
+    gone = [name for name in expected.splits if name not in current.splits]
     lines = [
-        f"{name} is in the baseline and not in the run; write it anew with --update if that is meant" for name in gone
+        f"{name} is in the expected figures and not in the run; write it anew with --update if that is meant"
+        for name in gone
     ]
-    if baseline.protocol != current.protocol:
-        lines.append(f"the baseline is of protocol {baseline.protocol}, the run of {current.protocol}")
-    changed = [f"{name} {old} -> {current.versions.get(name)}" for name, old in baseline.versions.items()
+    if expected.protocol != current.protocol:
+        lines.append(f"the expected figures is of protocol {expected.protocol}, the run of {current.protocol}")
+    changed = [f"{name} {old} -> {current.versions.get(name)}" for name, old in expected.versions.items()
                if current.versions.get(name) != old]  # fmt: skip
     if changed:
         lines.append(f"versions changed: {', '.join(changed)}")
-    if keys := current.changed_from(baseline):
+    if keys := current.changed_from(expected):
         lines.append(f"the model is another one: {', '.join(keys)} changed")
     return lines

@@ -11,7 +11,7 @@ import pandas as pd
 from ...columns import COSINE, FORWARD, RATE, feature_columns, logit_columns
 from ...statistics import STATISTICS
 from ...system import FloatArray
-from .baseline import HASH_DIGITS, Probe
+from .expected import HASH_DIGITS, Probe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from .baseline import Policy
 from .drift import Drift
+from .expected import Policy
 from .missing import Missing, why_not
 from .noninferiority import Difference, Status, Verdict, judge
 
@@ -27,7 +27,7 @@ class Gate:
         name: what, in words.
         metric: its kind, which names its margin in the policy.
         status: see `noninferiority.Verdict`; `info` for what cannot fail.
-        before: value of the baseline.
+        before: value of the expected figures.
         now: value of the run.
         margin: the accepted change for the worse; None for what cannot fail.
         low: lower bound of the change for the better.
@@ -73,7 +73,7 @@ def difference_gate(name: str, metric: Metric, found: Difference, *, policy: Pol
     }
     message = f"{name}: {change or 'no value'}, {endings[verdict.status]}"
     if found is NOT_IN_THE_RUN:
-        message = f"{name}: the baseline has it, the run has no such scores"
+        message = f"{name}: the expected figures has it, the run has no such scores"
     elif verdict.status == "inconclusive":
         message += f"; {_why_not(verdict, metric, worse)}"
     return Gate(

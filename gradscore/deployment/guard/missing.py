@@ -1,4 +1,4 @@
-"""Samples of the baseline that a run no longer has: how many, and are they a random part?
+"""Samples of the expected figures that a run no longer has: how many, and are they a random part?
 
 Where whole classes are gone, what is left says nothing of them: a network that never predicts one of them passes every
 comparison of the others.
@@ -14,9 +14,9 @@ import pandas as pd
 from scipy.stats import hypergeom
 
 from ...system import BoolArray, some
-from .baseline import PANEL
+from .expected import PANEL
 
-WRONG = "those that the baseline's network got wrong"
+WRONG = "those that the expected figures' network got wrong"
 """What else than a class may be gone."""
 
 BY_CHANCE = 0.01
@@ -29,10 +29,10 @@ DRAWS = 1999
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """What of a split of the baseline a run lacks.
+    """What of a split of the expected figures a run lacks.
 
     Attributes:
-        samples: N, those of the baseline.
+        samples: N, those of the expected figures.
         gone: those among them that the run lacks.
         lacking: classes, or `WRONG`, of which there is less than chance explains, each in words.
         unseen: the largest drop of a rate that would not be seen: by how much the share of these classes fell, added
@@ -46,14 +46,14 @@ class Missing:
 
 
 def missing_samples(before: pd.DataFrame, now: pd.DataFrame, *, paired: bool, names: Sequence[str] | None) -> Missing:
-    """Looks for samples of the baseline in the run, and whether those that are gone are a random part.
+    """Looks for samples of the expected figures in the run, and whether those that are gone are a random part.
 
-    Where the rest is compared sample by sample, the samples of each class, and those that the baseline's network got
-    wrong, are among those that are gone as in a draw without replacement. Where other samples stand in their place,
-    labelled samples of both are one draw. Hypergeometric tails, by Bonferroni over classes.
+    Where the rest is compared sample by sample, the samples of each class, and those that the expected figures'
+    network got wrong, are among those that are gone as in a draw without replacement. Where other samples stand in
+    their place, labelled samples of both are one draw. Hypergeometric tails, by Bonferroni over classes.
 
     Args:
-        before: samples of the baseline by hash, as `Samples.frame` gives them.
+        before: samples of the expected figures by hash, as `Samples.frame` gives them.
         now: those of the run.
         paired: whether the samples in common are compared.
         names: of the classes.
@@ -142,17 +142,17 @@ def in_words(split: str, found: Missing, *, paired: bool) -> str:
         return ""
     share = f"{100 * found.gone / found.samples:.1f} %"
     ending = "" if paired else ", so the two are compared as different samples"
-    return f"{found.gone} of the baseline's {found.samples} samples of {split} ({share}) are not in the run{ending}"
+    return f"{found.gone} of the {found.samples} expected samples of {split} ({share}) are not in the run{ending}"
 
 
 def why_not(split: str, found: Missing) -> str:
     """Why the comparison of the rest does not tell."""
     if not found.lacking:
         return (
-            f"samples of {split}: none of the baseline's {found.samples} is in the run, so this is another set; bring "
-            "the baseline's back, or write the baseline anew with --update"
+            f"samples of {split}: none of the {found.samples} expected ones is in the run: this is another set; bring "
+            "those back, or write the expected figures anew with --update"
         )
     return (
         f"samples of {split}: {some(found.lacking)}; more are gone than by chance, so a drop of up to "
-        f"{found.unseen:.3f} would go unseen; bring them back, or write the baseline anew with --update"
+        f"{found.unseen:.3f} would go unseen; bring them back, or write the expected figures anew with --update"
     )

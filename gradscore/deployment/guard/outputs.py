@@ -57,7 +57,7 @@ def to_markdown(report: CheckReport) -> str:
         f"## {MARKS[report.status]} gradscore check: {report.verdict}",
         "",
         *[line for caveat in report.caveats for line in (f"**{_cell(caveat)}**", "")],
-        "| | gate | baseline | now | change for the better, bounds | margin | n | method |",
+        "| | gate | expected | now | change for the better, bounds | margin | n | method |",
         "|---|---|---:|---:|---:|---:|---:|---|",
         *(_row(gate) for gate in report.gates),
         "",
@@ -80,7 +80,7 @@ def to_annotations(report: CheckReport) -> str:
 
 
 def gate_cells(gate: Gate) -> tuple[str, str, str, str]:
-    """What a gate compares, as text: the baseline, the run, the bounds of the change for the better, and the margin."""
+    """What a gate compares, as text: expected, run, the bounds of the change for the better, and the margin."""
     bounds = "-" if gate.low is None or gate.high is None else f"{gate.low:+.4f} to {gate.high:+.4f}"
     margin = "-" if gate.margin is None else f"{gate.margin:g}"
     number = _rate if gate.metric in ("speed", "samples") else _number

@@ -2,7 +2,7 @@
 
 A rule is a pure function `rule(use, gradients) -> PerSample`. `RULES` is the whole list, but for those that
 other packages add: a node that is not in it, or an input that its rule does not cover (`NotCoveredError`), is left to
-the exact twin.
+the reference.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bo
     if len(epochs) < 2:
         return None
     edges = np.linspace(float(bins["low"].min()), float(bins["high"].max()), HEAT_BINS + 1)
-    apart = int(np.gcd.reduce(epochs))  # above 1 where many were thinned out
+    apart = int(np.gcd.reduce(epochs))  # above 1 where many were subsampled out
     columns = np.arange(0, max(epochs[-1], _last(record.epochs["epoch"])) + 1, apart)
     logs = np.full((HEAT_BINS, len(columns)), np.nan)
     for epoch, part in bins.groupby("epoch"):

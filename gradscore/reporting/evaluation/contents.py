@@ -11,7 +11,7 @@ from ...evaluation import LOGIT_LR, ScoreFile, positive_of, reliability, risk_co
 from ...meta import MetaModel, group_of
 from ...system import BoolArray, FloatArray
 from ..palette import GREY, PALETTE, colour
-from ..plots import Curve, Curves, HeatMap, Plot, file_name, histograms, thinned
+from ..plots import Curve, Curves, HeatMap, Plot, file_name, histograms, subsampled
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 
 META, RIVAL, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
@@ -61,7 +61,7 @@ def _risk_against_coverage(block: pd.DataFrame, colours: Mapping[str, str]) -> P
         curves=[
             Curve(name=name, x=x, y=y, colour=colours[name])
             for name, curve in risks.items()
-            for x, y in [thinned(curve.coverage, curve.risk)]
+            for x, y in [subsampled(curve.coverage, curve.risk)]
         ],
         unit_square=False,
     )
@@ -180,7 +180,7 @@ def roc_points(scores: FloatArray, positive: FloatArray) -> tuple[FloatArray, Fl
 
 
 def _roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) -> Curve:
-    x, y = thinned(*roc_points(np.asarray(scores, dtype=np.float64), positive.astype(np.float64)))
+    x, y = subsampled(*roc_points(np.asarray(scores, dtype=np.float64), positive.astype(np.float64)))
     return Curve(name=name, x=x, y=y, colour=colour)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...evaluation import HEADLINE_PROTOCOLS, Record, is_group, single_scores
+from ...evaluation import HEADLINE_PROTOCOLS, Record, baselines, is_group
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
@@ -67,8 +67,8 @@ class Figures:
         return _distinct(key[3] for key in self._records if key[:2] == (task, protocol) and key[4] == "auroc")
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
-        """The single score of the highest AUROC on these very samples, or None without any value."""
-        singles = single_scores(record for key, record in self._records.items() if key[:3] == (task, protocol, dataset))
+        """The baseline of the highest AUROC on these very samples, or None without any value."""
+        singles = baselines(record for key, record in self._records.items() if key[:3] == (task, protocol, dataset))
         return singles[0].score if singles else None
 
     def _all_datasets(self, task: str, protocol: str) -> list[str]:

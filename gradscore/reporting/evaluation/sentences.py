@@ -10,14 +10,14 @@ from ...evaluation import FEW, Outcome, Verdict
 from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figure, Figures
 
 HOW = {
-    "leave_one_out": "each by a model fitted on the other OOD sets only",
+    "leave_one_dataset_out": "each by a model fitted on the other OOD sets only",
     "auxiliary": "by a model fitted on synthetic sets only",
     "in_dist_only": "by a model fitted on in-distribution samples only",
     "known": "by a model fitted on other samples of the same OOD sets",
 }
 
 EXPLAINED = {
-    "leave_one_out": "Leave one out: for each OOD set a model fitted on the others.",
+    "leave_one_dataset_out": "Leave one out: for each OOD set a model fitted on the others.",
     "auxiliary": "Auxiliary: fitted on auxiliary sets alone, which are made of in-distribution samples as a rule.",
     "in_dist_only": "In-distribution only: no OOD sample was fitted on.",
     "known": "Known: one half of each OOD set was fitted on, the other half is reported.",
@@ -145,7 +145,7 @@ def _group_label(group: str) -> str:
 
 
 def _gain(verdict: Verdict) -> Gain:
-    compared = {f"{verdict.best}, the best single score on these samples": verdict.gain}
+    compared = {f"{verdict.best}, the best baseline on these samples": verdict.gain}
     compared["score_lr, a logistic regression on all scores without gradients"] = verdict.by_gradients
     text = "; over ".join(
         f"{name}, {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"

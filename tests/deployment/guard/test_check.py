@@ -1,4 +1,4 @@
-"""A run against a baseline: itself, harmless changes and damage, and what machines read of it."""
+"""A run against expected figures: itself, harmless changes and damage, and what machines read of it."""
 
 import json
 import shutil
@@ -12,19 +12,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gradscore.deployment.guard.baseline import (
-    Baseline,
+from gradscore.deployment.guard.check import CheckReport, check_run
+from gradscore.deployment.guard.expected import (
+    Expected,
     Policy,
     Samples,
-    baseline_of,
-    make_baseline,
-    read_baseline,
-    write_baseline,
+    expected_of,
+    make_expected,
+    read_expected,
+    write_expected,
 )
-from gradscore.deployment.guard.check import CheckReport, check_run
 from gradscore.deployment.guard.gates import Gate
 from gradscore.deployment.guard.outputs import to_annotations, to_json, to_junit, to_markdown
-from gradscore.errors import BaselineError, StoreError
+from gradscore.errors import ExpectedFiguresError, StoreError
 from gradscore.evaluation.score_table import read_scores
 from gradscore.store.run_folder import RunFolder
 
@@ -32,16 +32,16 @@ LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
 
 
 @pytest.fixture(scope="module")
-def baseline(small_run: Path) -> Baseline:
-    return make_baseline(RunFolder(small_run), LOOSE)
+def expected(small_run: Path) -> Expected:
+    return make_expected(RunFolder(small_run), LOOSE)
 
 
 def statuses(report: CheckReport) -> dict[str, str]:
     return {gate.name: gate.status for gate in report.gates}
 
 
-def test_a_run_passes_against_itself(small_run, baseline) -> None:
-    report = check_run(RunFolder(small_run), baseline)
+def test_a_run_passes_against_itself(small_run, expected) -> None:
+    report = check_run(RunFolder(small_run), expected)
     speed = statuses(report).pop("samples per second")
     assert (speed, {gate.status for gate in report.gates if gate.metric != "speed"}) == ("info", {"pass"})
     assert set(statuses(report)) == {
@@ -58,40 +58,40 @@ def test_a_run_passes_against_itself(small_run, baseline) -> None:
     assert (report.exit_code, report.notices) == (0, [])
 
 
-def without_labels_from(place: int, baseline: Baseline) -> Baseline:
-    """The baseline with a test split whose samples from `place` on have no label."""
-    test = baseline.splits["in_dist.test"]
+def without_labels_from(place: int, expected: Expected) -> Expected:
+    """The expected figures with a test split whose samples from `place` on have no label."""
+    test = expected.splits["in_dist.test"]
     hidden = test.model_copy(update={"correct": test.correct[:place] + "-" * (len(test.correct) - place)})
-    return baseline.model_copy(update={"splits": {**baseline.splits, "in_dist.test": hidden}})
+    return expected.model_copy(update={"splits": {**expected.splits, "in_dist.test": hidden}})
 
 
 @pytest.mark.parametrize("place", [0, 30])
-def test_a_sample_without_a_label_is_neither_right_nor_wrong(small_run, baseline, place) -> None:
-    known = [mark == "1" for mark in baseline.splits["in_dist.test"].correct[:place]]
-    report = check_run(RunFolder(small_run), without_labels_from(place, baseline))
+def test_a_sample_without_a_label_is_neither_right_nor_wrong(small_run, expected, place) -> None:
+    known = [mark == "1" for mark in expected.splits["in_dist.test"].correct[:place]]
+    report = check_run(RunFolder(small_run), without_labels_from(place, expected))
     [gate] = [gate for gate in report.gates if gate.metric == "accuracy"]
     assert gate.n == place
     assert gate.before == gate.now == (np.mean(known) if known else None)
 
 
-def test_the_feature_table_is_read_once(small_run, baseline, monkeypatch) -> None:
+def test_the_feature_table_is_read_once(small_run, expected, monkeypatch) -> None:
     read, asked = RunFolder.read, []
     monkeypatch.setattr(
         RunFolder, "read", lambda run, name, **options: asked.append(name) or read(run, name, **options)
     )
-    check_run(RunFolder(small_run), baseline)
+    check_run(RunFolder(small_run), expected)
     assert asked == ["in_dist.test"]
 
 
-def test_the_baseline_holds_what_the_evaluation_found(small_run, baseline) -> None:
+def test_the_expected_holds_what_the_evaluation_found(small_run, expected) -> None:
     table = read_scores(RunFolder(small_run))
     wrong = table[table["task"] == "misclassification"].set_index("content_hash")["meta"]
-    frame = baseline.splits["in_dist.test"].frame()
+    frame = expected.splits["in_dist.test"].frame()
     assert len(frame) == wrong.index.nunique()
     by_hash = {name[:12]: value for name, value in wrong.items()}
     assert frame["wrong"].tolist() == pytest.approx([by_hash[name] for name in frame.index], rel=1e-6)
     ordinary = frame.loc[frame["correct"] == 1, "wrong"]
-    assert (ordinary > baseline.thresholds["wrong"]).mean() <= 0.05
+    assert (ordinary > expected.thresholds["wrong"]).mean() <= 0.05
 
 
 def other_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
@@ -117,59 +117,59 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize(("options", "gate"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_fails(make_run, baseline, options: dict, gate: str) -> None:
-    report = check_run(RunFolder(make_run(**options)), baseline)
+def test_damage_fails(make_run, expected, options: dict, gate: str) -> None:
+    report = check_run(RunFolder(make_run(**options)), expected)
     assert statuses(report)[gate] == "fail"
     assert statuses(report)["features of the probe"] == "info"
     assert report.exit_code == 1
     assert "weights_sha256 changed" in " ".join(report.notices)
 
 
-def test_features_of_the_same_weights_must_not_move(small_run, baseline) -> None:
+def test_features_of_the_same_weights_must_not_move(small_run, expected) -> None:
     column = "uniform/3.weight/l2"
-    moved = {**baseline.probe.columns, column: [1.01 * value for value in baseline.probe.columns[column]]}
+    moved = {**expected.probe.columns, column: [1.01 * value for value in expected.probe.columns[column]]}
     report = check_run(
         RunFolder(small_run),
-        baseline.model_copy(update={"probe": baseline.probe.model_copy(update={"columns": moved})}),
+        expected.model_copy(update={"probe": expected.probe.model_copy(update={"columns": moved})}),
     )
     gate = report.gates[-2]
     assert (gate.status, gate.n) == ("fail", 8)
     assert "most of all the l2 of layer 3.weight, loss uniform (0.0099)" in gate.message
 
 
-def test_another_batch_size_passes(make_run, baseline) -> None:
-    report = check_run(RunFolder(make_run(batch_size=75)), baseline)
+def test_another_batch_size_passes(make_run, expected) -> None:
+    report = check_run(RunFolder(make_run(batch_size=75)), expected)
     assert report.status == "pass"
 
 
-def of_another_model(baseline: Baseline) -> Baseline:
-    """The baseline as of other weights, whose scores say the same."""
-    return baseline.model_copy(update={"model": {**baseline.model, "weights_sha256": "0"}})
+def of_another_model(expected: Expected) -> Expected:
+    """The expected figures as of other weights, whose scores say the same."""
+    return expected.model_copy(update={"model": {**expected.model, "weights_sha256": "0"}})
 
 
 STRICT = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
 
 
-def test_a_margin_of_nothing_is_inconclusive(small_run, baseline) -> None:
-    report = check_run(RunFolder(small_run), of_another_model(baseline), policy=STRICT)
+def test_a_margin_of_nothing_is_inconclusive(small_run, expected) -> None:
+    report = check_run(RunFolder(small_run), of_another_model(expected), policy=STRICT)
     assert (report.status, report.exit_code) == ("inconclusive", 3)
     messages = " ".join(gate.message for gate in report.gates)
     assert "cannot tell whether" in messages
     assert "in four of five cases they would have shown a rise of" in messages
 
 
-def test_what_did_not_change_passes_without_a_margin(small_run, baseline) -> None:
-    report = check_run(RunFolder(small_run), baseline, policy=STRICT)
+def test_what_did_not_change_passes_without_a_margin(small_run, expected) -> None:
+    report = check_run(RunFolder(small_run), expected, policy=STRICT)
     assert report.exit_code == 0
     decided = [gate for gate in report.gates if gate.metric not in ("feature", "speed")]
     assert {(gate.method, gate.low, gate.high) for gate in decided} == {("same model", 0.0, 0.0)}
 
 
-def test_one_other_score_is_no_longer_the_same(small_run, baseline) -> None:
-    test = baseline.splits["in_dist.test"]
+def test_one_other_score_is_no_longer_the_same(small_run, expected) -> None:
+    test = expected.splits["in_dist.test"]
     scores = {**test.scores, "wrong": [test.scores["wrong"][0] + 1e-3, *test.scores["wrong"][1:]]}
-    splits = {**baseline.splits, "in_dist.test": test.model_copy(update={"scores": scores})}
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": splits}))
+    splits = {**expected.splits, "in_dist.test": test.model_copy(update={"scores": scores})}
+    report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
     methods = {gate.name: gate.method for gate in report.gates}
     assert methods["detection of wrong predictions"] == "paired rates"
     assert methods["detection of ood.noise"] == methods["accuracy of the classifier"] == "same model"
@@ -179,16 +179,16 @@ def gate_of(report: CheckReport, name: str) -> Gate:
     return next(gate for gate in report.gates if gate.name == name)
 
 
-def test_detection_is_that_of_the_errors_of_each_model(small_run, baseline) -> None:
+def test_detection_is_that_of_the_errors_of_each_model(small_run, expected) -> None:
     """The errors that are new are not detected: the errors that both models make say nothing of that."""
-    test = baseline.splits["in_dist.test"]
+    test = expected.splits["in_dist.test"]
     now = test.frame()
     limit = float(now.loc[now["correct"] == 0, "wrong"].median())
     detected = now["wrong"] > limit
     was_wrong = (now["correct"] == 0) & detected
     before = test.model_copy(update={"correct": "".join("0" if wrong else "1" for wrong in was_wrong)})
-    planted = of_another_model(baseline).model_copy(
-        update={"splits": {**baseline.splits, "in_dist.test": before}, "thresholds": {"wrong": limit}}
+    planted = of_another_model(expected).model_copy(
+        update={"splits": {**expected.splits, "in_dist.test": before}, "thresholds": {"wrong": limit}}
     )
     report = check_run(RunFolder(small_run), planted, policy=Policy())
     gate = gate_of(report, "detection of wrong predictions")
@@ -205,18 +205,18 @@ def renamed(samples: Samples, *, keep: int = 0) -> Samples:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 5])
-def test_an_ood_set_of_other_samples_is_compared_as_such(small_run, baseline, keep: int) -> None:
-    splits = {**baseline.splits, "ood.noise": renamed(baseline.splits["ood.noise"], keep=keep)}
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": splits}))
+def test_an_ood_set_of_other_samples_is_compared_as_such(small_run, expected, keep: int) -> None:
+    splits = {**expected.splits, "ood.noise": renamed(expected.splits["ood.noise"], keep=keep)}
+    report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
     methods = {gate.name: gate.method for gate in report.gates}
     assert methods["AUROC for ood.noise"] == "unpaired DeLong"
     assert methods["detection of ood.noise"] == "two rates"
     assert methods["false alarms for OOD samples"] == "paired rates"
 
 
-def test_other_samples_are_compared_as_such(small_run, baseline) -> None:
-    others = {name: renamed(samples) for name, samples in baseline.splits.items()}
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": others}))
+def test_other_samples_are_compared_as_such(small_run, expected) -> None:
+    others = {name: renamed(samples) for name, samples in expected.splits.items()}
+    report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": others}))
     assert {gate.method for gate in report.gates} == {
         "two rates",
         "unpaired DeLong",
@@ -237,10 +237,10 @@ SPEEDS = {
 
 
 @pytest.mark.parametrize(("factor", "message"), SPEEDS.values(), ids=SPEEDS)
-def test_speed_is_for_information_only(small_run, baseline, factor: float | None, message: str) -> None:
-    now = baseline.samples_per_second
+def test_speed_is_for_information_only(small_run, expected, factor: float | None, message: str) -> None:
+    now = expected.samples_per_second
     before = None if factor is None else factor * now
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"samples_per_second": before}))
+    report = check_run(RunFolder(small_run), expected.model_copy(update={"samples_per_second": before}))
     gate = report.gates[-1]
     assert (gate.before, gate.now, gate.status, report.status) == (before, now, "info", "pass")
     assert message.format(now=f"{now:.0f}") in gate.message
@@ -249,32 +249,32 @@ def test_speed_is_for_information_only(small_run, baseline, factor: float | None
     )
 
 
-def test_a_slow_speed_has_no_decimals(small_run, baseline, monkeypatch) -> None:
+def test_a_slow_speed_has_no_decimals(small_run, expected, monkeypatch) -> None:
     monkeypatch.setattr(RunFolder, "samples_per_second", 74.07)
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"samples_per_second": 37.04}))
+    report = check_run(RunFolder(small_run), expected.model_copy(update={"samples_per_second": 37.04}))
     assert "| - | samples per second | 37 | 74 | - | - |" in to_markdown(report)
 
 
-def test_the_speed_is_that_of_the_manifest(small_run, baseline) -> None:
+def test_the_speed_is_that_of_the_manifest(small_run, expected) -> None:
     splits = json.loads((small_run / "manifest.json").read_text())["splits"].values()
     rates = [split["spent"]["samples"] / split["spent"]["seconds"] for split in splits]
-    assert min(rates) * 0.99 <= baseline.samples_per_second <= max(rates) * 1.01
+    assert min(rates) * 0.99 <= expected.samples_per_second <= max(rates) * 1.01
     assert all(split["spent"]["samples"] == split["rows"] for split in splits)
 
 
-def test_a_split_that_is_gone_is_said(small_run, baseline) -> None:
-    more = baseline.model_copy(update={"splits": {**baseline.splits, "ood.gone": baseline.splits["ood.noise"]}})
+def test_a_split_that_is_gone_is_said(small_run, expected) -> None:
+    more = expected.model_copy(update={"splits": {**expected.splits, "ood.gone": expected.splits["ood.noise"]}})
     report = check_run(RunFolder(small_run), more)
-    assert "ood.gone is in the baseline and not in the run" in report.notices[0]
+    assert "ood.gone is in the expected figures and not in the run" in report.notices[0]
     assert (report.status, report.exit_code) == ("inconclusive", 3)
     said = {gate.name: gate.message for gate in report.gates if gate.status == "inconclusive"}
     assert set(said) == {"AUROC for ood.gone", "detection of ood.gone"}
-    assert set(said.values()) == {f"{name}: the baseline has it, the run has no such scores" for name in said}
+    assert set(said.values()) == {f"{name}: the expected figures has it, the run has no such scores" for name in said}
 
 
-def with_gone(baseline: Baseline, gone_class: int, share: float) -> Baseline:
-    """The baseline with more samples than the run: those of a class, and a share of all others."""
-    test = baseline.splits["in_dist.test"]
+def with_gone(expected: Expected, gone_class: int, share: float) -> Expected:
+    """The expected figures with more samples than the run: those of a class, and a share of all others."""
+    test = expected.splits["in_dist.test"]
     more = [place for place, label in enumerate(test.classes) if place % 100 < 100 * share]
     added = {
         "content_hash": [f"gone{place:08x}" for place in range(60 + len(more))],
@@ -288,29 +288,29 @@ def with_gone(baseline: Baseline, gone_class: int, share: float) -> Baseline:
         name: {key: values + added[name][key] for key, values in old.items()} if name == "scores" else old + added[name]
         for name, old in test.model_dump().items()
     }
-    return baseline.model_copy(update={"splits": {**baseline.splits, "in_dist.test": Samples.model_validate(parts)}})
+    return expected.model_copy(update={"splits": {**expected.splits, "in_dist.test": Samples.model_validate(parts)}})
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_a_class_that_is_gone_is_inconclusive(small_run, baseline, share: float) -> None:
+def test_a_class_that_is_gone_is_inconclusive(small_run, expected, share: float) -> None:
     """As for a network that never predicts a class: without samples of it every gate passes."""
-    planted = with_gone(baseline, 11, share)
+    planted = with_gone(expected, 11, share)
     report = check_run(RunFolder(small_run), planted)
     assert {gate.status for gate in report.gates if gate.metric != "samples"} == {"pass", "info"}
     gate = gate_of(report, "samples of in_dist.test")
-    total, left = (len(each.splits["in_dist.test"].classes) for each in (planted, baseline))
+    total, left = (len(each.splits["in_dist.test"].classes) for each in (planted, expected))
     assert (gate.status, gate.before, gate.now) == ("inconclusive", total, left)
     assert "0 instead of 60 of class 11" in gate.message
     assert report.exit_code == 3
-    said = f"{total - left} of the baseline's {total} samples of in_dist.test ({100 * (1 - left / total):.1f} %)"
+    said = f"{total - left} of the expected figures' {total} samples of in_dist.test ({100 * (1 - left / total):.1f} %)"
     assert said in report.summary
     assert said in to_markdown(report)
     assert said in to_junit(report).replace("&apos;", "'")
     assert said in json.loads(to_json(report))["caveats"][0]
 
 
-def test_a_random_part_that_is_gone_is_said_and_passes(small_run, baseline) -> None:
-    test = baseline.splits["in_dist.test"]
+def test_a_random_part_that_is_gone_is_said_and_passes(small_run, expected) -> None:
+    test = expected.splits["in_dist.test"]
     others = renamed(test).model_dump()
     parts = {
         "content_hash": test.content_hash + others["content_hash"][::3],
@@ -318,20 +318,20 @@ def test_a_random_part_that_is_gone_is_said_and_passes(small_run, baseline) -> N
         "classes": test.classes + test.classes[::3],
         "scores": {name: values + values[::3] for name, values in test.scores.items()},
     }
-    splits = {**baseline.splits, "in_dist.test": Samples.model_validate(parts)}
-    report = check_run(RunFolder(small_run), baseline.model_copy(update={"splits": splits}))
+    splits = {**expected.splits, "in_dist.test": Samples.model_validate(parts)}
+    report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
     assert report.exit_code == 0
     gone = len(test.classes[::3])
     assert report.summary.endswith(
-        f"; {gone} of the baseline's {gone + len(test.classes)} samples of in_dist.test (25.0 %) are not in the run"
+        f"; {gone} of the {gone + len(test.classes)} expected samples of in_dist.test (25.0 %) are not in the run"
     )
 
 
-def test_a_detector_that_is_gone_is_no_pass(small_run, baseline, monkeypatch) -> None:
+def test_a_detector_that_is_gone_is_no_pass(small_run, expected, monkeypatch) -> None:
     """As of a network so right on the data to fit on that nothing is fitted for wrong predictions."""
 
-    def without_wrong(*given: object, **options: object) -> Baseline:
-        made = baseline_of(*given, **options)
+    def without_wrong(*given: object, **options: object) -> Expected:
+        made = expected_of(*given, **options)
         splits = {
             name: each.model_copy(
                 update={"scores": {key: values for key, values in each.scores.items() if key == "ood"}}
@@ -340,66 +340,66 @@ def test_a_detector_that_is_gone_is_no_pass(small_run, baseline, monkeypatch) ->
         }
         return made.model_copy(update={"splits": splits})
 
-    monkeypatch.setattr("gradscore.deployment.guard.check.baseline_of", without_wrong)
-    report = check_run(RunFolder(small_run), of_another_model(baseline))
+    monkeypatch.setattr("gradscore.deployment.guard.check.expected_of", without_wrong)
+    report = check_run(RunFolder(small_run), of_another_model(expected))
     lacking = {gate.name for gate in report.gates if gate.method == "not in the run"}
     assert lacking == {name for name in statuses(report) if name.endswith("wrong predictions")}
     assert len(lacking) == 3
     assert report.exit_code == 3
 
 
-def test_where_nothing_is_compared_nothing_passes(small_run, baseline) -> None:
-    report = check_run(RunFolder(small_run), baseline)
+def test_where_nothing_is_compared_nothing_passes(small_run, expected) -> None:
+    report = check_run(RunFolder(small_run), expected)
     nothing = replace(report, gates=[gate for gate in report.gates if gate.status == "info"])
     assert (nothing.status, nothing.exit_code) == ("inconclusive", 3)
 
 
-def test_other_labels_are_no_sign_of_the_same(small_run, baseline) -> None:
-    test = baseline.splits["in_dist.test"]
+def test_other_labels_are_no_sign_of_the_same(small_run, expected) -> None:
+    test = expected.splits["in_dist.test"]
     turned = test.model_copy(update={"correct": test.correct[::-1]})
     assert turned.correct != test.correct
     report = check_run(
-        RunFolder(small_run), baseline.model_copy(update={"splits": {**baseline.splits, "in_dist.test": turned}})
+        RunFolder(small_run), expected.model_copy(update={"splits": {**expected.splits, "in_dist.test": turned}})
     )
     assert gate_of(report, "accuracy of the classifier").method == "paired rates"
 
 
-def test_reads_back_and_is_small_and_readable(baseline, tmp_path: Path) -> None:
-    write_baseline(tmp_path / "baseline.json", baseline)
-    assert read_baseline(tmp_path / "baseline.json") == baseline
-    lines = (tmp_path / "baseline.json").read_text().splitlines()
+def test_reads_back_and_is_small_and_readable(expected, tmp_path: Path) -> None:
+    write_expected(tmp_path / "expected.json", expected)
+    assert read_expected(tmp_path / "expected.json") == expected
+    lines = (tmp_path / "expected.json").read_text().splitlines()
     assert len(lines) < 100
     assert sum(map(len, lines)) < 30_000
 
 
 BAD_FILES = {
-    "missing": (None, "there is no baseline; make it with gradscore check CONFIG --baseline"),
+    "missing": (None, "there is no expected; make it with gradscore check CONFIG --expected"),
     "no JSON": ("{", "cannot be read as JSON"),
-    "a list": ("[]", "wanted 'gradscore baseline' version 2, got None"),
+    "a list": ("[]", "wanted 'gradscore expected' version 2, got None"),
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": (
-        '{"format": "gradscore baseline", "version": 1}',
+        '{"format": "gradscore expected", "version": 1}',
         "version 1; delete it, and make it anew with --update",
     ),
-    "incomplete": ('{"format": "gradscore baseline", "version": 2}', "policy: Field required"),
+    "incomplete": ('{"format": "gradscore expected", "version": 2}', "policy: Field required"),
 }
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
 def test_files_that_are_no_baselines(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "baseline.json"
+    path = tmp_path / "expected.json"
     _ = text is not None and path.write_text(text)
-    with pytest.raises(BaselineError, match=message):
-        read_baseline(path)
+    with pytest.raises(ExpectedFiguresError, match=message):
+        read_expected(path)
 
 
-def test_samples_that_do_not_fit_together(baseline, tmp_path: Path) -> None:
-    write_baseline(tmp_path / "b.json", baseline)
+def test_samples_that_do_not_fit_together(expected, tmp_path: Path) -> None:
+    write_expected(tmp_path / "b.json", expected)
     text = (tmp_path / "b.json").read_text()
     (tmp_path / "b.json").write_text(text.replace('"correct": "', '"correct": "1'))
-    with pytest.raises(BaselineError, match="must belong to the same samples"):
-        read_baseline(tmp_path / "b.json")
+    with pytest.raises(ExpectedFiguresError, match="must belong to the same samples"):
+        read_expected(tmp_path / "b.json")
 
 
 LENGTHS = {
@@ -410,25 +410,27 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("change", LENGTHS.values(), ids=LENGTHS)
-def test_features_of_the_probe_of_other_samples(baseline: Baseline, tmp_path: Path, change) -> None:
-    content = baseline.model_dump(mode="json")
+def test_features_of_the_probe_of_other_samples(expected: Expected, tmp_path: Path, change) -> None:
+    content = expected.model_dump(mode="json")
     name, values = next(iter(content["probe"]["columns"].items()))
     content["probe"]["columns"][name] = change(values)
     (tmp_path / "b.json").write_text(json.dumps(content))
-    with pytest.raises(BaselineError, match=f"probe: .*{name}: wanted 8 values, one for each sample.*; restore it"):
-        read_baseline(tmp_path / "b.json")
+    with pytest.raises(
+        ExpectedFiguresError, match=f"probe: .*{name}: wanted 8 values, one for each sample.*; restore it"
+    ):
+        read_expected(tmp_path / "b.json")
 
 
-def test_a_run_that_was_not_evaluated(small_run, baseline, tmp_path: Path) -> None:
+def test_a_run_that_was_not_evaluated(small_run, expected, tmp_path: Path) -> None:
     shutil.copytree(small_run, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
     with pytest.raises(StoreError, match="gradscore evaluate"):
-        check_run(RunFolder(tmp_path / "run"), baseline)
+        check_run(RunFolder(tmp_path / "run"), expected)
 
 
 @pytest.fixture(scope="module")
-def mixed(small_run, baseline) -> CheckReport:
+def mixed(small_run, expected) -> CheckReport:
     """A report with a gate of every status."""
-    report = check_run(RunFolder(small_run), baseline)
+    report = check_run(RunFolder(small_run), expected)
     changes = ["fail", "inconclusive", "info"]
     gates = [replace(gate, status=status) for gate, status in zip(report.gates, changes, strict=False)]
     return replace(report, gates=[*gates, *report.gates[len(gates) :]], notices=["100 % | odd\nnews"])

@@ -1,4 +1,4 @@
-"""Samples of the baseline that are gone: are they a random part? With error rates by simulation."""
+"""Samples of the expected figures that are gone: are they a random part? With error rates by simulation."""
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ def test_a_class_that_is_gone_by_hand() -> None:
     assert (found.samples, found.gone, found.unseen) == (80, 20, 0.25)
     assert found.lacking == ["0 instead of 20 of class c"]
     assert in_words("in_dist.test", found, paired=True) == (
-        "20 of the baseline's 80 samples of in_dist.test (25.0 %) are not in the run"
+        "20 of the expected figures' 80 samples of in_dist.test (25.0 %) are not in the run"
     )
     assert "0 instead of 20 of class c; more are gone than by chance, so a drop of up to 0.250" in why_not(
         "in_dist.test", found
@@ -54,7 +54,7 @@ def test_errors_that_are_gone_are_no_random_part() -> None:
     correct = np.array([0.0] * 30 + [1.0] * 170)
     before = samples(np.tile(np.arange(2), 100), correct)
     found = missing_samples(before, before.iloc[30:], paired=True, names=None)
-    assert found.lacking == ["0 instead of 30 of those that the baseline's network got wrong"]
+    assert found.lacking == ["0 instead of 30 of those that the expected figures' network got wrong"]
     assert found.unseen == pytest.approx(0.15)
 
 

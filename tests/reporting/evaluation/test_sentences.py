@@ -6,7 +6,7 @@ import pytest
 from gradscore.evaluation import Record, verdicts
 from gradscore.reporting.evaluation.figures import Figures
 from gradscore.reporting.evaluation.sentences import gains, headlines
-from gradscore.reporting.plots import histograms, thinned
+from gradscore.reporting.plots import histograms, subsampled
 
 TEST = "in_dist.test"
 
@@ -29,7 +29,7 @@ def compared(*found):
     return gains(verdicts([record(), *baselines, *found]))
 
 
-BETTER, OPEN, WORSE = (f"The meta model is {said} the best single score, msp." for said in (
+BETTER, OPEN, WORSE = (f"The meta model is {said} the best baseline, msp." for said in (
     "better than", "not shown to be better than", "worse than"
 ))  # fmt: skip
 OUTCOMES = {
@@ -42,7 +42,7 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize(("best", "kind", "text"), OUTCOMES.values(), ids=OUTCOMES)
-def test_the_best_single_score_decides(best, kind, text):
+def test_the_best_baseline_decides(best, kind, text):
     (found,) = compared(gain("msp", **best), gain("energy", low=0.05, high=0.15))
     assert (found.label, found.kind) == ("Wrong predictions", kind)
     assert text in found.text
@@ -50,7 +50,7 @@ def test_the_best_single_score_decides(best, kind, text):
 
 def test_the_comparison_names_rivals_and_intervals():
     (found,) = compared(gain("msp", low=-0.01, high=0.03), gain("score_lr", low=0.01, high=0.02))
-    assert "AUROC gained over msp, the best single score on these samples, +0.010 (-0.010 to +0.030)" in found.text
+    assert "AUROC gained over msp, the best baseline on these samples, +0.010 (-0.010 to +0.030)" in found.text
     assert "score_lr, a logistic regression on all scores without gradients, +0.015 (+0.010 to +0.020)" in found.text
 
 
@@ -69,15 +69,17 @@ def test_few_mistakes_are_said_in_the_headline():
     assert "Only 5 are wrong, so the interval is wide." in found.text
 
 
-def test_leave_one_out_is_the_headline_for_ood():
-    found = [record(task="ood", protocol=name, dataset="a") for name in ("known", "leave_one_out", "in_dist_only")]
+def test_leave_one_dataset_out_is_the_headline_for_ood():
+    found = [
+        record(task="ood", protocol=name, dataset="a") for name in ("known", "leave_one_dataset_out", "in_dist_only")
+    ]
     (headline,) = headlines(Figures(found))
     assert headline.title == "OOD: a"
     assert "fitted on the other OOD sets only" in headline.text
 
 
 def test_groups_stand_for_their_sets():
-    ood = {"task": "ood", "protocol": "leave_one_out"}
+    ood = {"task": "ood", "protocol": "leave_one_dataset_out"}
     sets = [record(**ood, dataset=name) for name in ("a", "b")]
     groups = [
         record(**ood, dataset="near (mean)"),
@@ -93,7 +95,7 @@ def test_nothing_to_report_has_no_headline():
 
 
 def test_thinned_curves_keep_their_ends():
-    x, y = thinned(np.arange(5000.0), np.arange(5000.0) ** 2)
+    x, y = subsampled(np.arange(5000.0), np.arange(5000.0) ** 2)
     assert (len(x), x[0], x[-1]) == (300, 0.0, 4999.0)
     assert (y == x**2).all()
 

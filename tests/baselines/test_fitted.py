@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from score_names import score_names
 
+from gradscore.baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, Ordinary, Samples, plain_name
 from gradscore.errors import EvaluationError, MissingExtraError, StoreError
 from gradscore.models.last_layer import Head
-from gradscore.scores import OVER_VIEWS, SCORES, FittedScores, Ordinary, Samples, plain_name
 
 GENERATOR = np.random.default_rng(0)
 M, D, K = 80, 6, 3
@@ -23,24 +23,33 @@ def look(features):
 def samples(count, *, seed, content="new"):
     generator = np.random.default_rng(seed)
     features = np.abs(generator.normal(1.0, 1.0, (count, D)))
-    views = {name: look(np.abs(features + generator.normal(0, 0.1, features.shape))) for name in ("flip", "shift")}
+    augmentations = {
+        name: look(np.abs(features + generator.normal(0, 0.1, features.shape))) for name in ("flip", "shift")
+    }
     hashes = np.array([f"{content}{place}" for place in range(count)], dtype=np.str_)
-    return replace(look(features), views=views, content=hashes)
+    return replace(look(features), augmentations=augmentations, content=hashes)
 
 
 ORDINARY = Ordinary(samples=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
 NEW = samples(13, seed=2)
-WHOLE = FittedScores.fit(ORDINARY, views=["flip", "shift"])
-PLAIN = FittedScores.fit(ORDINARY)
-LOGITS = FittedScores.fit(Ordinary(samples=Samples(logits=ORDINARY.samples.logits), classes=ORDINARY.classes))
-FITTED = {"features and views": WHOLE, "features": PLAIN, "logits": LOGITS}
+WHOLE = FittedBaselines.fit(ORDINARY, augmentations=["flip", "shift"])
+PLAIN = FittedBaselines.fit(ORDINARY)
+LOGITS = FittedBaselines.fit(Ordinary(samples=Samples(logits=ORDINARY.samples.logits), classes=ORDINARY.classes))
+FITTED = {"features and augmentations": WHOLE, "features": PLAIN, "logits": LOGITS}
 
 NAMES = {
     "logits": (LOGITS, score_names("logits")),
     "features": (PLAIN, score_names("logits") + score_names("neighbours") + score_names("penultimate")),
-    "features and views": (
+    "features and augmentations": (
         WHOLE,
-        [*SCORES, *(name + OVER_VIEWS for name in SCORES if SCORES[name].needs not in ("views", "features of views"))],
+        [
+            *BASELINES,
+            *(
+                name + OVER_AUGMENTATIONS
+                for name in BASELINES
+                if BASELINES[name].needs not in ("augmentations", "features of augmentations")
+            ),
+        ],
     ),
 }
 
@@ -51,76 +60,78 @@ def test_every_score_that_samples_allow_is_there(fitted, names):
     assert list(fitted.table(NEW).columns) == fitted.names
 
 
-def test_views_of_logits_alone_have_no_score_of_features():
-    bare = {name: Samples(logits=view.logits) for name, view in NEW.views.items()}
-    ordinary = Ordinary(samples=Samples(logits=NEW.logits, views=bare), classes=NEW.predictions)
-    names = FittedScores.fit(ordinary, views=["flip", "shift"]).names
-    assert {"views_probability", "msp@views"} <= set(names)
-    assert not {"views_features", "knn", "vim"} & set(names)
+def test_augmentations_of_logits_alone_have_no_score_of_features():
+    bare = {name: Samples(logits=augmentation.logits) for name, augmentation in NEW.augmentations.items()}
+    ordinary = Ordinary(samples=Samples(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
+    names = FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]).names
+    assert {"augmentations_probability", "msp@augmentations"} <= set(names)
+    assert not {"augmentations_features", "knn", "vim"} & set(names)
 
 
 def test_inputs_and_rivals_are_those_that_say_so():
-    assert {plain_name(name) for name in WHOLE.inputs} == {name for name in SCORES if SCORES[name].is_input}
-    assert {plain_name(name) for name in WHOLE.rivals} == {name for name in SCORES if SCORES[name].is_rival}
+    assert {plain_name(name) for name in WHOLE.inputs} == {name for name in BASELINES if BASELINES[name].is_input}
+    assert {plain_name(name) for name in WHOLE.baselines} == {name for name in BASELINES if BASELINES[name].is_compared}
 
 
 @pytest.mark.parametrize("name", ["msp", "vim", "gradnorm"])
-def test_over_views_is_the_mean_over_the_sample_and_its_views(name):
+def test_over_augmentations_is_the_mean_over_the_sample_and_its_augmentations(name):
     table = WHOLE.table(NEW)
-    looks = [SCORES[name].of(each, WHOLE.learned[name]) for each in (NEW, *NEW.views.values())]
+    looks = [BASELINES[name].of(each, WHOLE.learned[name]) for each in (NEW, *NEW.augmentations.values())]
     np.testing.assert_allclose(table[name], looks[0], rtol=1e-12)
-    np.testing.assert_allclose(table[name + OVER_VIEWS], (looks[0] + looks[1] + looks[2]) / 3, rtol=1e-12)
+    np.testing.assert_allclose(table[name + OVER_AUGMENTATIONS], (looks[0] + looks[1] + looks[2]) / 3, rtol=1e-12)
 
 
-def test_neighbours_of_views_leave_out_the_sample_that_they_are_of():
-    """Views of samples of the bank, with the classes that are predicted of the samples themselves."""
+def test_neighbours_of_augmentations_leave_out_the_sample_that_they_are_of():
+    """Augmentations of samples of the bank, with the classes that are predicted of the samples themselves."""
     table = WHOLE.table(ORDINARY.samples)
     found = [
         WHOLE.bank.neighbours(each.penultimate, ORDINARY.samples.predictions, ORDINARY.samples.content)
-        for each in (ORDINARY.samples, *ORDINARY.samples.views.values())
+        for each in (ORDINARY.samples, *ORDINARY.samples.augmentations.values())
     ]
     np.testing.assert_allclose(
-        table["knn_1" + OVER_VIEWS], np.mean([each.distances[:, 0] for each in found], axis=0), rtol=1e-12
+        table["knn_1" + OVER_AUGMENTATIONS], np.mean([each.distances[:, 0] for each in found], axis=0), rtol=1e-12
     )
     np.testing.assert_allclose(
-        table["class_knn" + OVER_VIEWS], np.mean([each.of_class[:, -1] for each in found], axis=0), rtol=1e-12
+        table["class_knn" + OVER_AUGMENTATIONS], np.mean([each.of_class[:, -1] for each in found], axis=0), rtol=1e-12
     )
 
 
-def test_views_that_do_not_count_are_not_looked_at():
-    fitted = FittedScores.fit(ORDINARY, views=["flip"])
-    only = replace(NEW, views={"flip": NEW.views["flip"]})
+def test_augmentations_that_do_not_count_are_not_looked_at():
+    fitted = FittedBaselines.fit(ORDINARY, augmentations=["flip"])
+    only = replace(NEW, augmentations={"flip": NEW.augmentations["flip"]})
     np.testing.assert_array_equal(fitted.table(NEW), fitted.table(only))
 
 
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
 def test_a_round_trip_scores_the_same_bits(fitted):
     arrays = {name: values.copy() for name, values in fitted.arrays().items()}
-    restored = FittedScores.restored(arrays, fitted.description())
+    restored = FittedBaselines.restored(arrays, fitted.description())
     assert restored.names == fitted.names
     asked = replace(NEW, content=np.r_[["bank3"], NEW.content[1:]])
     assert restored.table(asked).to_numpy().tobytes() == fitted.table(asked).to_numpy().tobytes()
 
 
 def wide(count, *, seed):
-    """As those of a small network: 64 features, ten classes, and two views."""
+    """As those of a small network: 64 features, ten classes, and two augmentations."""
     generator = np.random.default_rng(seed)
     head = np.random.default_rng(0).normal(size=(10, 64))
     looks = np.abs(generator.normal(1.0, 1.0, (3, count, 64)))
-    plain, *views = (Samples(logits=each @ head.T, penultimate=each) for each in looks)
-    return replace(plain, views=dict(zip(["flip", "shift"], views, strict=True))), Head(weight=head, bias=np.ones(10))
+    plain, *augmentations = (Samples(logits=each @ head.T, penultimate=each) for each in looks)
+    return replace(plain, augmentations=dict(zip(["flip", "shift"], augmentations, strict=True))), Head(
+        weight=head, bias=np.ones(10)
+    )
 
 
 def some(samples, rows):
-    views = {name: some(view, rows) for name, view in samples.views.items()}
-    return Samples(logits=samples.logits[rows], penultimate=samples.penultimate[rows], views=views)
+    augmentations = {name: some(augmentation, rows) for name, augmentation in samples.augmentations.items()}
+    return Samples(logits=samples.logits[rows], penultimate=samples.penultimate[rows], augmentations=augmentations)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 64])
 def test_a_sample_scores_the_same_in_any_company(rows):
     ordinary, head = wide(200, seed=1)
-    fitted = FittedScores.fit(
-        Ordinary(samples=ordinary, classes=np.arange(200) % 10, head=head), views=["flip", "shift"]
+    fitted = FittedBaselines.fit(
+        Ordinary(samples=ordinary, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
     )
     new, _ = wide(130, seed=2)
     parts = [fitted.table(some(new, slice(start, start + rows))) for start in range(0, 130, rows)]
@@ -128,10 +139,10 @@ def test_a_sample_scores_the_same_in_any_company(rows):
 
 
 def test_content_is_stored_as_it_is_or_not_at_all():
-    restored = FittedScores.restored(WHOLE.arrays(), WHOLE.description())
+    restored = FittedBaselines.restored(WHOLE.arrays(), WHOLE.description())
     np.testing.assert_array_equal(restored.bank.content, ORDINARY.samples.content)
     assert restored.bank.content.dtype.kind == "U"
-    assert FittedScores.restored(WHOLE.arrays(content=False), WHOLE.description()).bank.content is None
+    assert FittedBaselines.restored(WHOLE.arrays(content=False), WHOLE.description()).bank.content is None
 
 
 def test_arrays_are_plain():
@@ -139,17 +150,20 @@ def test_arrays_are_plain():
 
 
 DESCRIPTIONS = {
-    "an unknown score": ({"scores": ["msp", "of another package"], "views": []}, "'of another package' unknown here"),
-    "no scores": ({"views": []}, "incomplete"),
-    "no views": ({"scores": []}, "incomplete"),
-    "scores that are no list": ({"scores": "msp", "views": []}, "incomplete"),
+    "an unknown score": (
+        {"scores": ["msp", "of another package"], "augmentations": []},
+        "'of another package' unknown here",
+    ),
+    "no scores": ({"augmentations": []}, "incomplete"),
+    "no augmentations": ({"scores": []}, "incomplete"),
+    "scores that are no list": ({"scores": "msp", "augmentations": []}, "incomplete"),
 }
 
 
 @pytest.mark.parametrize(("description", "message"), DESCRIPTIONS.values(), ids=DESCRIPTIONS)
 def test_a_description_that_does_not_fit_is_refused(description, message):
     with pytest.raises(StoreError, match=message):
-        FittedScores.restored({}, description)
+        FittedBaselines.restored({}, description)
 
 
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
@@ -160,8 +174,8 @@ def test_no_samples_have_an_empty_table(fitted):
 
 
 MISSING = {
-    "no features": (Samples(logits=NEW.logits, views=NEW.views), "wanted penultimate features"),
-    "no view": (replace(NEW, views={"flip": NEW.views["flip"]}), "view 'shift'"),
+    "no features": (Samples(logits=NEW.logits, augmentations=NEW.augmentations), "wanted penultimate features"),
+    "no augmentation": (replace(NEW, augmentations={"flip": NEW.augmentations["flip"]}), "augmentation 'shift'"),
     "not finite": (replace(NEW, penultimate=np.full((13, D), np.nan)), "not finite"),
 }
 
@@ -176,8 +190,8 @@ def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch)
     def fit(_ordinary):
         raise MissingExtraError("energy needs a package; pip install it")
 
-    monkeypatch.setitem(SCORES._entries, "energy", replace(SCORES["energy"], fit=fit))
-    found = FittedScores.fit(ORDINARY)
+    monkeypatch.setitem(BASELINES._entries, "energy", replace(BASELINES["energy"], fit=fit))
+    found = FittedBaselines.fit(ORDINARY)
     assert "energy" not in found.names
     assert found.notices == ["energy needs a package; pip install it"]
 
@@ -185,7 +199,7 @@ def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch)
 def test_too_few_samples_are_refused():
     one = Samples(logits=ORDINARY.samples.logits[:1], penultimate=ORDINARY.samples.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
-        FittedScores.fit(Ordinary(samples=one, classes=ORDINARY.classes[:1], head=HEAD))
+        FittedBaselines.fit(Ordinary(samples=one, classes=ORDINARY.classes[:1], head=HEAD))
 
 
 BANKS = {"too long": [[1.5, 0], [0, 1]], "too short": [[0.6, 0.6], [0, 1]], "not finite": [[np.nan, 0], [0, 1]]}
@@ -195,9 +209,9 @@ BANKS = {"too long": [[1.5, 0], [0, 1]], "too short": [[0.6, 0.6], [0, 1]], "not
 def test_a_bank_whose_features_are_not_of_unit_length_is_refused(features: list[list[float]]) -> None:
     arrays = {"bank/features": np.array(features, dtype=np.float32), "bank/classes": np.array([0, 1])}
     with pytest.raises(StoreError, match="the bank is damaged"):
-        FittedScores.restored(arrays, {"scores": [], "views": []})
+        FittedBaselines.restored(arrays, {"scores": [], "augmentations": []})
 
 
 def test_a_bank_may_hold_rows_of_zeros() -> None:
     arrays = {"bank/features": np.array([[0.6, 0.8], [0, 0]], dtype=np.float32), "bank/classes": np.array([0, 1])}
-    assert FittedScores.restored(arrays, {"scores": [], "views": []}).bank is not None
+    assert FittedBaselines.restored(arrays, {"scores": [], "augmentations": []}).bank is not None

@@ -14,8 +14,8 @@ from scipy.special import softmax
 from ..errors import EvaluationError
 from ..models import Head
 from ..system import FloatArray, product
+from .baseline import Arrays, Baseline, Ordinary, Samples, penultimate_of
 from .logits import energy
-from .score import Arrays, Ordinary, Samples, Score, penultimate_of
 
 CLIPPED_ABOVE = 0.9
 """Quantile of the features at which ReAct clips."""
@@ -30,15 +30,15 @@ Of = Callable[[FloatArray, Samples, Arrays], FloatArray]
 """From features (N, D), the samples they are of and what was learned to scores (N,)."""
 
 
-def of_penultimate(fit: Fit, of: Of, *, summary: str, source: str, is_input: bool = False) -> Score:
+def of_penultimate(fit: Fit, of: Of, *, summary: str, source: str, is_input: bool = False) -> Baseline:
     """A score of penultimate features.
 
     Args:
         fit: learns from ordinary samples.
         of: scores others.
-        summary: see `Score`.
-        source: see `Score`.
-        is_input: see `Score`.
+        summary: see `Baseline`.
+        source: see `Baseline`.
+        is_input: see `Baseline`.
     """
 
     def fitted(ordinary: Ordinary) -> Arrays:
@@ -55,7 +55,7 @@ def of_penultimate(fit: Fit, of: Of, *, summary: str, source: str, is_input: boo
     def score(samples: Samples, learned: Arrays) -> FloatArray:
         return np.asarray(of(penultimate_of(samples), samples, learned), dtype=np.float64)
 
-    return Score(fit=fitted, of=score, needs="penultimate", summary=summary, source=source, is_input=is_input)
+    return Baseline(fit=fitted, of=score, needs="penultimate", summary=summary, source=source, is_input=is_input)
 
 
 def last_layer(_features: FloatArray, _ordinary: Ordinary, head: Head) -> Arrays:

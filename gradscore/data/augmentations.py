@@ -1,4 +1,4 @@
-"""Views: the same samples looked at a little differently, in the order and shape in which the classifier takes them."""
+"""Augmentations: the same samples changed a little, in the order and shape in which the classifier takes them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..models import NamedCode, TellCode, is_file_source, load_function
 from ..system import Registry
 
 CODE = "python"
-"""Start of views that are functions of the user's."""
+"""Start of augmentations that are functions of the user's."""
 
 
 @dataclass(frozen=True)
-class View:
-    """A view.
+class Augmentation:
+    """An augmentation.
 
     Attributes:
         name: in the names of columns; of a Python file without the folder it lies in.
@@ -33,10 +33,10 @@ class View:
     make: Callable[[Tensor], Tensor]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The view of a batch (N, C, H, W), which stays as it is.
+        """The augmentation of a batch (N, C, H, W), which stays as it is.
 
         Raises:
-            DataError: samples of which there is no such view, or something else than a batch of the same shape.
+            DataError: samples of which there is no such augmentation, or something else than a batch of the same shape.
         """
         try:
             found = self.make(images)
@@ -44,25 +44,25 @@ class View:
             raise
         except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
             raise DataError(
-                f"features.views: '{self.name}' fails for samples of shape {tuple(images.shape[1:])}: "
+                f"features.augmentations: '{self.name}' fails for samples of shape {tuple(images.shape[1:])}: "
                 f"{type(error).__name__}: {error}"
             ) from error
         if not isinstance(found, Tensor) or found.shape != images.shape or found.dtype != images.dtype:
             got = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise DataError(
-                f"features.views: '{self.name}' must return floats of the type and shape it is given, "
+                f"features.augmentations: '{self.name}' must return floats of the type and shape it is given, "
                 f"{images.dtype} {tuple(images.shape)}; got {got}"
             )
         return found.detach()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewKind:
-    """A kind of view: what `features.views` may say before the colon.
+class AugmentationKind:
+    """A kind of augmentation: what `features.augmentations` may say before the colon.
 
     Attributes:
-        make: from what follows the colon ("" without one) to the view of a batch; raises `ValueError`, with what is
-            wanted, where that cannot be used. The view raises `DataError` for samples that it cannot take.
+        make: from what follows the colon ("" without one) to the augmentation of a batch; raises `ValueError`, with what is
+            wanted, where that cannot be used. The augmentation raises `DataError` for samples that it cannot take.
         form: how it is written.
         summary: what it is, on one line.
     """
@@ -72,8 +72,8 @@ class ViewKind:
     summary: str
 
 
-def is_given_view(name: str) -> bool:
-    """Whether a view, by its name in the settings, is a function that a user gives."""
+def is_given_augmentation(name: str) -> bool:
+    """Whether an augmentation, by its name in the settings, is a function that a user gives."""
     return name.partition(":")[0] == CODE
 
 
@@ -98,7 +98,7 @@ def shift(argument: str) -> Callable[[Tensor], Tensor]:
         height, width = images.shape[2:]
         if abs(right) >= width or abs(down) >= height:
             raise DataError(
-                f"features.views: 'shift:{argument}' moves images of {height} x {width} pixels out of sight; "
+                f"features.augmentations: 'shift:{argument}' moves images of {height} x {width} pixels out of sight; "
                 "choose a smaller shift"
             )
         padded = F.pad(images, (max(right, 0), max(-right, 0), max(down, 0), max(-down, 0)), mode="reflect")
@@ -119,7 +119,7 @@ def crop(argument: str) -> Callable[[Tensor], Tensor]:
         height, width = images.shape[2:]
         if 2 * border >= min(height, width):
             raise DataError(
-                f"features.views: 'crop:{argument}' leaves nothing of images of {height} x {width} pixels; "
+                f"features.augmentations: 'crop:{argument}' leaves nothing of images of {height} x {width} pixels; "
                 "choose a narrower border"
             )
         inner = images[:, :, border : height - border, border : width - border]
@@ -128,88 +128,92 @@ def crop(argument: str) -> Callable[[Tensor], Tensor]:
     return make
 
 
-VIEWS: Registry[ViewKind] = Registry(
-    "view",
-    "gradscore.views",
+AUGMENTATIONS: Registry[AugmentationKind] = Registry(
+    "augmentation",
+    "gradscore.augmentations",
     {
-        "mirror": ViewKind(make=mirror, form="mirror", summary="left and right change places"),
-        "shift": ViewKind(
+        "mirror": AugmentationKind(make=mirror, form="mirror", summary="left and right change places"),
+        "shift": AugmentationKind(
             make=shift, form="shift:RIGHT,DOWN", summary="moved by so many pixels, with reflected borders"
         ),
-        "crop": ViewKind(
+        "crop": AugmentationKind(
             make=crop, form="crop:BORDER", summary="without so many pixels at every border, resized to the old size"
         ),
     },
-    wanted=ViewKind,
+    wanted=AugmentationKind,
     reserved=(CODE,),
 )
-"""Kinds of views by name."""
+"""Kinds of augmentations by name."""
 
 
-def open_views(
+def open_augmentations(
     names: Sequence[str],
     *,
     trust_code: bool = False,
     named: Mapping[str, NamedCode] | None = None,
     tell: TellCode | None = None,
-) -> list[View]:
-    """The views that `features.views` names.
+) -> list[Augmentation]:
+    """The augmentations that `features.augmentations` names.
 
     Args:
-        names: as they are written: `<kind>` or `<kind>:<argument>` with a kind of `VIEWS`, or
+        names: as they are written: `<kind>` or `<kind>:<argument>` with a kind of `AUGMENTATIONS`, or
             `python:<file.py or module>:<function>`.
-        trust_code: allow views of the last form, whose code is run.
-        named: what the bundle or run folder that names the code says of it, by the names of the views; None for the
-            user's own configuration.
+        trust_code: allow augmentations of the last form, whose code is run.
+        named: what the bundle or run folder that names the code says of it, by the names of the augmentations; None for
+            the user's own configuration.
         tell: called before code of that form runs.
 
     Raises:
-        ConfigError: there is no such kind, its argument cannot be used, or two views have the same name.
+        ConfigError: there is no such kind, its argument cannot be used, or two augmentations have the same name.
         ModelError: code that is not allowed, or cannot be imported.
     """
-    found: list[View] = []
+    found: list[Augmentation] = []
     for place, name in enumerate(names):
-        where = f"features.views.{place}"
+        where = f"features.augmentations.{place}"
         if _is_code(name):
-            code = None if named is None else named[view_name(name)]
+            code = None if named is None else named[augmentation_name(name)]
             function: Callable[..., Any] = load_function(
                 name.removeprefix(f"{CODE}:"), {}, trust_code=trust_code, named=code, tell=tell, setting=where
             )
-            view = _user_view(name, function)
+            augmentation = _user_augmentation(name, function)
         else:
-            view = _made(name, where)
-        if any(view.name == other.name for other in found):
-            raise ConfigError(f"{where}: there is a view '{view.name}' already; rename the file or the function")
-        found.append(view)
+            augmentation = _made(name, where)
+        if any(augmentation.name == other.name for other in found):
+            raise ConfigError(
+                f"{where}: there is an augmentation '{augmentation.name}' already; rename the file or the function"
+            )
+        found.append(augmentation)
     return found
 
 
-def check_views(names: Sequence[str]) -> None:
-    """As `open_views`, for the views that are no code of the user's."""
+def check_augmentations(names: Sequence[str]) -> None:
+    """As `open_augmentations`, for the augmentations that are no code of the user's."""
     for place, name in enumerate(names):
         if not _is_code(name):
-            _made(name, f"features.views.{place}")
+            _made(name, f"features.augmentations.{place}")
 
 
-def view_name(name: str) -> str:
-    """What a view is called in the names of columns: as it is written, without the folder of a Python file."""
+def augmentation_name(name: str) -> str:
+    """What an augmentation is called in the names of columns: as it is written, without the folder of a Python file."""
     if not is_file_source(name):
         return name
     file, _, function = name.removeprefix(f"{CODE}:").rpartition(":")
     return f"{CODE}:{Path(file).name}:{function}"
 
 
-def _made(name: str, where: str) -> View:
+def _made(name: str, where: str) -> Augmentation:
     kind, _, argument = name.partition(":")
-    found = VIEWS.find(kind, where=where)
+    found = AUGMENTATIONS.find(kind, where=where)
     try:
-        return View(name, found.make(argument))
+        return Augmentation(name, found.make(argument))
     except ValueError as error:
         raise ConfigError(f"{where}: '{name}': {error}; write {found.form}") from None
 
 
-def _user_view(name: str, function: Callable[..., Any]) -> View:
-    return View(view_name(name), lambda images: function(images.clone()))  # it may write into what it is given
+def _user_augmentation(name: str, function: Callable[..., Any]) -> Augmentation:
+    return Augmentation(
+        augmentation_name(name), lambda images: function(images.clone())
+    )  # it may write into what it is given
 
 
 def _is_code(name: str) -> bool:
@@ -229,6 +233,6 @@ def _integers(argument: str, count: int) -> list[int]:
 def _check_images(images: Tensor, name: str) -> None:
     if images.dim() != 4:
         raise DataError(
-            f"features.views: '{name}' is a view of images (N, C, H, W), got samples of shape "
+            f"features.augmentations: '{name}' is an augmentation of images (N, C, H, W), got samples of shape "
             f"{tuple(images.shape[1:])}; remove it, or name a function of your own: python:<file.py>:<function>"
         )

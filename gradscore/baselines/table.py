@@ -7,19 +7,19 @@ from collections.abc import Callable
 import numpy as np
 
 from ..system import FloatArray, Registry
-from . import logits, penultimate, views
+from . import augmentations, logits, penultimate
+from .baseline import Arrays, Baseline, Needs, Samples, learns_nothing, of_logits
 from .neighbours import Neighbours
 from .penultimate import of_penultimate
-from .score import Arrays, Needs, Samples, Score, learns_nothing, of_logits
 
-OF_VIEWS = ("views", "features of views")
-"""What scores need that compare a sample with its views."""
+OF_AUGMENTATIONS = ("augmentations", "features of augmentations")
+"""What scores need that compare a sample with its augmentations."""
 
 OF_PENULTIMATE = ("penultimate", "neighbours")
 """What scores need that compare a sample with ordinary ones by what enters the last layer, or change that."""
 
-OVER_VIEWS = "@views"
-"""End of the name of a score that is averaged over a sample and its views."""
+OVER_AUGMENTATIONS = "@augmentations"
+"""End of the name of a score that is averaged over a sample and its augmentations."""
 
 TAKEN = (
     *("task", "protocol", "dataset", "split", "sample_id", "content_hash", "label", "prediction", "positive"),
@@ -28,34 +28,38 @@ TAKEN = (
 """What scores stand beside in the tables of an evaluation."""
 
 
-def _of_views(
-    of: Callable[[Samples, Arrays], FloatArray], summary: str, *, needs: Needs = "views", is_rival: bool = False
-) -> Score:
-    return Score(fit=learns_nothing, of=of, needs=needs, summary=summary, is_input=True, is_rival=is_rival)
+def _of_augmentations(
+    of: Callable[[Samples, Arrays], FloatArray],
+    summary: str,
+    *,
+    needs: Needs = "augmentations",
+    is_compared: bool = False,
+) -> Baseline:
+    return Baseline(fit=learns_nothing, of=of, needs=needs, summary=summary, is_input=True, is_compared=is_compared)
 
 
 def _of_neighbours(
-    distance: Callable[[Neighbours], FloatArray], summary: str, *, source: str = "", is_rival: bool = False
-) -> Score:
+    distance: Callable[[Neighbours], FloatArray], summary: str, *, source: str = "", is_compared: bool = False
+) -> Baseline:
     def of(samples: Samples, _learned: Arrays) -> FloatArray:
         if samples.neighbours is None:
             raise ValueError("neighbours have not been looked for")
         return np.asarray(distance(samples.neighbours))
 
-    return Score(
+    return Baseline(
         fit=learns_nothing,
         of=of,
         needs="neighbours",
         summary=summary,
         source=source,
         is_input=True,
-        is_rival=is_rival,
+        is_compared=is_compared,
     )
 
 
-SCORES: Registry[Score] = Registry(
+BASELINES: Registry[Baseline] = Registry(
     "score",
-    "gradscore.scores",
+    "gradscore.baselines",
     {
         "msp": of_logits(
             logits.msp,
@@ -77,14 +81,14 @@ SCORES: Registry[Score] = Registry(
             lambda found: found.distances[:, -1],
             "distance to the 50th neighbour among features of unit length",
             source="Sun, Ming, Zhu, Li 2022",
-            is_rival=True,
+            is_compared=True,
         ),
         "knn_10": _of_neighbours(lambda found: found.distances[:, :10][:, -1], "the same, 10th neighbour"),
         "knn_1": _of_neighbours(lambda found: found.distances[:, 0], "the same, nearest neighbour"),
         "class_knn": _of_neighbours(
             lambda found: found.of_class[:, -1],
             "distance to the 10th neighbour of the predicted class among features of unit length",
-            is_rival=True,
+            is_compared=True,
         ),
         "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
         "mahalanobis": of_penultimate(
@@ -140,21 +144,27 @@ SCORES: Registry[Score] = Registry(
             source="Yu et al. 2023",
             is_input=True,
         ),
-        "views_probability": _of_views(
-            views.mean_probability, "log(1 - mean over views of p of the predicted class)", is_rival=True
+        "augmentations_probability": _of_augmentations(
+            augmentations.mean_probability,
+            "log(1 - mean over augmentations of p of the predicted class)",
+            is_compared=True,
         ),
-        "views_log_probability": _of_views(
-            views.mean_log_probability, "minus the mean over views of log p of the predicted class"
+        "augmentations_log_probability": _of_augmentations(
+            augmentations.mean_log_probability, "minus the mean over augmentations of log p of the predicted class"
         ),
-        "views_entropy": _of_views(views.mean_entropy, "entropy of the mean over views of p"),
-        "views_logits": _of_views(views.logit_variance, "log of the variance of z over views, summed over classes"),
-        "views_features": _of_views(
-            views.feature_disagreement,
-            "1 - mean cosine of the features of a sample and of its views",
-            needs="features of views",
+        "augmentations_entropy": _of_augmentations(
+            augmentations.mean_entropy, "entropy of the mean over augmentations of p"
+        ),
+        "augmentations_logits": _of_augmentations(
+            augmentations.logit_variance, "log of the variance of z over augmentations, summed over classes"
+        ),
+        "augmentations_features": _of_augmentations(
+            augmentations.feature_disagreement,
+            "1 - mean cosine of the features of a sample and of its augmentations",
+            needs="features of augmentations",
         ),
     },
-    wanted=Score,
+    wanted=Baseline,
     reserved=TAKEN,
 )
 """Scores by name, in the order of reports; higher = more likely wrong or out of distribution."""

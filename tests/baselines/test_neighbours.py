@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from score_names import score_names
 
+from gradscore.baselines import BASELINES, Bank, Ordinary, Samples
+from gradscore.baselines.neighbours import FARTHEST, NEAREST, NEAREST_OF_CLASS
 from gradscore.errors import EvaluationError
-from gradscore.scores import SCORES, Bank, Ordinary, Samples
-from gradscore.scores.neighbours import FARTHEST, NEAREST, NEAREST_OF_CLASS
 
 GENERATOR = np.random.default_rng(0)
 M, D, K = 160, 5, 3
@@ -148,5 +148,5 @@ def test_all_are_compared():
 def test_scores_are_the_distances_they_name(name):
     found = BANK.neighbours(NEW, PREDICTIONS, None)
     samples = Samples(logits=np.zeros((17, K)), penultimate=NEW, neighbours=found)
-    learned = SCORES[name].fit(Ordinary(samples=samples, classes=PREDICTIONS))
-    np.testing.assert_array_equal(SCORES[name].of(samples, learned), PLACES[name](found))
+    learned = BASELINES[name].fit(Ordinary(samples=samples, classes=PREDICTIONS))
+    np.testing.assert_array_equal(BASELINES[name].of(samples, learned), PLACES[name](found))

@@ -1,4 +1,4 @@
-"""A bank and views of the samples, from a configuration to the feature tables."""
+"""A bank and augmentations of the samples, from a configuration to the feature tables."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from torch import nn
 
 from gradscore.columns import (
     META_COLUMNS,
+    augmentation_column,
+    augmentations_of,
     feature_columns,
     logit_columns,
     penultimate_columns,
-    view_column,
-    views_of,
 )
 from gradscore.config import Config
 from gradscore.data import open_images, planned_splits
@@ -33,7 +33,7 @@ def small():
 def convolutional():
     return nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
 """
-VIEWS_CODE = """
+AUGMENTATIONS_CODE = """
 def halved(images):
     return images / 2
 
@@ -73,14 +73,14 @@ def blurred(images):
 """
 SOURCE = {"source": "sklearn:digits"}
 BANK = {**SOURCE, "select": {"start": 100, "count": 13, "stop": 200}}
-VIEWS = ["mirror", "shift:1,0", "shift:0,-2"]
+AUGMENTATIONS = ["mirror", "shift:1,0", "shift:0,-2"]
 
 
 def make_config(
     folder: Path, *, features: dict | None = None, bank: dict | None = None, net: str = "small", **changes: object
 ) -> Config:
     (folder / "net.py").write_text(NET)
-    (folder / "views.py").write_text(VIEWS_CODE)
+    (folder / "augmentations.py").write_text(AUGMENTATIONS_CODE)
     settings = {
         "model": {"source": f"python:{folder}/net.py:{net}", "checkpoint": None, "num_classes": 10},
         "data": {
@@ -126,44 +126,59 @@ TRUTH = {
     "mirror": lambda images: images[:, :, ::-1].copy(),
     "shift:1,0": lambda images: np.pad(images, ((0, 0), (0, 0), (1, 0)), mode="reflect")[:, :, :-1],
     "shift:0,-2": lambda images: np.pad(images, ((0, 0), (0, 2), (0, 0)), mode="reflect")[:, 2:],
-    "python:views.py:halved": lambda images: images / 2,
+    "python:augmentations.py:halved": lambda images: images / 2,
 }
 
 
 @pytest.mark.parametrize("split", ["in_dist.fit", "in_dist.test", "ood.other"])
-@pytest.mark.parametrize(("view", "truth"), TRUTH.items(), ids=TRUTH)
-def test_view_columns_equal_what_the_model_makes_of_images_changed_by_numpy(tmp_path, view, truth, split):
-    config = make_config(tmp_path, features={"views": [*VIEWS, f"python:{tmp_path}/views.py:halved"]})
+@pytest.mark.parametrize(("augmentation", "truth"), TRUTH.items(), ids=TRUTH)
+def test_augmentation_columns_equal_what_the_model_makes_of_images_changed_by_numpy(
+    tmp_path, augmentation, truth, split
+):
+    config = make_config(
+        tmp_path, features={"augmentations": [*AUGMENTATIONS, f"python:{tmp_path}/augmentations.py:halved"]}
+    )
     frame = tables(config).read(split)
     logits, penultimate = looked_at(config, truth(raw_images(config, split)))
-    np.testing.assert_allclose(frame[logit_columns(frame, view=view)], logits, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(frame[penultimate_columns(frame, view=view)], penultimate, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(frame[logit_columns(frame, augmentation=augmentation)], logits, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        frame[penultimate_columns(frame, augmentation=augmentation)], penultimate, rtol=1e-4, atol=1e-6
+    )
 
 
-def test_columns_of_a_table_with_views(tmp_path):
-    frame = tables(make_config(tmp_path, features={"views": ["mirror"]})).read("in_dist.test")
+def test_columns_of_a_table_with_augmentations(tmp_path):
+    frame = tables(make_config(tmp_path, features={"augmentations": ["mirror"]})).read("in_dist.test")
     forward = [*(f"logit_{place}" for place in range(10)), *(f"penultimate_{place}" for place in range(27))]
     features = feature_columns(frame)
-    assert list(frame) == [*META_COLUMNS, *forward, *(view_column("mirror", name) for name in forward), *features]
+    assert list(frame) == [
+        *META_COLUMNS,
+        *forward,
+        *(augmentation_column("mirror", name) for name in forward),
+        *features,
+    ]
     assert {name.split("/")[0] for name in features} == {"pseudo_label", "uniform"}
-    assert views_of(frame) == ["mirror"]
+    assert augmentations_of(frame) == ["mirror"]
     assert logit_columns(frame) == forward[:10]
 
 
-def test_views_and_a_bank_leave_the_other_columns_as_they_are(tmp_path):
+def test_augmentations_and_a_bank_leave_the_other_columns_as_they_are(tmp_path):
     plain = tables(make_config(tmp_path)).read("in_dist.fit")
-    config = make_config(tmp_path, features={"views": VIEWS}, bank=BANK).model_copy(update={"run": tmp_path / "other"})
+    config = make_config(tmp_path, features={"augmentations": AUGMENTATIONS}, bank=BANK).model_copy(
+        update={"run": tmp_path / "other"}
+    )
     assert tables(config).read("in_dist.fit", columns=list(plain)).equals(plain)
 
 
-def test_views_without_penultimate_features(tmp_path):
-    frame = tables(make_config(tmp_path, features={"views": ["mirror"], "penultimate": False})).read("in_dist.fit")
-    assert len(logit_columns(frame, view="mirror")) == 10
-    assert penultimate_columns(frame, view="mirror") == penultimate_columns(frame) == []
+def test_augmentations_without_penultimate_features(tmp_path):
+    frame = tables(make_config(tmp_path, features={"augmentations": ["mirror"], "penultimate": False})).read(
+        "in_dist.fit"
+    )
+    assert len(logit_columns(frame, augmentation="mirror")) == 10
+    assert penultimate_columns(frame, augmentation="mirror") == penultimate_columns(frame) == []
 
 
 def test_the_table_of_a_bank(tmp_path):
-    config = make_config(tmp_path, bank=BANK, features={"views": VIEWS, "columns": ["gradient_cosine"]})
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS, "columns": ["gradient_cosine"]})
     frame = tables(config).read("in_dist.bank")
     assert list(frame) == [*META_COLUMNS, *logit_columns(frame), *penultimate_columns(frame)]
     samples = list(open_datasets(config)["in_dist.bank"])
@@ -204,7 +219,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, stop):
         if done >= stop:
             raise KeyboardInterrupt
 
-    config = make_config(tmp_path, bank=BANK, features={"views": VIEWS})
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS})
     extract(config, out=tmp_path / "whole", trust_code=True)
     with pytest.raises(KeyboardInterrupt):
         extract(config, trust_code=True, progress=interrupt)
@@ -214,21 +229,27 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, stop):
 
 
 def test_values_do_not_depend_on_the_number_of_workers(tmp_path):
-    config = make_config(tmp_path, bank=BANK, features={"views": VIEWS})
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS})
     extract(config, out=tmp_path / "whole", trust_code=True)
-    extract(make_config(tmp_path, bank=BANK, features={"views": VIEWS}, extract={"workers": 2}), trust_code=True)
+    extract(
+        make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS}, extract={"workers": 2}),
+        trust_code=True,
+    )
     assert part_bytes(config.run) == part_bytes(tmp_path / "whole")
 
 
 OTHER_INPUTS = {
-    "another view": ({"features": {"views": ["mirror", "shift:2,0"]}, "bank": BANK}, r"features\.views"),
-    "no view": ({"features": {"penultimate": True}, "bank": BANK}, r"features\.views"),
+    "another augmentation": (
+        {"features": {"augmentations": ["mirror", "shift:2,0"]}, "bank": BANK},
+        r"features\.augmentations",
+    ),
+    "no augmentation": ({"features": {"penultimate": True}, "bank": BANK}, r"features\.augmentations"),
 }
 
 
 @pytest.mark.parametrize(("changes", "message"), OTHER_INPUTS.values(), ids=OTHER_INPUTS)
 def test_other_inputs_are_refused(tmp_path, changes, message):
-    extract(make_config(tmp_path, features={"views": ["mirror"]}, bank=BANK), trust_code=True)
+    extract(make_config(tmp_path, features={"augmentations": ["mirror"]}, bank=BANK), trust_code=True)
     with pytest.raises(StoreError, match=f"made from other inputs: .*{message}"):
         extract(make_config(tmp_path, **changes), trust_code=True)
 
@@ -238,7 +259,7 @@ OTHER_BANKS = {"another bank": {**BANK, "select": {"stop": 13}}, "no bank": None
 
 @pytest.mark.parametrize("bank", OTHER_BANKS.values(), ids=OTHER_BANKS)
 def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
-    features = {"views": ["mirror"]}
+    features = {"augmentations": ["mirror"]}
     extract(make_config(tmp_path, features=features, bank=BANK), trust_code=True)
     before = RunFolder(tmp_path / "run").table_sha256("in_dist.fit")
     found = extract(make_config(tmp_path, features=features, bank=bank), trust_code=True)
@@ -247,19 +268,31 @@ def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
     assert len(found.changes) == 1
 
 
-def test_a_view_whose_code_changed_is_refused(tmp_path):
-    config = make_config(tmp_path, features={"views": [f"python:{tmp_path}/views.py:halved"]})
+def test_a_augmentation_whose_code_changed_is_refused(tmp_path):
+    config = make_config(tmp_path, features={"augmentations": [f"python:{tmp_path}/augmentations.py:halved"]})
     extract(config, trust_code=True)
-    (tmp_path / "views.py").write_text(VIEWS_CODE.replace("/ 2", "/ 3"))
-    with pytest.raises(StoreError, match=r"made from other inputs: features\.views"):
+    (tmp_path / "augmentations.py").write_text(AUGMENTATIONS_CODE.replace("/ 2", "/ 3"))
+    with pytest.raises(StoreError, match=r"made from other inputs: features\.augmentations"):
         extract(config, trust_code=True)
 
 
 UNUSABLE = {
-    "no such view": ({"features": {"views": ["mirorr"]}}, ConfigError, r"features\.views\.0: no view 'mirorr'"),
-    "moved out of sight": ({"features": {"views": ["shift:9,0"]}}, DataError, "out of sight"),
-    "another shape": ({"features": {"views": ["python:{}/views.py:flat"]}}, DataError, "must return floats"),
-    "no such function": ({"features": {"views": ["python:{}/views.py:none"]}}, ModelError, "no function 'none'"),
+    "no such augmentation": (
+        {"features": {"augmentations": ["mirorr"]}},
+        ConfigError,
+        r"features\.augmentations\.0: no augmentation 'mirorr'",
+    ),
+    "moved out of sight": ({"features": {"augmentations": ["shift:9,0"]}}, DataError, "out of sight"),
+    "another shape": (
+        {"features": {"augmentations": ["python:{}/augmentations.py:flat"]}},
+        DataError,
+        "must return floats",
+    ),
+    "no such function": (
+        {"features": {"augmentations": ["python:{}/augmentations.py:none"]}},
+        ModelError,
+        "no function 'none'",
+    ),
     "a bank without a linear layer": (
         {"bank": BANK, "net": "convolutional"},
         ConfigError,
@@ -272,13 +305,15 @@ UNUSABLE = {
 def test_what_cannot_be_used_leaves_no_run_folder(
     tmp_path: Path, changes: dict, error: type[GradscoreError], message: str
 ) -> None:
-    views = [view.format(tmp_path) for view in changes.get("features", {}).get("views", [])]
+    augmentations = [
+        augmentation.format(tmp_path) for augmentation in changes.get("features", {}).get("augmentations", [])
+    ]
     with pytest.raises(error, match=message):
-        extract(make_config(tmp_path, **{**changes, "features": {"views": views}}), trust_code=True)
+        extract(make_config(tmp_path, **{**changes, "features": {"augmentations": augmentations}}), trust_code=True)
     assert not (tmp_path / "run").exists()
 
 
-BAD_VIEWS = {
+BAD_AUGMENTATIONS = {
     "half": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float16"),
     "double": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float64"),
     "infinite": (ModelError, "leads to no finite logits for any of the first 3 samples"),
@@ -288,18 +323,20 @@ BAD_VIEWS = {
 }
 
 
-@pytest.mark.parametrize(("name", "error", "message"), [(name, *bad) for name, bad in BAD_VIEWS.items()], ids=BAD_VIEWS)
-def test_a_view_that_is_none_stops_before_there_is_a_run(tmp_path, name, error, message):
-    config = make_config(tmp_path, features={"views": ["mirror", f"python:{tmp_path}/views.py:{name}"]})
-    with pytest.raises(error, match=rf"features\.views: 'python:views\.py:{name}' {message}"):
+@pytest.mark.parametrize(
+    ("name", "error", "message"), [(name, *bad) for name, bad in BAD_AUGMENTATIONS.items()], ids=BAD_AUGMENTATIONS
+)
+def test_a_augmentation_that_is_none_stops_before_there_is_a_run(tmp_path, name, error, message):
+    config = make_config(tmp_path, features={"augmentations": ["mirror", f"python:{tmp_path}/augmentations.py:{name}"]})
+    with pytest.raises(error, match=rf"features\.augmentations: 'python:augmentations\.py:{name}' {message}"):
         extract(config, trust_code=True)
     assert not config.run.exists()
 
 
-def test_a_view_that_differs_with_the_batch_by_rounding_is_taken(tmp_path):
-    views = [f"python:{tmp_path}/views.py:blurred", "crop:1"]
-    frame = tables(make_config(tmp_path, features={"views": views})).read("in_dist.test")
-    assert views_of(frame) == ["python:views.py:blurred", "crop:1"]
+def test_a_augmentation_that_differs_with_the_batch_by_rounding_is_taken(tmp_path):
+    augmentations = [f"python:{tmp_path}/augmentations.py:blurred", "crop:1"]
+    frame = tables(make_config(tmp_path, features={"augmentations": augmentations})).read("in_dist.test")
+    assert augmentations_of(frame) == ["python:augmentations.py:blurred", "crop:1"]
 
 
 def test_weights_that_are_not_finite_stop_before_there_is_a_run(tmp_path):

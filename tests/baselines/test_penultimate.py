@@ -6,10 +6,10 @@ import torch
 from scipy.special import log_softmax, logsumexp, softmax
 from score_names import score_names
 
+from gradscore.baselines import BASELINES, Ordinary, Samples
+from gradscore.baselines import penultimate as detectors
 from gradscore.errors import EvaluationError
 from gradscore.models.last_layer import Head
-from gradscore.scores import SCORES, Ordinary, Samples
-from gradscore.scores import penultimate as detectors
 from gradscore.system import import_torchvision
 
 GENERATOR = np.random.default_rng(0)
@@ -27,7 +27,7 @@ def samples_of(features):
 
 def fitted(name, features=FIT, classes=CLASSES, head=HEAD):
     """A score as a function of features."""
-    score = SCORES[name]
+    score = BASELINES[name]
     learned = score.fit(Ordinary(samples=samples_of(features), classes=classes, head=head))
     return lambda new: score.of(samples_of(new), learned)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.evaluation import evaluate_run, fit_run, read_scores, thinning
+from gradscore.evaluation import evaluate_run, fit_run, read_scores, subsampling
 from gradscore.evaluation.protocols import SplitContent, make_specs
-from gradscore.evaluation.thinning import drawn, in_words, largest_share, rows_that_fit
+from gradscore.evaluation.subsampling import drawn, in_words, largest_share, rows_that_fit
 from gradscore.store import RunFolder
 
 
@@ -58,11 +58,11 @@ def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
 def test_a_thinned_run_fits_on_fewer_and_reports_all(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate_run(copy)
     before = read_scores(copy)
-    monkeypatch.setattr(thinning, "MOST_SAMPLES", 48)
+    monkeypatch.setattr(subsampling, "MOST_SAMPLES", 48)
     report = fit_run(copy)
     numbers = {fitted.spec.label: fitted.model.notes["n"] for fitted in report.models}
     assert numbers["misclassification/in_dist_only/all"] == 24
-    assert numbers["ood/leave_one_out/files"] <= 24 + 24
+    assert numbers["ood/leave_one_dataset_out/files"] <= 24 + 24
     assert any("24 of 40 of in_dist.fit" in notice for notice in report.notices)
     evaluate_run(copy)
     after = read_scores(copy)
@@ -71,12 +71,12 @@ def test_a_thinned_run_fits_on_fewer_and_reports_all(copy: RunFolder, monkeypatc
 
 
 def test_only_rows_that_may_fit_fit(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thinning, "MOST_SAMPLES", 48)
+    monkeypatch.setattr(subsampling, "MOST_SAMPLES", 48)
     contents = [
         SplitContent(info, *(copy.read(info.name)[name] for name in ("content_hash", "correct")))
         for info in copy.splits()
     ]
     may_fit = rows_that_fit(copy.sizes)
-    for spec in make_specs(contents, protocols=["known", "leave_one_out"], seed=0).specs:
+    for spec in make_specs(contents, protocols=["known", "leave_one_dataset_out"], seed=0).specs:
         fitted = {split: mask & ~may_fit.get(split, np.ones_like(mask)) for split, mask in spec.fit.items()}
         assert not any(mask.any() for mask in fitted.values())

@@ -1,4 +1,4 @@
-"""A bundle of a run with views: its scorer looks at the same views."""
+"""A bundle of a run with augmentations: its scorer looks at the same augmentations."""
 
 import shutil
 from dataclasses import replace
@@ -10,7 +10,7 @@ import torch
 from meta_models import OOD, meta_model
 from torch import nn
 
-from gradscore.columns import META_COLUMNS, views_of
+from gradscore.columns import META_COLUMNS, augmentations_of
 from gradscore.data import collate
 from gradscore.deployment import make_bundle, read_bundle, write_bundle
 from gradscore.deployment.bundle import Bundle
@@ -27,16 +27,16 @@ CODE = "def halved(images):\n    return images / 2\n"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, make_run) -> RunFolder:
-    """A run with a bank and views, one of them the user's."""
-    folder = tmp_path_factory.mktemp("views")
-    (folder / "views.py").write_text(CODE)
-    views = ["shift:1,0", f"python:{folder}/views.py:halved"]
-    return RunFolder(make_run(features={"views": views}, bank={"start": 600, "stop": 700}))
+    """A run with a bank and augmentations, one of them the user's."""
+    folder = tmp_path_factory.mktemp("augmentations")
+    (folder / "augmentations.py").write_text(CODE)
+    augmentations = ["shift:1,0", f"python:{folder}/augmentations.py:halved"]
+    return RunFolder(make_run(features={"augmentations": augmentations}, bank={"start": 600, "stop": 700}))
 
 
 @pytest.fixture(scope="module")
 def bundle(run) -> Path:
-    path = run.path.parent.parent / "views.gradscore"
+    path = run.path.parent.parent / "augmentations.gradscore"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path.parent)  # the code of a run lies beside it or below the working directory
         write_bundle(path, make_bundle(run, alpha=0.1, with_weights=True, trust_code=True))
@@ -60,7 +60,7 @@ def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, ima
     extractor = LiveModel.of(model_of(found), features=found.features, num_classes=classes, trust_code=True).extractor
     extractor.prepare(images[:3])
     frame = run.read("in_dist.test").head(50)
-    assert views_of(found.columns) == ["shift:1,0", "python:views.py:halved"]
+    assert augmentations_of(found.columns) == ["shift:1,0", "python:augmentations.py:halved"]
     assert found.columns == [name for name in frame.columns if name not in META_COLUMNS] == extractor.names
     np.testing.assert_allclose(extractor.values(images), frame[found.columns], rtol=1e-6, atol=1e-9)
 
@@ -71,13 +71,13 @@ def test_scores_are_those_of_the_meta_model_on_the_feature_table(run, bundle, im
     np.testing.assert_allclose(found["score_ood"], model.decision(run.read("in_dist.test"))[:50], rtol=1e-5)
 
 
-def test_meta_models_look_at_views_that_leave_the_classifier_as_good(run):
+def test_meta_models_look_at_augmentations_that_leave_the_classifier_as_good(run):
     model = meta_model(run, OOD)
-    assert views_of(model.inputs.columns) == ["shift:1,0", "python:views.py:halved"]
-    assert set(model.inputs.scores.views) <= set(views_of(model.inputs.columns))
+    assert augmentations_of(model.inputs.columns) == ["shift:1,0", "python:augmentations.py:halved"]
+    assert set(model.inputs.scores.augmentations) <= set(augmentations_of(model.inputs.columns))
 
 
-def test_views_of_a_bundle_need_trust(bundle, monkeypatch):
+def test_augmentations_of_a_bundle_need_trust(bundle, monkeypatch):
     found = read_bundle(bundle)
     model = model_of(found)
     monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
@@ -87,33 +87,35 @@ def test_views_of_a_bundle_need_trust(bundle, monkeypatch):
 
 @pytest.fixture
 def moved(run, bundle, tmp_path) -> Path:
-    """The bundle with the code of its model and views, moved together."""
+    """The bundle with the code of its model and augmentations, moved together."""
     top = run.path.parent.parent
-    for path in (bundle, user_code(run.config.features.views[1]), run.path.parent / "net.py"):
+    for path in (bundle, user_code(run.config.features.augmentations[1]), run.path.parent / "net.py"):
         place = tmp_path / path.relative_to(top)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, place)
     return tmp_path / bundle.relative_to(top)
 
 
-def user_code(view: str) -> Path:
-    return Path(view.removeprefix("python:").rpartition(":")[0])
+def user_code(augmentation: str) -> Path:
+    return Path(augmentation.removeprefix("python:").rpartition(":")[0])
 
 
-def test_a_bundle_moves_with_the_code_of_its_views(moved, tmp_path):
-    assert user_code(read_bundle(moved).features.views[1]).is_relative_to(tmp_path)
+def test_a_bundle_moves_with_the_code_of_its_augmentations(moved, tmp_path):
+    assert user_code(read_bundle(moved).features.augmentations[1]).is_relative_to(tmp_path)
     Scorer.load(moved, trust_code=True)
 
 
-def test_code_of_a_view_that_changed_is_not_run(moved):
-    code = user_code(read_bundle(moved).features.views[1])
+def test_code_of_a_augmentation_that_changed_is_not_run(moved):
+    code = user_code(read_bundle(moved).features.augmentations[1])
     code.write_text(f"open({str(moved) + '.ran'!r}, 'w')\n{CODE}")
-    with pytest.raises(ModelError, match=r"was made with code of SHA-256 .*views\.py has .*; nothing of it was run"):
+    with pytest.raises(
+        ModelError, match=r"was made with code of SHA-256 .*augmentations\.py has .*; nothing of it was run"
+    ):
         Scorer.load(moved, trust_code=True)
     assert not moved.with_name(moved.name + ".ran").exists()
 
 
-def test_code_of_a_view_elsewhere_is_not_run(moved, tmp_path):
+def test_code_of_a_augmentation_elsewhere_is_not_run(moved, tmp_path):
     inner = tmp_path / "inner" / moved.name
     inner.parent.mkdir()
     write_bundle(inner, read_bundle(moved))
@@ -121,19 +123,21 @@ def test_code_of_a_view_elsewhere_is_not_run(moved, tmp_path):
         Scorer.load(inner, trust_code=True, model_source=read_bundle(moved).model.source)
 
 
-def test_code_of_a_view_is_shown_before_it_runs(moved):
+def test_code_of_a_augmentation_is_shown_before_it_runs(moved):
     told = []
     Scorer.load(moved, trust_code=True, tell=lambda code: told.append(code.source.rpartition("/")[2]))
-    assert told == ["net.py:net", "views.py:halved"]
+    assert told == ["net.py:net", "augmentations.py:halved"]
 
 
-def test_a_view_that_answers_otherwise_is_found_out(moved):
+def test_a_augmentation_that_answers_otherwise_is_found_out(moved):
     """As where a package that it calls has changed."""
     found = read_bundle(moved)
-    code = user_code(found.features.views[1])
+    code = user_code(found.features.augmentations[1])
     code.write_text(CODE.replace("/ 2", "/ 3"))
-    changed = replace(found, view_code_sha256={"python:views.py:halved": file_sha256(code)})
-    with pytest.raises(BundleError, match=r"self-test: logits of view 'python:views\.py:halved' differ"):
+    changed = replace(found, augmentation_code_sha256={"python:augmentations.py:halved": file_sha256(code)})
+    with pytest.raises(
+        BundleError, match=r"self-test: logits of augmentation 'python:augmentations\.py:halved' differ"
+    ):
         Scorer(changed, model_of(found), trust_code=True)
 
 

@@ -1,4 +1,4 @@
-"""Bundles in which a single score decides: the score of the table, with thresholds of its own."""
+"""Bundles in which a baseline decides: the score of the table, with thresholds of its own."""
 
 import json
 from pathlib import Path
@@ -59,9 +59,9 @@ def test_the_other_detector_stays(bundle_file: Path, small_bundle: Path, images:
 
 def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
     bundle = read_bundle(bundle_file)
-    assert (bundle.detectors["ood"].model.name, bundle.detectors["ood"].protocol) == ("energy", "single score")
+    assert (bundle.detectors["ood"].model.name, bundle.detectors["ood"].protocol) == ("energy", "baseline")
     assert isinstance(bundle.detectors["wrong"].model, MetaModel)
-    assert any("'ood': the single score energy decides" in notice for notice in bundle.notices)
+    assert any("'ood': the baseline energy decides" in notice for notice in bundle.notices)
 
 
 def test_neighbours_may_decide(make_run) -> None:

@@ -1,4 +1,4 @@
-"""Views of batches: against NumPy and Pillow, and what they refuse."""
+"""Augmentations of batches: against NumPy and Pillow, and what they refuse."""
 
 import sys
 
@@ -8,7 +8,7 @@ import torch
 from packages import write_package
 from PIL import Image
 
-from gradscore.data import VIEWS, open_views, view_name
+from gradscore.data import AUGMENTATIONS, augmentation_name, open_augmentations
 from gradscore.errors import ConfigError, DataError, ModelError
 
 IMAGES = torch.randn(3, 2, 6, 8, generator=torch.Generator().manual_seed(0))
@@ -40,18 +40,18 @@ TRUTH = {
 
 
 @pytest.mark.parametrize(("name", "truth"), TRUTH.items(), ids=TRUTH)
-def test_views(name, truth):
-    (view,) = open_views([name])
-    np.testing.assert_allclose(view(IMAGES), truth(IMAGES.numpy()), rtol=0, atol=1e-5)
-    assert view.name == name
+def test_augmentations(name, truth):
+    (augmentation,) = open_augmentations([name])
+    np.testing.assert_allclose(augmentation(IMAGES), truth(IMAGES.numpy()), rtol=0, atol=1e-5)
+    assert augmentation.name == name
 
 
-def test_every_view_is_tested():
-    assert {name.partition(":")[0] for name in TRUTH} == set(VIEWS)
+def test_every_augmentation_is_tested():
+    assert {name.partition(":")[0] for name in TRUTH} == set(AUGMENTATIONS)
 
 
 BAD = {
-    "unknown": ("mirrored", "features.views.0: no view 'mirrored'; did you mean 'mirror'?"),
+    "unknown": ("mirrored", "features.augmentations.0: no augmentation 'mirrored'; did you mean 'mirror'?"),
     "too much": ("mirror:2", "'mirror:2': wanted nothing after the name; write mirror"),
     "one number": ("shift:3", "wanted 2 whole numbers of pixels, got '3'; write shift:RIGHT,DOWN"),
     "no numbers": ("shift:a,b", "wanted 2 whole numbers of pixels, got 'a,b'"),
@@ -61,9 +61,9 @@ BAD = {
 
 
 @pytest.mark.parametrize(("name", "message"), BAD.values(), ids=BAD)
-def test_views_that_there_are_not(name, message):
+def test_augmentations_that_there_are_not(name, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
-        open_views([name])
+        open_augmentations([name])
 
 
 UNFIT = {
@@ -72,18 +72,18 @@ UNFIT = {
     "mirrored rows": (
         "mirror",
         torch.zeros(3, 5),
-        "'mirror' is a view of images .N, C, H, W., got samples of shape .5,.",
+        "'mirror' is an augmentation of images .N, C, H, W., got samples of shape .5,.",
     ),
-    "moved rows": ("shift:1,0", torch.zeros(3, 5), "'shift:1,0' is a view of images"),
-    "cropped rows": ("crop:1", torch.zeros(3, 5), "'crop:1' is a view of images"),
+    "moved rows": ("shift:1,0", torch.zeros(3, 5), "'shift:1,0' is an augmentation of images"),
+    "cropped rows": ("crop:1", torch.zeros(3, 5), "'crop:1' is an augmentation of images"),
 }
 
 
 @pytest.mark.parametrize(("name", "images", "message"), UNFIT.values(), ids=UNFIT)
-def test_samples_that_there_is_no_view_of(name, images, message):
-    (view,) = open_views([name])
+def test_samples_that_there_is_no_augmentation_of(name, images, message):
+    (augmentation,) = open_augmentations([name])
     with pytest.raises(DataError, match=message):
-        view(images)
+        augmentation(images)
 
 
 CODE = """
@@ -120,21 +120,21 @@ number = 3
 
 @pytest.fixture
 def code(tmp_path):
-    file = tmp_path / "views.py"
+    file = tmp_path / "augmentations.py"
     file.write_text(CODE)
     return f"python:{file}"
 
 
 def test_a_function_of_the_users(code):
-    (view,) = open_views([f"{code}:halved"], trust_code=True)
-    assert torch.equal(view(IMAGES), IMAGES / 2)
-    assert view.name == "python:views.py:halved"
+    (augmentation,) = open_augmentations([f"{code}:halved"], trust_code=True)
+    assert torch.equal(augmentation(IMAGES), IMAGES / 2)
+    assert augmentation.name == "python:augmentations.py:halved"
 
 
 def test_a_function_that_writes_into_what_it_is_given(code):
-    (view,) = open_views([f"{code}:written_into"], trust_code=True)
+    (augmentation,) = open_augmentations([f"{code}:written_into"], trust_code=True)
     images = IMAGES.clone()
-    assert not view(images).any()
+    assert not augmentation(images).any()
     assert torch.equal(images, IMAGES)
 
 
@@ -142,11 +142,15 @@ BAD_FUNCTIONS = {
     "another shape": (
         "flat",
         DataError,
-        r"'python:views.py:flat' must return floats .*\(3, 2, 6, 8\); got torch.float32",
+        r"'python:augmentations.py:flat' must return floats .*\(3, 2, 6, 8\); got torch.float32",
     ),
     "another type": ("as_pixels", DataError, "got torch.uint8"),
     "nothing": ("no_tensor", DataError, "got NoneType"),
-    "an error": ("broken", DataError, "'python:views.py:broken' fails for samples of shape .2, 6, 8.: RuntimeError"),
+    "an error": (
+        "broken",
+        DataError,
+        "'python:augmentations.py:broken' fails for samples of shape .2, 6, 8.: RuntimeError",
+    ),
     "no function": ("number", ModelError, "has no function 'number'"),
     "not there": ("missing", ModelError, "has no function 'missing'"),
 }
@@ -155,35 +159,41 @@ BAD_FUNCTIONS = {
 @pytest.mark.parametrize(("name", "error", "message"), BAD_FUNCTIONS.values(), ids=BAD_FUNCTIONS)
 def test_functions_that_cannot_be_used(code, name, error, message):
     with pytest.raises(error, match=message):
-        open_views([f"{code}:{name}"], trust_code=True)[0](IMAGES)
+        open_augmentations([f"{code}:{name}"], trust_code=True)[0](IMAGES)
 
 
 def test_code_is_run_only_if_it_is_trusted(code, monkeypatch):
     monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
-    with pytest.raises(ModelError, match=r"features.views.0 'python:.*views.py:halved' runs the code in .* trust"):
-        open_views([f"{code}:halved"])
+    with pytest.raises(
+        ModelError, match=r"features.augmentations.0 'python:.*augmentations.py:halved' runs the code in .* trust"
+    ):
+        open_augmentations([f"{code}:halved"])
 
 
 def test_functions_of_one_name(code, tmp_path):
     (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "views.py").write_text(CODE)
-    with pytest.raises(ConfigError, match=r"features\.views\.1: there is a view 'python:views.py:halved' already"):
-        open_views([f"{code}:halved", f"python:{tmp_path}/more/views.py:halved"], trust_code=True)
+    (tmp_path / "more" / "augmentations.py").write_text(CODE)
+    with pytest.raises(
+        ConfigError,
+        match=r"features\.augmentations\.1: there is an augmentation 'python:augmentations.py:halved' already",
+    ):
+        open_augmentations([f"{code}:halved", f"python:{tmp_path}/more/augmentations.py:halved"], trust_code=True)
 
 
 def test_names_hold_no_folder():
-    assert view_name("python:/some/where/views.py:halved") == "python:views.py:halved"
-    assert view_name("python:package.views:halved") == "python:package.views:halved"
+    assert augmentation_name("python:/some/where/augmentations.py:halved") == "python:augmentations.py:halved"
+    assert augmentation_name("python:package.augmentations:halved") == "python:package.augmentations:halved"
 
 
-def test_views_of_packages(tmp_path, monkeypatch):
+def test_augmentations_of_packages(tmp_path, monkeypatch):
     code = (
-        "from gradscore.data import ViewKind\n"
-        "NEGATIVE = ViewKind(make=lambda argument: lambda images: -images, form='negative', summary='black is white')\n"
+        "from gradscore.data import AugmentationKind\n"
+        "NEGATIVE = AugmentationKind(make=lambda argument: lambda images: -images, form='negative', "
+        "summary='black is white')\n"
     )
-    folder = write_package(tmp_path, "darkroom", code, {"gradscore.views": {"negative": "NEGATIVE"}})
+    folder = write_package(tmp_path, "darkroom", code, {"gradscore.augmentations": {"negative": "NEGATIVE"}})
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(VIEWS, "_outside", None)
-    (view,) = open_views(["negative"])
-    assert torch.equal(view(IMAGES), -IMAGES)
+    monkeypatch.setattr(AUGMENTATIONS, "_outside", None)
+    (augmentation,) = open_augmentations(["negative"])
+    assert torch.equal(augmentation(IMAGES), -IMAGES)
     sys.modules.pop("darkroom")

@@ -14,9 +14,9 @@ from ..models import Head
 from ..system import FloatArray, IntArray
 from .neighbours import Neighbours
 
-Needs = Literal["logits", "penultimate", "neighbours", "views", "features of views"]
+Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
 """What a score looks at. Every sample has logits; features before the last layer, and with them neighbours in a bank,
-are there where a run stores them, views where it makes them."""
+are there where a run stores them, augmentations where it makes them."""
 
 Arrays = Mapping[str, NDArray[Any]]
 """What a score has learned from ordinary samples, by name."""
@@ -29,14 +29,14 @@ class Samples:
     Attributes:
         logits: (N, K) float64.
         penultimate: (N, D) float64, or None.
-        views: the same of every view of them, by name.
+        augmentations: the same of every augmentation of them, by name.
         content: (N,) hashes of their content, by which they are told from themselves in a bank; None if unknown.
         neighbours: their neighbours in the bank, where they have been looked for.
     """
 
     logits: FloatArray
     penultimate: FloatArray | None = None
-    views: Mapping[str, Samples] = field(default_factory=dict)
+    augmentations: Mapping[str, Samples] = field(default_factory=dict)
     content: NDArray[np.str_] | None = None
     neighbours: Neighbours | None = None
 
@@ -66,7 +66,7 @@ class Ordinary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class Baseline:
     """A score by name: an input of meta models, or reported beside them, which have to beat it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Score:
         summary: what it is, on one line.
         source: where it comes from.
         is_input: meta models look at it, so that adding or changing it changes every fit.
-        is_rival: meta models are compared with it.
+        is_compared: meta models are compared with it.
     """
 
     fit: Callable[[Ordinary], Arrays]
@@ -85,7 +85,7 @@ class Score:
     summary: str
     source: str = ""
     is_input: bool = False
-    is_rival: bool = True
+    is_compared: bool = True
 
 
 def learns_nothing(_ordinary: Ordinary) -> Arrays:
@@ -95,9 +95,9 @@ def learns_nothing(_ordinary: Ordinary) -> Arrays:
 
 def of_logits(
     function: Callable[[ArrayLike], FloatArray], *, summary: str, source: str = "", is_input: bool = False
-) -> Score:
+) -> Baseline:
     """A score that is a function of the logits (N, K) alone."""
-    return Score(
+    return Baseline(
         fit=learns_nothing,
         of=lambda samples, _learned: function(samples.logits),
         needs="logits",

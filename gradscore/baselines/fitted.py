@@ -12,36 +12,36 @@ from numpy.typing import NDArray
 
 from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..system import FloatArray, are_texts
+from .baseline import Arrays, Needs, Ordinary, Samples, penultimate_of
 from .neighbours import Bank
-from .score import Arrays, Needs, Ordinary, Samples, penultimate_of
-from .table import OF_PENULTIMATE, OF_VIEWS, OVER_VIEWS, SCORES
+from .table import BASELINES, OF_AUGMENTATIONS, OF_PENULTIMATE, OVER_AUGMENTATIONS
 
 _BANK = "bank/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedScores:
+class FittedBaselines:
     """Scores and what they have learned.
 
     Attributes:
-        learned: by score, in the order of `SCORES`.
+        learned: by score, in the order of `BASELINES`.
         bank: ordinary samples to compare with; None where penultimate features are not stored.
-        views: the views that count.
+        augmentations: the augmentations that count.
         notices: sentences for the reader.
     """
 
     learned: Mapping[str, Arrays]
     bank: Bank | None = None
-    views: Sequence[str] = ()
+    augmentations: Sequence[str] = ()
     notices: list[str] = field(default_factory=list)
 
     @classmethod
-    def fit(cls, ordinary: Ordinary, *, views: Sequence[str] = ()) -> Self:
+    def fit(cls, ordinary: Ordinary, *, augmentations: Sequence[str] = ()) -> Self:
         """Fits every score that the samples allow.
 
         Args:
             ordinary: what to fit on; its samples become the bank, where they have penultimate features.
-            views: the views that count.
+            augmentations: the augmentations that count.
 
         Raises:
             EvaluationError: too few samples, or values that are not finite.
@@ -50,64 +50,76 @@ class FittedScores:
         there: set[Needs] = {"logits"}
         if penultimate is not None:
             there |= {"penultimate", "neighbours"}
-        if views:
-            there |= {"views"} if penultimate is None else {"views", "features of views"}
+        if augmentations:
+            there |= {"augmentations"} if penultimate is None else {"augmentations", "features of augmentations"}
         learned, notices = {}, []
-        for name in SCORES:
-            if SCORES[name].needs not in there:
+        for name in BASELINES:
+            if BASELINES[name].needs not in there:
                 continue
             try:
-                learned[name] = SCORES[name].fit(ordinary)
+                learned[name] = BASELINES[name].fit(ordinary)
             except MissingExtraError as error:
                 notices.append(str(error))
         bank = None
         if penultimate is not None:
             bank = Bank.of(penultimate_of(ordinary.samples), ordinary.classes, ordinary.samples.content)
-        return cls(learned=learned, bank=bank, views=tuple(views), notices=list(dict.fromkeys(notices)))
+        return cls(learned=learned, bank=bank, augmentations=tuple(augmentations), notices=list(dict.fromkeys(notices)))
 
     @property
     def names(self) -> list[str]:
         """The columns of `table`."""
-        averaged = [name for name in self.learned if SCORES[name].needs not in OF_VIEWS] if self.views else []
-        return [*self.learned, *(name + OVER_VIEWS for name in averaged)]
+        averaged = (
+            [name for name in self.learned if BASELINES[name].needs not in OF_AUGMENTATIONS]
+            if self.augmentations
+            else []
+        )
+        return [*self.learned, *(name + OVER_AUGMENTATIONS for name in averaged)]
 
     @property
-    def rivals(self) -> list[str]:
+    def compared(self) -> list[str]:
         """Those of `names` that meta models are compared with."""
-        return [name for name in self.names if SCORES[plain_name(name)].is_rival]
+        return [name for name in self.names if BASELINES[plain_name(name)].is_compared]
 
     @property
-    def missing_rivals(self) -> list[str]:
+    def missing(self) -> list[str]:
         """Those that meta models would be compared with, if penultimate features were stored; none where they are."""
         if self.bank is not None:
             return []
-        return [name for name in SCORES if SCORES[name].is_rival and SCORES[name].needs in OF_PENULTIMATE]
+        return [name for name in BASELINES if BASELINES[name].is_compared and BASELINES[name].needs in OF_PENULTIMATE]
 
     @property
     def inputs(self) -> list[str]:
         """Those of `names` that meta models look at."""
-        return [name for name in self.names if SCORES[plain_name(name)].is_input]
+        return [name for name in self.names if BASELINES[plain_name(name)].is_input]
 
     def table(self, samples: Samples) -> pd.DataFrame:
         """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.
 
         Raises:
-            EvaluationError: features or views that were there when the scores were fitted are missing, or a value is
-                not finite.
+            EvaluationError: features or augmentations that were there when the scores were fitted are missing, or a
+                value is not finite.
         """
         if not len(samples):
             return pd.DataFrame(np.empty((0, len(self.names))), columns=self.names)
-        missing = [name for name in self.views if name not in samples.views]
+        missing = [name for name in self.augmentations if name not in samples.augmentations]
         if missing:
-            raise EvaluationError(f"scores: view {missing[0]!r} of these samples is missing; extract it as well")
+            raise EvaluationError(
+                f"scores: augmentation {missing[0]!r} of these samples is missing; extract it as well"
+            )
         whole = replace(
-            self._with_neighbours(samples, samples), views={name: samples.views[name] for name in self.views}
+            self._with_neighbours(samples, samples),
+            augmentations={name: samples.augmentations[name] for name in self.augmentations},
         )
         columns = {name: self._of(name, whole) for name in self.learned}
-        looks = [whole, *(self._with_neighbours(view, samples) for view in whole.views.values())]
+        looks = [
+            whole,
+            *(self._with_neighbours(augmentation, samples) for augmentation in whole.augmentations.values()),
+        ]
         for name in self.names[len(columns) :]:
             plain = plain_name(name)
-            columns[name] = np.mean([columns[plain], *(self._of(plain, view) for view in looks[1:])], axis=0)
+            columns[name] = np.mean(
+                [columns[plain], *(self._of(plain, augmentation) for augmentation in looks[1:])], axis=0
+            )
         return pd.DataFrame(columns)
 
     def arrays(self, *, content: bool = True) -> dict[str, NDArray[Any]]:
@@ -123,7 +135,7 @@ class FittedScores:
 
     def description(self) -> dict[str, Any]:
         """The rest of it, as plain values."""
-        return {"scores": list(self.learned), "views": list(self.views)}
+        return {"scores": list(self.learned), "augmentations": list(self.augmentations)}
 
     @classmethod
     def restored(cls, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> Self:
@@ -132,10 +144,10 @@ class FittedScores:
         Raises:
             StoreError: they do not fit together, or name scores that are not known here.
         """
-        names, views = description.get("scores"), description.get("views")
-        if not are_texts(names) or not are_texts(views):
+        names, augmentations = description.get("scores"), description.get("augmentations")
+        if not are_texts(names) or not are_texts(augmentations):
             raise StoreError("scores: the description is incomplete")
-        unknown = [name for name in names if name not in SCORES]
+        unknown = [name for name in names if name not in BASELINES]
         if unknown:
             raise StoreError(
                 f"scores: {', '.join(map(repr, unknown))} unknown here; install the package that brings it"
@@ -158,10 +170,10 @@ class FittedScores:
                 classes=np.asarray(stored["classes"], dtype=np.int64),
                 content=None if content is None else _as_text(content),
             )
-        return cls(learned=learned, bank=bank, views=tuple(views))
+        return cls(learned=learned, bank=bank, augmentations=tuple(augmentations))
 
     def _of(self, name: str, samples: Samples) -> FloatArray:
-        return np.asarray(SCORES[name].of(samples, self.learned[name]), dtype=np.float64)
+        return np.asarray(BASELINES[name].of(samples, self.learned[name]), dtype=np.float64)
 
     def _with_neighbours(self, look: Samples, samples: Samples) -> Samples:
         """A look at samples with its neighbours, among those of the class that is predicted of the samples."""
@@ -172,8 +184,8 @@ class FittedScores:
 
 
 def plain_name(name: str) -> str:
-    """The name of a score without what says that it is averaged over views."""
-    return name.removesuffix(OVER_VIEWS)
+    """The name of a score without what says that it is averaged over augmentations."""
+    return name.removesuffix(OVER_AUGMENTATIONS)
 
 
 def _below(start: str, arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -1,6 +1,6 @@
-"""The baseline: what a checked model did, sample by sample, and how much worse a later one may be.
+"""The expected figures: what a checked model did, sample by sample, and how much worse a later one may be.
 
-A baseline is small JSON to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
+A expected is small JSON to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
 that a later run can be compared sample by sample.
 """
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from ...columns import feature_columns, logit_columns
 from ...data import TEST
-from ...errors import BaselineError, EvaluationError
+from ...errors import EvaluationError, ExpectedFiguresError
 from ...evaluation import read_scores
 from ...store import RunFolder, package_versions
 from ...system import as_address, is_address, parse_json, write_text
@@ -25,11 +25,11 @@ from ..choice import deployed_protocol
 from ..conformal import threshold
 from .sources import Sources, caveats_of
 
-FORMAT = "gradscore baseline"
+FORMAT = "gradscore expected"
 VERSION = 2
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
-bytes of the baseline."""
+bytes of the expected figures."""
 
 PROBE = 8
 """Samples whose features are kept: 14 KB for the 96 features of the digits run."""
@@ -109,7 +109,7 @@ class Probe(_Section):
         return self
 
 
-class Baseline(_Section):
+class Expected(_Section):
     """A run in numbers, and the policy later runs are held to.
 
     Attributes:
@@ -123,7 +123,7 @@ class Baseline(_Section):
         notices: what cannot be checked with it.
     """
 
-    format: Literal["gradscore baseline"] = "gradscore baseline"
+    format: Literal["gradscore expected"] = "gradscore expected"
     version: Literal[2] = 2
     policy: Policy
     model: dict[str, JsonValue]
@@ -136,8 +136,8 @@ class Baseline(_Section):
     splits: dict[str, Samples]
     probe: Probe
 
-    def changed_from(self, other: Baseline) -> list[str]:
-        """What of the model differs from that of another baseline: comments and layout of its code do not count."""
+    def changed_from(self, other: Expected) -> list[str]:
+        """What of the model differs from that of another expected: comments and layout of its code do not count."""
         before, now = (_without_layout(each.model) for each in (other, self))
         return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
 
@@ -148,7 +148,7 @@ def _without_layout(model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: value for name, value in model.items() if not (is_known and name == "code_sha256")}
 
 
-def make_baseline(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> Baseline:
+def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> Expected:
     """Takes down a run that was evaluated.
 
     Args:
@@ -157,35 +157,37 @@ def make_baseline(run: RunFolder, policy: Policy | None = None, *, sources: Sour
         sources: what is done about the model and the data that the run was made from, see `caveats_of`.
 
     Returns:
-        The baseline.
+        The expected figures.
 
     Raises:
-        BaselineError: the run has no scores to keep.
+        ExpectedFiguresError: the run has no scores to keep.
         StoreError: the run is not finished, not evaluated since, or not of its model and data as they are now.
     """
     caveats_of(run, sources)
-    return baseline_of(run, run.read(TEST), policy=policy or Policy(), protocol=deployed_protocol(run))
+    return expected_of(run, run.read(TEST), policy=policy or Policy(), protocol=deployed_protocol(run))
 
 
-def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> Baseline:
-    """As `make_baseline`, with the feature table of the run's test split and the protocol of OOD scores at hand."""
+def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> Expected:
+    """As `make_expected`, with the feature table of the run's test split and the protocol of OOD scores at hand."""
     table = read_scores(run)
     wrong = table[table["task"] == "misclassification"]
     ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
     if protocol is not None and ood.empty and any(info.is_reported_ood for info in run.splits()):
-        raise BaselineError(
+        raise ExpectedFiguresError(
             f"{run.path}: the last evaluation has no OOD scores of protocol {protocol}, which a bundle would use, so "
             "that nothing of OOD detection would be guarded; run gradscore evaluate again without --protocols"
         )
     if wrong.empty and ood.empty:
-        raise BaselineError(f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again")
+        raise ExpectedFiguresError(
+            f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again"
+        )
     scores: dict[Detector, pd.DataFrame] = {"wrong": wrong, "ood": ood}
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
     splits = {name: _samples(name, scores, test) for name in names}
     thresholds, notices = _thresholds(splits[TEST], policy)
     speed = run.samples_per_second
     inputs = run.manifest["inputs"]
-    return Baseline(
+    return Expected(
         policy=policy,
         model={**inputs["model"], "preprocessing": inputs["preprocessing"]},
         versions=package_versions(),
@@ -199,39 +201,43 @@ def baseline_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
     )
 
 
-def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Writes a baseline as JSON, every list on a line of its own."""
-    write_text(path, _pretty(baseline.model_dump(mode="json")) + "\n")
+def write_expected(path: Path, expected: Expected) -> None:
+    """Writes expected figures as JSON, every list on a line of its own."""
+    write_text(path, _pretty(expected.model_dump(mode="json")) + "\n")
 
 
-def read_baseline(path: Path) -> Baseline:
-    """Reads a baseline.
+def read_expected(path: Path) -> Expected:
+    """Reads expected figures.
 
     Raises:
-        BaselineError: it is missing, damaged or of another version, or at an address.
+        ExpectedFiguresError: it is missing, damaged or of another version, or at an address.
     """
     if is_address(path):
-        raise BaselineError(f"{as_address(path)}: a baseline is a file of this machine; copy it, and give its path")
+        raise ExpectedFiguresError(
+            f"{as_address(path)}: expected figures is a file of this machine; copy it, and give its path"
+        )
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BaselineError(
-            f"{path}: there is no baseline; make it with gradscore check CONFIG --baseline {path} --update"
+        raise ExpectedFiguresError(
+            f"{path}: there is no expected; make it with gradscore check CONFIG --expected {path} --update"
         ) from None
     except (OSError, ValueError) as error:
-        raise BaselineError(f"{path}: cannot be read as JSON: {error}; restore it from version control") from None
+        raise ExpectedFiguresError(
+            f"{path}: cannot be read as JSON: {error}; restore it from version control"
+        ) from None
     found = (content.get("format"), content.get("version")) if isinstance(content, dict) else (None, None)
     if found != (FORMAT, VERSION):
-        raise BaselineError(
+        raise ExpectedFiguresError(
             f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; "
             "delete it, and make it anew with --update and its margins"
         )
     try:
-        return Baseline.model_validate(content)
+        return Expected.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise BaselineError(f"{path}: {place}: {first['msg']}; restore it from version control") from None
+        raise ExpectedFiguresError(f"{path}: {place}: {first['msg']}; restore it from version control") from None
 
 
 def _samples(split: str, scores: Mapping[Detector, pd.DataFrame], test: pd.DataFrame) -> Samples:

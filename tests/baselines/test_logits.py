@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from score_names import score_names
 
+from gradscore.baselines import BASELINES, Ordinary, Samples
+from gradscore.baselines.logits import energy, entropy, gen, margin, max_logit, msp
 from gradscore.errors import EvaluationError
-from gradscore.scores import SCORES, Ordinary, Samples
-from gradscore.scores.logits import energy, entropy, gen, margin, max_logit, msp
 
 FUNCTIONS = {"msp": msp, "entropy": entropy, "margin": margin, "max_logit": max_logit, "energy": energy, "gen": gen}
 
@@ -96,5 +96,5 @@ def test_unusable_logits_are_refused(logits, message):
 def test_by_name(name: str) -> None:
     logits = np.array([[2.0, 0.5, -1.0], [0.1, 0.0, 0.2]])
     samples = Samples(logits=logits)
-    learned = SCORES[name].fit(Ordinary(samples=samples, classes=np.array([0, 2])))
-    np.testing.assert_array_equal(SCORES[name].of(samples, learned), FUNCTIONS[name](logits))
+    learned = BASELINES[name].fit(Ordinary(samples=samples, classes=np.array([0, 2])))
+    np.testing.assert_array_equal(BASELINES[name].of(samples, learned), FUNCTIONS[name](logits))

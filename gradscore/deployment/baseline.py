@@ -1,4 +1,4 @@
-"""A single score in the place of a meta model, for those whose report says that it does better."""
+"""A baseline in the place of a meta model, for those whose report says that it does better."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..errors import BundleError
 from ..meta import Inputs, MetaModel
 from ..system import FloatArray, closest
 
-PROTOCOL = "single score"
+PROTOCOL = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SingleScore:
+class Baseline:
     """A score of the table of an evaluation, such as `energy` or `knn`.
 
     Attributes:
@@ -37,14 +37,14 @@ class SingleScore:
 
 
 class Seen:
-    """What detectors look at: the inputs of meta models, and single scores; each is computed when it is asked for."""
+    """What detectors look at: the inputs of meta models, and baselines; each is computed when it is asked for."""
 
     def __init__(self, inputs: Inputs, frame: pd.DataFrame) -> None:
         self._inputs, self._frame = inputs, frame
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """All single scores by name, one row for each sample."""
+        """All baselines by name, one row for each sample."""
         return self._inputs.score_table(self._frame)
 
     @cached_property
@@ -52,15 +52,15 @@ class Seen:
         """The inputs (N, D) of meta models."""
         return self._inputs.scaled(self._frame, self.table)
 
-    def by(self, model: MetaModel | SingleScore) -> FloatArray:
-        """The scores (N,) by a meta model or a single score."""
-        if isinstance(model, SingleScore):
+    def by(self, model: MetaModel | Baseline) -> FloatArray:
+        """The scores (N,) by a meta model or a baseline."""
+        if isinstance(model, Baseline):
             return self.table[model.name].to_numpy(dtype=np.float64)
         return model.of_scaled(self.scaled)
 
 
-def wanted_scores(given: Iterable[str], inputs: Inputs, detectors: Iterable[str]) -> Mapping[str, SingleScore]:
-    """The single score of each detector that is to have one.
+def wanted_scores(given: Iterable[str], inputs: Inputs, detectors: Iterable[str]) -> Mapping[str, Baseline]:
+    """The baseline of each detector that is to have one.
 
     Args:
         given: names of scores for all detectors, or `<detector>=<name>` for one.
@@ -70,7 +70,7 @@ def wanted_scores(given: Iterable[str], inputs: Inputs, detectors: Iterable[str]
     Raises:
         BundleError: no such score or detector, or two for one detector.
     """
-    found: dict[str, SingleScore] = {}
+    found: dict[str, Baseline] = {}
     known, every = inputs.scores.names, tuple(detectors)
     for text in given:
         detector, equals, name = text.rpartition("=")
@@ -81,5 +81,5 @@ def wanted_scores(given: Iterable[str], inputs: Inputs, detectors: Iterable[str]
         for each in (detector,) if equals else every:
             if each in found:
                 raise BundleError(f"score {text}: '{each}' has the score {found[each].name} already; give one for each")
-            found[each] = SingleScore(name=name, inputs=inputs)
+            found[each] = Baseline(name=name, inputs=inputs)
     return found

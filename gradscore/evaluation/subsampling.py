@@ -1,7 +1,7 @@
 """Which samples of large data sets fit: some drawn at random, so that memory and time do not grow with the data.
 
 A logistic regression on a few hundred axes learns nothing more from a million samples than from a hundred thousand.
-What is reported is never thinned.
+What is reported is never subsampled.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def drawn(count: int, most: int) -> BoolArray:
 
 
 def in_words(sizes: Mapping[str, int]) -> list[str]:
-    """A sentence that says which splits were thinned, if any."""
+    """A sentence that says which splits were subsampled, if any."""
     kept = [f"{int(mask.sum())} of {len(mask)} of {name}" for name, mask in rows_that_fit(sizes).items()]
     if not kept:
         return []
