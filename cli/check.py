@@ -130,7 +130,7 @@ def check(
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)
-        output.say(f"new expected: {expected} ({expected.stat().st_size / 1024:.0f} KiB)")
+        output.say(f"new expected figures: {expected} ({expected.stat().st_size / 1024:.0f} KiB)")
         output.document({"expected": expected})
         return
     report = check_run(folder, known, policy=policy, sources=sources)

@@ -172,7 +172,7 @@ def _augmentations(fit: pd.DataFrame, notices: list[str]) -> list[str]:
             kept.append(augmentation)
         else:
             notices.append(
-                f"augmentation {augmentation!r} does not count: the classifier is right on {seen:.3f} of {FIT} with it, "
+                f"augmentation {augmentation!r} does not count: the model is right on {seen:.3f} of {FIT} with it, "
                 f"on {accuracy:.3f} without; remove it from features.augmentations"
             )
     return kept

@@ -68,9 +68,9 @@ def test_augmentations_of_logits_alone_have_no_score_of_features():
     assert not {"augmentations_features", "knn", "vim"} & set(names)
 
 
-def test_inputs_and_rivals_are_those_that_say_so():
+def test_inputs_and_compared_are_those_that_say_so():
     assert {plain_name(name) for name in WHOLE.inputs} == {name for name in BASELINES if BASELINES[name].is_input}
-    assert {plain_name(name) for name in WHOLE.baselines} == {name for name in BASELINES if BASELINES[name].is_compared}
+    assert {plain_name(name) for name in WHOLE.compared} == {name for name in BASELINES if BASELINES[name].is_compared}
 
 
 @pytest.mark.parametrize("name", ["msp", "vim", "gradnorm"])

@@ -75,9 +75,9 @@ REPORTS = {
         ["bundle", "{run}", "--out", "{run}/../made.gradscore", "--alpha", "0.1", "--trust-code"],
         {"sha256", "detectors"},
     ),
-    "check --update": (["check", "{run}", "--baseline", "{run}/../baseline.json", "--update"], {"status", "gates"}),
-    "first check --update": (["check", "{run}", "--baseline", "{run}/../new.json", "--update"], {"baseline"}),
-    "check": (["check", "{run}", "--baseline", "{run}/../baseline.json"], {"status", "gates"}),
+    "check --update": (["check", "{run}", "--expected", "{run}/../expected.json", "--update"], {"status", "gates"}),
+    "first check --update": (["check", "{run}", "--expected", "{run}/../new.json", "--update"], {"expected"}),
+    "check": (["check", "{run}", "--expected", "{run}/../expected.json"], {"status", "gates"}),
     "runs show": (["runs", "show", "{run}"], {"summary", "splits"}),
     "runs verify": (["runs", "verify", "{run}"], {"intact", "damaged"}),
     "config show": (["config", "show", "{run}/config.yaml"], {"model", "data", "run"}),
@@ -86,9 +86,9 @@ REPORTS = {
 
 @pytest.fixture(scope="module")
 def own_run(make_run) -> Path:
-    """A run that may be written to, and a baseline beside it."""
+    """A run that may be written to, and expected figures beside it."""
     run: Path = make_run()
-    CliRunner().invoke(app, ["check", str(run), "--baseline", f"{run}/../baseline.json", "--update"])
+    CliRunner().invoke(app, ["check", str(run), "--expected", f"{run}/../expected.json", "--update"])
     shutil.copytree(run, run.parent / "copy")
     return run
 
@@ -101,9 +101,9 @@ def test_every_report_is_json(own_run: Path, command: list[str], keys: set[str])
 
 
 def test_json_of_a_gate_may_go_to_a_file(own_run: Path, tmp_path: Path) -> None:
-    baseline = ["--baseline", f"{own_run}/../baseline.json"]
-    to_file = CliRunner().invoke(app, ["check", str(own_run), *baseline, "--json", str(tmp_path / "check.json")])
-    before_the_run = CliRunner().invoke(app, ["check", "--json", str(own_run), *baseline])
+    expected = ["--expected", f"{own_run}/../expected.json"]
+    to_file = CliRunner().invoke(app, ["check", str(own_run), *expected, "--json", str(tmp_path / "check.json")])
+    before_the_run = CliRunner().invoke(app, ["check", "--json", str(own_run), *expected])
     assert (to_file.exit_code, before_the_run.exit_code) == (0, 0)
     assert "passed" in to_file.stdout
     assert json.loads((tmp_path / "check.json").read_text()) == json.loads(before_the_run.stdout)

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from gradscore.store import verify_run
 from gradscore_cli.main import app
 
-CHECK = ("check", "{run}", "--baseline")
+CHECK = ("check", "{run}", "--expected")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "check --json": (*CHECK, "missing.json", "--json"),
     "check --junit": (*CHECK, "missing.json", "--junit"),
     "check --markdown": (*CHECK, "missing.json", "--markdown"),
-    "check --update": ("check", "{run}", "--update", "--baseline"),
+    "check --update": ("check", "{run}", "--update", "--expected"),
     "bundle --out": ("bundle", "{run}", "--out"),
     "score --out": ("score", "missing.gradscore", "missing.png", "--out"),
     "inspect --out": ("inspect", "{run}", "--out"),
@@ -66,7 +66,7 @@ def test_other_names_of_the_same_file_are_refused(run: Path, name: Callable[[Pat
 
 
 def test_a_file_of_ones_own_in_a_run_folder_is_not_refused(run: Path) -> None:
-    baseline = run / "baseline.json"
-    assert invoke(run, COMMANDS["check --update"], baseline).exit_code == 0
-    assert invoke(run, ("check", "{run}", "--baseline", str(baseline), "--json"), run / "check.json").exit_code == 0
+    expected = run / "expected.json"
+    assert invoke(run, COMMANDS["check --update"], expected).exit_code == 0
+    assert invoke(run, ("check", "{run}", "--expected", str(expected), "--json"), run / "check.json").exit_code == 0
     assert (run / "check.json").is_file()

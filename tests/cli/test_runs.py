@@ -138,7 +138,7 @@ CHAIN = {
     "fit-meta": ["fit-meta", "{run}"],
     "evaluate": ["evaluate", "{run}"],
     "inspect": ["inspect", "{run}", "--samples", "12", "--trust-code"],
-    "check": ["check", "{run}", "--baseline", "{run}/../baseline.json", "--update"],
+    "check": ["check", "{run}", "--expected", "{run}/../expected.json", "--update"],
     "bundle": ["bundle", "{run}", "--out", "{run}/../scorer.gradscore", "--alpha", "0.1", "--trust-code"],
     "extract more sets": ["extract", "{more}", "--trust-code"],
     "fit-meta again": ["fit-meta", "{run}"],

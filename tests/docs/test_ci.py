@@ -22,7 +22,7 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def repository(make_run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Somebody's repository: a configuration with its model, and a baseline made as the page says."""
+    """Somebody's repository: a configuration with its model, and expected figures made as the page says."""
     made: Path = make_run().parent
     folder = tmp_path_factory.mktemp("repository")
     made.rename(folder / "model")
@@ -33,10 +33,10 @@ def repository(make_run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_baseline_is_staged(repository: Path) -> None:
+def test_expected_is_staged(repository: Path) -> None:
     staged = ["git", "diff", "--cached", "--name-only"]
     done = subprocess.run(staged, cwd=repository, capture_output=True, text=True, check=True)
-    assert done.stdout == "model/baseline.json\n"
+    assert done.stdout == "model/expected.json\n"
 
 
 def test_fixture_of_pytest(repository: Path) -> None:

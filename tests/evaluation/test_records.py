@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
-from gradscore import scores
+from gradscore import baselines
 from gradscore.errors import ConfigError
 from gradscore.evaluation import records
 from gradscore.evaluation.delong import auroc_interval, paired_delong
@@ -175,4 +175,4 @@ def test_nothing_to_remark():
 @pytest.mark.parametrize("name", [*LEADING, "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
 def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
     with pytest.raises(ConfigError, match=f"score '{name}': this name means something else already"):
-        scores.BASELINES.add(name, scores.BASELINES["msp"])
+        baselines.BASELINES.add(name, baselines.BASELINES["msp"])

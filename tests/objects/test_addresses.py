@@ -69,9 +69,9 @@ def test_what_is_no_address_is_refused(
 
 LOCAL: dict[str, tuple[Sequence[str], str]] = {
     "a folder of runs": (("runs", "list", "{address}"), "runs are listed in a folder of this machine"),
-    "a baseline": (("check", "{run}", "--baseline", "{address}"), "a baseline is a file of this machine"),
-    "a new baseline": (
-        ("check", "{run}", "--baseline", "{address}", "--update"),
+    "expected figures": (("check", "{run}", "--expected", "{address}"), "expected figures is a file of this machine"),
+    "a new expected": (
+        ("check", "{run}", "--expected", "{address}", "--update"),
         "this cannot be written to object storage",
     ),
 }

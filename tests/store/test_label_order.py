@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from gradscore.config import Config
-from gradscore.deployment import Policy, make_baseline, write_baseline
+from gradscore.deployment import Policy, make_expected, write_expected
 from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings, renaming_advice
 from gradscore_cli.main import app
 
@@ -234,9 +234,9 @@ def doubted(make_run) -> Path:
 
 
 COMMANDS = {
-    "a new baseline": ["check", "RUN", "--baseline", "new.json", "--update"],
-    "check": ["check", "RUN", "--baseline", "known.json"],
-    "another baseline": ["check", "RUN", "--baseline", "known.json", "--update"],
+    "a new expected": ["check", "RUN", "--expected", "new.json", "--update"],
+    "check": ["check", "RUN", "--expected", "known.json"],
+    "another expected": ["check", "RUN", "--expected", "known.json", "--update"],
     "bundle": ["bundle", "RUN", "--alpha", "0.5", "--trust-code"],
     "compare": ["compare", "RUN", "OTHER"],
     "compare with": ["compare", "OTHER", "RUN"],
@@ -248,7 +248,7 @@ def test_commands_that_build_on_a_run_say_it_too(
     doubted: Path, small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_baseline(Path("known.json"), make_baseline(RunFolder(doubted), Policy()))
+    write_expected(Path("known.json"), make_expected(RunFolder(doubted), Policy()))
     places = {"RUN": str(doubted), "OTHER": str(small_run)}
     result = CliRunner().invoke(app, [*(places.get(word, word) for word in command), "-q"])
     assert result.exit_code in (0, 3), result.output
@@ -260,7 +260,7 @@ def test_commands_that_build_on_a_run_say_it_too(
 
 
 def test_nothing_is_said_of_a_run_that_nobody_doubts(small_run: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["check", str(small_run), "--baseline", str(tmp_path / "new.json"), "--update"])
+    result = CliRunner().invoke(app, ["check", str(small_run), "--expected", str(tmp_path / "new.json"), "--update"])
     assert (result.exit_code, result.stderr) == (0, "")
 
 

@@ -22,10 +22,10 @@ from gradscore.baselines import Samples as Known
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
 from gradscore.data import open_user_images
 from gradscore.data.sources import open_source
-from gradscore.deployment import Bundle, read_baseline, read_bundle, write_baseline, write_bundle
+from gradscore.deployment import Bundle, read_bundle, read_expected, write_bundle, write_expected
 from gradscore.deployment.bundle import Detector, SelfTest
 from gradscore.deployment.conformal import threshold
-from gradscore.deployment.guard.baseline import Baseline, Policy, Probe, Samples
+from gradscore.deployment.guard.expected import Expected, Policy, Probe, Samples
 from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_table import LEADING
@@ -183,9 +183,9 @@ def _read_bundle(path: Path) -> None:
         detector.at(0.2)
 
 
-def _baseline(folder: Path) -> None:
+def _expected(folder: Path) -> None:
     samples = Samples(content_hash=["a", "b", "c"], correct="10-", classes=[0, 1, 2], scores={"wrong": [0.1, 0.2, 0.3]})
-    made = Baseline(
+    made = Expected(
         policy=Policy(),
         model={"source": "x", "num_classes": 3, "weights_sha256": "ab"},
         versions={"python": "3.11"},
@@ -196,7 +196,7 @@ def _baseline(folder: Path) -> None:
         splits={"in_dist.test": samples},
         probe=Probe(content_hash=["a"], columns={"uniform/a/max": [1.0]}),
     )
-    write_baseline(folder / "baseline.json", made)
+    write_expected(folder / "expected.json", made)
 
 
 def _images(folder: Path) -> None:
@@ -261,7 +261,9 @@ TARGETS = {
     "run folders (manifests, configurations, shards)": Target(_run, _read_run),
     "meta models and last layers": Target(_meta, _read_meta),
     "bundles": Target(_bundle, _read_bundle),
-    "baselines": Target(_baseline, lambda path: [samples.frame() for samples in read_baseline(path).splits.values()]),
+    "expected figures": Target(
+        _expected, lambda path: [samples.frame() for samples in read_expected(path).splits.values()]
+    ),
     "images": Target(_images, _read_images),
     "arrays (.npz)": Target(_arrays, _read_arrays),
     "lists (Parquet)": Target(_lists, _read_images),

@@ -1,6 +1,6 @@
 """The expected figures: what a checked model did, sample by sample, and how much worse a later one may be.
 
-A expected is small JSON to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
+The file is small JSON to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
 that a later run can be compared sample by sample.
 """
 
@@ -25,7 +25,7 @@ from ..choice import deployed_protocol
 from ..conformal import threshold
 from .sources import Sources, caveats_of
 
-FORMAT = "gradscore expected"
+FORMAT = "gradscore expected figures"
 VERSION = 2
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
@@ -123,7 +123,7 @@ class Expected(_Section):
         notices: what cannot be checked with it.
     """
 
-    format: Literal["gradscore expected"] = "gradscore expected"
+    format: Literal["gradscore expected figures"] = "gradscore expected"
     version: Literal[2] = 2
     policy: Policy
     model: dict[str, JsonValue]
@@ -137,7 +137,7 @@ class Expected(_Section):
     probe: Probe
 
     def changed_from(self, other: Expected) -> list[str]:
-        """What of the model differs from that of another expected: comments and layout of its code do not count."""
+        """What of the model differs from that of other expected figures: comments and layout of its code do not count."""
         before, now = (_without_layout(each.model) for each in (other, self))
         return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
 
@@ -214,13 +214,13 @@ def read_expected(path: Path) -> Expected:
     """
     if is_address(path):
         raise ExpectedFiguresError(
-            f"{as_address(path)}: expected figures is a file of this machine; copy it, and give its path"
+            f"{as_address(path)}: expected figures are a file of this machine; copy it, and give its path"
         )
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ExpectedFiguresError(
-            f"{path}: there is no expected; make it with gradscore check CONFIG --expected {path} --update"
+            f"{path}: there are no expected figures; make them with gradscore check CONFIG --expected {path} --update"
         ) from None
     except (OSError, ValueError) as error:
         raise ExpectedFiguresError(

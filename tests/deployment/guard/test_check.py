@@ -302,7 +302,7 @@ def test_a_class_that_is_gone_is_inconclusive(small_run, expected, share: float)
     assert (gate.status, gate.before, gate.now) == ("inconclusive", total, left)
     assert "0 instead of 60 of class 11" in gate.message
     assert report.exit_code == 3
-    said = f"{total - left} of the expected figures' {total} samples of in_dist.test ({100 * (1 - left / total):.1f} %)"
+    said = f"{total - left} of the {total} expected samples of in_dist.test ({100 * (1 - left / total):.1f} %)"
     assert said in report.summary
     assert said in to_markdown(report)
     assert said in to_junit(report).replace("&apos;", "'")

@@ -30,7 +30,7 @@ def test_a_class_that_is_gone_by_hand() -> None:
     assert (found.samples, found.gone, found.unseen) == (80, 20, 0.25)
     assert found.lacking == ["0 instead of 20 of class c"]
     assert in_words("in_dist.test", found, paired=True) == (
-        "20 of the expected figures' 80 samples of in_dist.test (25.0 %) are not in the run"
+        "20 of the 80 expected samples of in_dist.test (25.0 %) are not in the run"
     )
     assert "0 instead of 20 of class c; more are gone than by chance, so a drop of up to 0.250" in why_not(
         "in_dist.test", found
