@@ -61,7 +61,7 @@ class AugmentationKind:
     """A kind of augmentation: what `features.augmentations` may say before the colon.
 
     Attributes:
-        make: from what follows the colon ("" without one) to the augmentation of a batch; raises `ValueError` with what is
+        make: from what follows the colon ("" without one) to an augmented batch; raises `ValueError` with what is
             wanted, where that cannot be used. The augmentation raises `DataError` for samples that it cannot take.
         form: how it is written.
         summary: what it is, on one line.

@@ -26,7 +26,7 @@ def expected(small_run: Path, tmp_path: Path) -> Path:
     margins = ["accuracy=0.1", "auroc=0.2", "false_alarm=0.1", "detection=0.4"]
     result = check(small_run, path, "--update", *[word for margin in margins for word in ("--margin", margin)])
     assert result.exit_code == 0
-    assert f"new expected: {path}" in result.stdout.replace("\n", "")
+    assert f"new expected figures: {path}" in result.stdout.replace("\n", "")
     return path
 
 
@@ -157,7 +157,7 @@ def test_a_configuration_that_did_not_change_passes(own) -> None:
 
 
 def test_damaged_weights_never_pass(own) -> None:
-    """Neither by the run of the weights as they were, nor as a new expected; anew, they fail."""
+    """Neither by the run of the weights as they were, nor as new expected figures; anew, they fail."""
     swap_classes(own)
     before = (own / "expected.json").read_text()
     for options in ([], ["--update"]):

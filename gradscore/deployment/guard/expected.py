@@ -137,7 +137,7 @@ class Expected(_Section):
     probe: Probe
 
     def changed_from(self, other: Expected) -> list[str]:
-        """What of the model differs from that of other expected figures: comments and layout of its code do not count."""
+        """What differs from the model of other expected figures; comments and layout of code do not count."""
         before, now = (_without_layout(each.model) for each in (other, self))
         return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
 
