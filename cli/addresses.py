@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,8 +13,6 @@ from gradscore.errors import ConfigError
 
 if TYPE_CHECKING:
     from gradscore.store import WorkingCopy
-
-Found = TypeVar("Found")
 
 
 def run_at_hand(context: typer.Context, given: Any) -> Any:
@@ -43,7 +40,7 @@ def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
     from gradscore.store import refuse_run_objects
 
     refuse_run_objects(given, option="--out")
-    return context.with_resource(_with_results(uploading(given)))
+    return context.with_resource(uploading(given))
 
 
 def opened(context: typer.Context, given: Path | None, *, must_exist: bool) -> WorkingCopy | None:
@@ -52,7 +49,7 @@ def opened(context: typer.Context, given: Path | None, *, must_exist: bool) -> W
         return None
     from gradscore.store import working_copy  # imports PyTorch, which help need not wait for
 
-    return context.with_resource(_with_results(working_copy(given, must_exist=must_exist)))
+    return context.with_resource(working_copy(given, must_exist=must_exist))
 
 
 def check_addresses(arguments: Sequence[str]) -> None:
@@ -81,16 +78,3 @@ def _is_address(given: Path) -> bool:
     from gradscore.system import is_address  # slow to import
 
     return is_address(given)
-
-
-@contextmanager
-def _with_results(copy: AbstractContextManager[Found]) -> Iterator[Found]:
-    """An exit code is no error: what was made is uploaded, and it counts whether that succeeds."""
-    ended = None
-    with copy as found:
-        try:
-            yield found
-        except typer.Exit as end:
-            ended = end
-    if ended is not None:
-        raise ended

@@ -3,7 +3,7 @@
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
 `run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `changes` what of it is kept
 when its inputs change, `head` its last layer, `checksums` those of every file, `overview` what there is, `agreement`
-and `label_order` doubts of labels, `object_runs` local copies of runs in object storage; all that changes a run folder
+and `label_order` doubts of labels, `working_copy` local copies of runs in object storage; all that changes a run folder
 does so within `changing`.
 """
 
@@ -15,7 +15,6 @@ from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
 from .head import read_head, write_head
 from .label_order import label_warnings
 from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
-from .object_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
 from .renaming import EVERYWHERE, raw_labels, renaming_advice
 from .run_folder import RunFolder, refuse_run_files
@@ -32,6 +31,7 @@ from .shards import (
     split_folder,
     write_shard,
 )
+from .working_copy import Tell, WorkingCopy, refuse_run_objects, working_copy
 
 __all__ = [
     "CHECKSUMS",

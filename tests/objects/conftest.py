@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from object_storage import KEYS, Bucket, Server
+from s3fs import S3FileSystem
 
 NUMBERS = itertools.count()
 
@@ -29,4 +30,5 @@ def bucket(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> B
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()  # connections remember the environment
     return Bucket(server, f"bucket-{next(NUMBERS)}")

@@ -55,11 +55,16 @@ def places(small_run: Path, small_bundle: Path, tmp_path: Path, monkeypatch: pyt
     return {"run": str(small_run), "bundle": str(small_bundle), "samples": str(tmp_path / "a.npz")}
 
 
+PAIRS = {
+    **{name: (COMMANDS["weights"], *each) for name, each in WRITTEN.items()},
+    **{name: (command, *WRITTEN["one slash"]) for name, command in COMMANDS.items()},
+}
+
+
 @pytest.mark.usefixtures("bucket")
-@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-@pytest.mark.parametrize(("address", "said"), WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(("arguments", "address", "said"), PAIRS.values(), ids=PAIRS)
 def test_what_is_no_address_is_refused(
-    address: str, said: str, arguments: Sequence[str], places: dict[str, str], tmp_path: Path
+    arguments: Sequence[str], address: str, said: str, places: dict[str, str], tmp_path: Path
 ) -> None:
     result = command(*(part.format(**places, address=address) for part in arguments))
     assert result.exit_code == 2

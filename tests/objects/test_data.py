@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gradscore.data.sources import ImageSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig, build_model
-from gradscore.objects import fetched, local_place, uploading
+from gradscore.objects import fetched, uploading
 from gradscore_cli.main import app
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
@@ -95,6 +95,15 @@ def test_data_are_those_of_local_files(source: str, files: Mapping[str, bytes], 
     assert content(open_source(source.format(there), arguments)) == content(open_source(source.format(here), local))
 
 
+def test_images_beside_a_table_are_fetched_alone(bucket: Bucket, tmp_path: Path) -> None:
+    there, _ = both(bucket, tmp_path, {"d.csv": LIST.encode(), "other.txt": b"", **PHOTOS})
+    source = open_source(f"csv:{there}/d.csv", {"root": f"{there}/photos"})
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, 1]
+    assert np.asarray(source.image(0)).shape == PIXELS[0].shape
+    assert list((tmp_path / "cache").rglob("other.txt")) == []
+
+
 def test_paths_in_a_table_need_a_root(bucket: Bucket, tmp_path: Path) -> None:
     there, _ = both(bucket, tmp_path, {"d.csv": LIST.encode(), **PHOTOS})
     with pytest.raises(DataError, match=f"arguments: {{root: {there}}}"):
@@ -154,10 +163,9 @@ PATTERNS = {
 def test_patterns_name_what_they_name_locally(pattern: str, wanted: list[str], bucket: Bucket, tmp_path: Path) -> None:
     files = dict.fromkeys(["d/a.npz", "d/b.npz", "d/e/c.npz", "d/a.txt"], npz())
     there, here = both(bucket, tmp_path / "here", files)
-    fetched(f"{there}/{pattern}")
+    copies = Path(str(fetched(f"{there}/{pattern}")).removesuffix(pattern))
     assert sorted(path.relative_to(here).as_posix() for path in Path(here).glob(pattern)) == wanted
-    copies = local_place(there)
-    assert sorted(path.relative_to(copies).as_posix() for path in copies.rglob("*") if path.is_file()) == wanted
+    assert sorted(path.relative_to(copies).as_posix() for path in copies.rglob("*.npz")) == wanted
 
 
 def test_a_checkpoint_is_fetched(bucket: Bucket, tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import fsspec
 import pytest
 from distributed_runs import content, settings
 from object_storage import Bucket
@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from gradscore.config import dump_config
 from gradscore.errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError
 from gradscore.features import extract
-from gradscore.objects import Address, ConflictError, Storage, fetched
+from gradscore.objects import S3_OPTIONS, fetched, uploading
 from gradscore.store import working_copy
 from gradscore_cli.main import app
 
@@ -105,10 +105,9 @@ def test_nobody_listens(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_nobody_answers(bucket: Bucket, silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
-    began = time.monotonic()
+    monkeypatch.setitem(S3_OPTIONS["config_kwargs"], "read_timeout", 1)
     with pytest.raises(ObjectStorageError, match="cannot be reached"):
         fetched(bucket.address("data/a.npz"))
-    assert time.monotonic() - began < 15
 
 
 def test_no_address_of_an_endpoint(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +119,6 @@ def test_no_address_of_an_endpoint(bucket: Bucket, monkeypatch: pytest.MonkeyPat
 def test_without_the_extra(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
-    monkeypatch.setenv("AWS_PROFILE_OF_THIS_TEST", "1")  # another connection than those that are open
     with pytest.raises(MissingExtraError, match=r"run `pip install 'gradscore\[s3\]'`"):
         fetched(bucket.address("data/a.npz"))
 
@@ -143,22 +141,8 @@ def test_an_object_that_ends_early(bucket: Bucket, tmp_path: Path) -> None:
 
     with bucket.server.answering(half), pytest.raises(ObjectStorageError, match="wanted 7 bytes, got 4"):
         fetched(address)
-    assert [path for path in (tmp_path / "cache" / "objects").rglob("*") if path.is_file()] == []
+    assert list((tmp_path / "cache" / "data").rglob("a.npz*")) == []
     assert fetched(address).read_bytes() == b"content"
-
-
-def test_a_large_object_that_changes_while_it_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.objects.storage.WAITS", (0.01,))
-    address = bucket.put("data/a.npz", bytes(9 * 2**20))
-    changes = iter([True])
-
-    def answer(method: str, path: str) -> None:
-        if method == "GET" and path.endswith("a.npz") and next(changes, False):
-            bucket.put("data/a.npz", bytes([1]) * (9 * 2**20))
-
-    with bucket.server.answering(answer), pytest.raises(ObjectStorageError, match="it changed meanwhile"):
-        fetched(address)
-    assert set(fetched(address).read_bytes()) == {1}
 
 
 def test_a_disk_that_is_too_small(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +189,7 @@ WHAT = {"a shard": "part-00001.parquet", "the first manifest": "manifest.json", 
 def test_an_upload_that_always_fails_leaves_a_run_that_goes_on(
     name: str, bucket: Bucket, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradscore.objects.storage.WAITS", (0.01, 0.01))
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     address = bucket.address("runs/a")
     with bucket.server.answering(failing(1000, name)):
         result = extracted(config_file, address)
@@ -216,87 +200,22 @@ def test_an_upload_that_always_fails_leaves_a_run_that_goes_on(
     assert command("runs", "verify", address).exit_code == 0
 
 
-def test_large_files_are_uploaded_in_parts(bucket: Bucket, tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(bytes(range(256)) * 2**17)
-    place = Address.parsed(bucket.address("large"))
+def test_large_files_are_uploaded_in_parts(bucket: Bucket) -> None:
+    content = bytes(range(256)) * 2**17
     del bucket.server.log[:]
-    Storage(place).upload(tmp_path / "large", place)
+    with uploading(bucket.address("large.bin")) as path:
+        path.write_bytes(content)
     assert [method for method, _ in bucket.server.log] == ["POST", *["PUT"] * 4, "POST"]
-    assert bucket.get("large") == (tmp_path / "large").read_bytes()
-
-
-def test_without_conditional_writes_it_is_asked_first(bucket: Bucket) -> None:
-    place = Address.parsed(bucket.put("a", b"one"))
-    storage = Storage(place)
-
-    def unknown(method: str, _path: str) -> tuple[int, str, bytes] | None:
-        return (501, "NotImplemented", b"") if method == "PUT" and next(first, False) else None
-
-    first = iter([True])
-    with bucket.server.answering(unknown), pytest.raises(ConflictError):
-        storage.upload(b"two", place, replaces=None)
-    first = iter([True])
-    with bucket.server.answering(unknown):
-        storage.upload(b"three", place, replaces=storage.listing(place)[""].tag)
-    assert bucket.get("a") == b"three"
+    assert bucket.get("large.bin") == content
+    assert fetched(bucket.address("large.bin")).read_bytes() == content
 
 
 def test_other_storage_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADSCORE_CACHE", str(tmp_path / "cache"))
-    place = Address.parsed("memory://bucket/data")
-    storage = Storage(place)
-    storage.upload(b"one", place / "a/b.txt", replaces=None)
-    with pytest.raises(ConflictError):
-        storage.upload(b"two", place / "a/b.txt", replaces=None)
+    with uploading("memory://bucket/data") as folder:
+        (folder / "a").mkdir()
+        (folder / "a/b.txt").write_bytes(b"one")
     assert (fetched("memory://bucket/data") / "a/b.txt").read_bytes() == b"one"
-    storage.delete(place / "a/b.txt")
+    fsspec.filesystem("memory").rm("/bucket/data/a/b.txt")
     with pytest.raises(ObjectStorageError, match="no such object, and none below it"):
         fetched("memory://bucket/data")
-
-
-class UnknownError(OSError):
-    """What s3fs raises for an answer with status 501."""
-
-    response = {"ResponseMetadata": {"HTTPStatusCode": 501}}  # noqa: RUF012
-
-
-class Simple:
-    """Storage that knows no conditions, or nothing at all."""
-
-    def __init__(self, *, takes_plain: bool) -> None:
-        self.takes_plain, self.content = takes_plain, {}
-
-    def pipe_file(self, path: str, content: bytes, **condition: str) -> None:
-        if condition or not self.takes_plain:
-            raise UnknownError("a header that you provided is not implemented")
-        self.content[path] = content
-
-    def info(self, path: str) -> dict[str, object]:
-        if path not in self.content:
-            raise FileNotFoundError(path)
-        return {"size": len(self.content[path]), "ETag": str(hash(self.content[path]))}
-
-    def find(self, *_: object, **__: object) -> None:
-        raise UnknownError("not implemented")
-
-
-def storage_on(simple: Simple) -> tuple[Storage, Address]:
-    address = Address.parsed("s3://bucket/key")
-    storage = Storage(address)
-    vars(storage).update(_patient=simple, _quick=simple)
-    return storage, address
-
-
-def test_storage_without_conditions_is_asked_before() -> None:
-    storage, address = storage_on(Simple(takes_plain=True))
-    assert storage.upload(b"one", address, replaces=None).size == 3
-    with pytest.raises(ConflictError):
-        storage.upload(b"two", address, replaces=None)
-
-
-def test_what_storage_does_not_know_is_said_to_be_that() -> None:
-    storage, address = storage_on(Simple(takes_plain=False))
-    with pytest.raises(ObjectStorageError, match=r"does not do it \(status 501"):
-        storage.upload(b"one", address)
-    with pytest.raises(ObjectStorageError, match="status 501"):
-        storage.listing(address)

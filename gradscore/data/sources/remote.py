@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,8 +22,12 @@ def at_hand(name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any
         OutputError: there is no room for them.
     """
     root = arguments.get("root")
-    rooted = {"root": str(fetched(root))} if isinstance(root, str) and is_address(root) else {}
-    return str(fetched(name, stands_for=expanded(name))) if is_address(name) else name, {**arguments, **rooted}
+    root = root if isinstance(root, str) and is_address(root) else None
+    if not is_address(name):
+        return name, {**arguments, **({} if root is None else {"root": str(fetched(root))})}
+    path = fetched(name, stands_for=expanded(name), beside=root)
+    rooted = {} if root is None else {"root": os.path.normpath(path / os.path.relpath(root, name))}
+    return str(path), {**arguments, **rooted}
 
 
 def refuse_paths_alone(source: ImageSource, *, written: str, name: str, arguments: Mapping[str, Any]) -> None:
