@@ -71,7 +71,7 @@ def read_idx(folder: Path, name: str, digests: dict[str, str] = SHA256) -> NDArr
 
 def download(folder: Path) -> Path:
     """Has torchvision fetch the data set and returns the folder with its IDX files."""
-    from gradscore.system.torchvision_compat import import_torchvision
+    from gradscore.system import import_torchvision
 
     import_torchvision()
     from torchvision.datasets import FashionMNIST

@@ -1,36 +1,64 @@
-"""What has nothing to do with gradients: files, devices, hashes, names in messages, kinds of settings.
+"""What has nothing to do with gradients: files, devices, names in messages, kinds of settings, registries.
 
-Nothing comes in from other rooms but `errors`. Everything here may be used everywhere.
+Nothing comes in from other packages but `errors`. Everything here may be used everywhere.
 """
 
 from __future__ import annotations
 
-from .addresses import address_problem, as_address, is_address
-from .arrays import BoolArray, FloatArray, IntArray, is_whole
-from .device import Device, resolve_device
-from .fields import AnchoredPath, Names, NotNegative, Positive, Section, Slug, anchored, as_written, without_repeats
 from .files import (
+    are_texts,
     check_target,
     clear_page,
+    file_sha256,
     held,
     is_leftover,
     is_temporary,
     only_writer,
+    parse_json,
     replacing,
+    sha256,
     write_bytes,
     write_text,
     writing,
 )
-from .hashes import file_sha256, sha256
-from .influence import Elsewhere, InFeatures, Influence, InModels, InReport, influence_of, settings_of
-from .inputs import Inputs, described, each_input, finite_rows, rows_of, sample_count
-from .json_text import are_texts, parse_json
-from .loaded_modules import forget, loaded
-from .names import closest, some
-from .numerics import SQUARABLE, full_precision, product, repeatable_kernels, squared_norms
+from .numerics import (
+    SQUARABLE,
+    BoolArray,
+    FloatArray,
+    Inputs,
+    IntArray,
+    described,
+    each_input,
+    finite_rows,
+    full_precision,
+    is_whole,
+    product,
+    repeatable_kernels,
+    rows_of,
+    sample_count,
+    squared_norms,
+)
+from .pytorch import Device, forget, import_torchvision, loaded, resolve_device
 from .registry import Registry, first_line
-from .spreadsheets import csv_quoting, without_formulas
-from .torchvision_compat import import_torchvision
+from .settings import (
+    AnchoredPath,
+    Elsewhere,
+    InFeatures,
+    Influence,
+    InModels,
+    InReport,
+    Names,
+    NotNegative,
+    Positive,
+    Section,
+    Slug,
+    anchored,
+    as_written,
+    influence_of,
+    settings_of,
+    without_repeats,
+)
+from .text import address_problem, as_address, closest, csv_quoting, is_address, some, without_formulas
 
 __all__ = [
     "SQUARABLE",

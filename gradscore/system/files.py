@@ -1,9 +1,11 @@
-"""Writing files so that nobody ever sees half of one, and one writer per folder."""
+"""Files: written so that nobody ever sees half of one, one writer per folder, hashes, JSON that others wrote."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import re
 import socket
@@ -13,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from ..errors import OutputError, StoreError
-from .addresses import as_address, is_address
+from .text import as_address, is_address
 
 _SUFFIX = ".tmp"
 _NUMBERS = count()
@@ -228,3 +231,34 @@ def _let_go_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 of bytes, as 64 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, as 64 hexadecimal digits; `OSError` if it cannot be read."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def parse_json(content: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, is nested too deeply, or holds text that no file can hold (half of a pair of
+            surrogates).
+    """
+    try:
+        value = json.loads(content)
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
+
+
+def are_texts(value: object) -> TypeGuard[list[str]]:
+    """Whether a value of JSON is a list of nothing but texts."""
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)

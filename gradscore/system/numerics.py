@@ -1,19 +1,78 @@
-"""What float32 is good for: products in full precision, and the same way every time; squares that keep their digits.
-
-And a product of float64 whose rows are rounded the same in any company.
-"""
+"""Arrays and tensors: products and squares that keep their digits and are the same every time, and inputs of models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import TypeIs
 
-from .arrays import FloatArray
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+def is_whole(value: object) -> TypeIs[int | np.integer[Any]]:
+    """Whether it is an integer of Python's or NumPy's; a truth value, which Python takes for one, is none.
+
+    Example:
+        >>> is_whole(3), is_whole(np.int64(3)), is_whole(True), is_whole(3.0)
+        (True, True, False, False)
+    """
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
+"""A batch of N samples: (N, ...), or such tensors by the names of the arguments they are."""
+
+
+def sample_count(inputs: Inputs) -> int:
+    """N.
+
+    Example:
+        >>> sample_count({"input_ids": torch.ones(3, 8), "attention_mask": torch.ones(3, 8)})
+        3
+    """
+    return len(inputs) if isinstance(inputs, Tensor) else len(next(iter(inputs.values()), ()))
+
+
+def each_input(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    """The same inputs with every tensor changed: moved to a device, cut to some rows."""
+    return change(inputs) if isinstance(inputs, Tensor) else {name: change(each) for name, each in inputs.items()}
+
+
+def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
+    """Some of the samples, by their places or a mask, which may lie on another device."""
+    return each_input(inputs, lambda tensor: tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)])
+
+
+def described(inputs: Inputs) -> str:
+    """Their shapes, for messages: of a sample, without N.
+
+    Example:
+        >>> described({"input_ids": torch.ones(3, 8)})
+        'input_ids (8,)'
+    """
+    if isinstance(inputs, Tensor):
+        return str(tuple(inputs.shape[1:]))
+    return ", ".join(f"{name} {tuple(each.shape[1:])}" for name, each in inputs.items())
+
+
+def finite_rows(inputs: Inputs) -> Tensor:
+    """Which samples (N,) hold finite numbers alone.
+
+    Example:
+        >>> finite_rows({"tokens": torch.ones(2, 8), "length": torch.tensor([8.0, torch.inf])}).tolist()
+        [True, False]
+    """
+    tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs.values())
+    return torch.stack([each.isfinite().unsqueeze(1).flatten(1).all(1) for each in tensors]).all(0)
+
 
 SQUARABLE = {torch.float32: (1e-12, 1e12), torch.float64: (1e-140, 1e140)}
 """Euclidean norms in this range have squares whose sum the type holds with all its digits: float32 from 1e-38 on, less

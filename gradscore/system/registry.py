@@ -18,7 +18,7 @@ from inspect import getdoc
 from typing import Generic, TypeVar
 
 from ..errors import ConfigError
-from .names import closest
+from .text import closest
 
 Entry = TypeVar("Entry")
 

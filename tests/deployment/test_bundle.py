@@ -19,7 +19,7 @@ from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError
 from gradscore.models.identity import weights_sha256
 from gradscore.store.run_folder import RunFolder
-from gradscore.system.hashes import file_sha256
+from gradscore.system import file_sha256
 
 
 def rewritten(path: Path, change: Callable[[dict[str, bytes]], object]) -> None:

@@ -10,7 +10,7 @@ from delong_reference import variance_of
 from gradscore.evaluation.delong import auroc_interval, paired_delong
 from gradscore.evaluation.metrics import METRICS, auroc
 from gradscore.evaluation.selective import augrc, aurc, risk_coverage
-from gradscore.system.torchvision_compat import import_torchvision
+from gradscore.system import import_torchvision
 
 GENERATOR = np.random.default_rng(0)
 POSITIVE = np.arange(400) % 3 == 0

@@ -43,7 +43,7 @@ SETTINGS = {path: (section, name) for path, section, name in leaves(Config)}
 @pytest.mark.parametrize(("section", "name"), SETTINGS.values(), ids=SETTINGS)
 def test_every_setting_says_what_it_influences(section: type[Section], name: str) -> None:
     assert influence_of(section, name) is not None, (
-        f"{section.__name__}.{name}: declare what it influences (gradscore.system.influence)"
+        f"{section.__name__}.{name}: declare what it influences (gradscore.system)"
     )
 
 

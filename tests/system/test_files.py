@@ -1,3 +1,6 @@
+"""Files are written whole, folders have one writer, and JSON that others wrote gives a value or a ValueError."""
+
+import hashlib
 import os
 import re
 import signal
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gradscore.errors import StoreError
-from gradscore.system import held, only_writer, replacing
+from gradscore.system import file_sha256, held, only_writer, parse_json, replacing
 
 HOLD = """
 import sys, time
@@ -124,3 +127,26 @@ def test_a_file_is_replaced_or_left(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a") as there:
         there.write_text(str(1 / 0))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+
+
+def test_file_hash(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert file_sha256(tmp_path / "file") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_values() -> None:
+    assert parse_json(b'{"a": [1, 2.5, null, "\\u00e4"]}') == {"a": [1, 2.5, None, "ä"]}
+
+
+BAD = {
+    "no JSON": ("{", "Expecting"),
+    "no text": (b"\xff\xfe\xff", "decode"),
+    "half a pair": ('{"a": "\\ud800"}', "surrogates not allowed"),
+    "nested too deeply": ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_what_is_refused(text: str | bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_json(text)
