@@ -1,29 +1,44 @@
 """Run folders: resumable feature tables, and the manifest that says what they were made from.
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
-`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run, `changes` what of it is kept
-when its inputs change, `head` its last layer, `checksums` those of every file, `overview` what there is, `agreement`
-and `label_order` doubts of labels, `working_copy` local copies of runs in object storage; all that changes a run folder
-does so within `changing`.
+`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run and what is kept when it changes,
+`checksums` those of every file, `labels` doubts of labels, `working_copy` copies of runs in object storage; all that
+changes a run folder does so within `changing`.
 """
 
 from __future__ import annotations
 
-from .agreement import Agreement, agreement_of
-from .changes import Changes, find_changes
 from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
-from .head import read_head, write_head
-from .label_order import label_warnings
-from .manifest import CONFIG, MANIFEST, describe_inputs, differences, package_versions, read_manifest
-from .overview import RunContents, RunSummary, describe_run, find_runs, summarise_run
-from .renaming import EVERYWHERE, raw_labels, renaming_advice
-from .run_folder import RunFolder, refuse_run_files
-from .run_writer import MEAN_GRADIENTS, PARTIAL, RunWriter, check_target, is_complete
+from .labels import EVERYWHERE, Agreement, agreement_of, label_warnings, raw_labels, renaming_advice
+from .manifest import (
+    CONFIG,
+    MANIFEST,
+    Changes,
+    describe_inputs,
+    differences,
+    find_changes,
+    package_versions,
+    read_manifest,
+)
+from .run_folder import (
+    RunContents,
+    RunFolder,
+    RunSummary,
+    describe_run,
+    find_runs,
+    read_head,
+    refuse_run_files,
+    summarise_run,
+    write_head,
+)
+from .run_writer import PARTIAL, RunWriter, check_target
 from .shards import (
+    MEAN_GRADIENTS,
     Recomputed,
     ShardNote,
     ShardRows,
     Skipped,
+    is_complete,
     listed_shards,
     read_note,
     read_shard,

@@ -29,8 +29,7 @@ class Verification:
     Attributes:
         intact: the files with the content that was recorded.
         damaged: the others, and what should be there and is not, as `path: what is wrong`.
-        not_recorded: files without a recorded checksum: made by an earlier version, by an interrupted command or by
-            somebody else.
+        not_recorded: files without a recorded checksum: made by an interrupted command or by somebody else.
     """
 
     intact: list[str]
@@ -85,7 +84,7 @@ def changing(run: Path, parts: Sequence[str], *, rewritten: Sequence[str] | None
 
 
 def read_checksums(run: Path) -> dict[str, str]:
-    """The recorded checksums of a run folder by relative path; none in a folder that an earlier version made.
+    """The recorded checksums of a run folder by relative path; none where no command has ended yet.
 
     Raises:
         StoreError: `SHA256SUMS` is damaged.

@@ -1,4 +1,4 @@
-"""Run folders, for reading.
+"""Run folders, for reading, and what they hold at a glance.
 
 A run folder holds `config.yaml`, `manifest.json`, `features/<split>/part-*.parquet`, `meta/` and `evaluation/`.
 Nothing in it depends on where it lies.
@@ -7,27 +7,63 @@ Nothing in it depends on where it lies.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from ..columns import META_COLUMNS, RECOMPUTED
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo
 from ..errors import ConfigError, OutputError, StoreError
-from ..models import NamedCode, RunCode, TellCode
+from ..models import Head, NamedCode, RunCode, TellCode
 from ..objects import is_copy
-from ..system import BoolArray, FloatArray, closest, file_sha256, sha256, write_text
+from ..system import (
+    BoolArray,
+    FloatArray,
+    as_address,
+    closest,
+    file_sha256,
+    sha256,
+    write_bytes,
+    write_text,
+)
 from .checksums import CHECKSUMS, read_checksums
 from .manifest import CONFIG, MANIFEST, read_manifest
-from .shards import has_recomputed, read_shard, shard_columns, shard_path, split_folder
+from .shards import is_complete, read_shard, shard_columns, shard_path, split_folder
+
+HEAD = "head.safetensors"
+
+
+def write_head(run: Path, head: Head) -> None:
+    """Writes the last layer to a run folder."""
+    write_bytes(run / HEAD, save({"weight": np.ascontiguousarray(head.weight), "bias": head.bias}))
+
+
+def read_head(run: Path) -> Head:
+    """Reads the last layer of a run folder.
+
+    Raises:
+        StoreError: it is missing or damaged.
+    """
+    path = run / HEAD
+    try:
+        return Head(**load_file(path))
+    except (OSError, SafetensorError, TypeError) as error:
+        raise StoreError(
+            f"{path}: the last layer cannot be read ({error}), and baselines need it beside the penultimate features; "
+            "restore it, or extract into another folder"
+        ) from None
+
 
 OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
 
@@ -194,9 +230,6 @@ class RunFolder:
             StoreError: as `read`, or values of another number than there are columns.
         """
         names = self.columns(split_name)
-        if not self.has_recomputed(split_name):
-            none = self.read(split_name).iloc[:0]
-            return none, none
         where = split_folder(self.path, split_name)
         values = [name for name in names if name not in META_COLUMNS]
         parts, again = [], []
@@ -208,11 +241,6 @@ class RunFolder:
         same = once[[name for name in names if name in META_COLUMNS]]
         second = pd.DataFrame(np.reshape(again, (len(once), len(values))), columns=values)
         return once, pd.concat([same, second], axis=1)
-
-    def has_recomputed(self, split_name: str) -> bool:
-        """Whether rows of a split were computed twice."""
-        self._finished(split_name)
-        return has_recomputed(shard_path(split_folder(self.path, split_name), 0))
 
     def blocks(self, split_name: str, *, rows: int) -> Iterator[pd.DataFrame]:
         """Reads the feature table of a split, so many rows at a time (the last time fewer); see `read`."""
@@ -299,33 +327,18 @@ class RunFolder:
     def rounding_unit(self) -> float:
         """The distance from 1 to the next larger number of the type that the network computes in."""
         autocast = {"bf16": "bfloat16", "fp16": "float16"}.get(self.config.features.autocast or "")
-        kind = getattr(torch, autocast or self.manifest["inputs"]["model"].get("dtype", "float32"), None)
-        if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
-            raise StoreError(
-                f"{self.path / MANIFEST}: damaged: inputs.model.dtype: wanted a type of floating numbers; restore it "
-                "from a copy or extract into another folder"
-            )
-        return torch.finfo(kind).eps
+        return torch.finfo(getattr(torch, autocast or self.manifest["inputs"]["model"]["dtype"])).eps
 
     @property
     def samples_per_second(self) -> float | None:
         """How fast the features were computed, each split as it was last worked on; None if the run does not say.
 
         The bank does not count, which has no gradients.
-
-        Raises:
-            StoreError: the manifest was changed to something else than numbers.
         """
         splits = {name: entry for name, entry in self.manifest["splits"].items() if name != BANK}
         spent = [entry["spent"] for entry in splits.values() if "spent" in entry]
-        try:
-            seconds = sum(float(entry["seconds"]) for entry in spent)
-            return sum(float(entry["samples"]) for entry in spent) / seconds if seconds else None
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"{self.path / MANIFEST}: damaged: 'spent' of a split wants numbers 'samples' and 'seconds' ({error}); "
-                "restore it from a copy or extract into another folder"
-            ) from None
+        seconds = sum(entry["seconds"] for entry in spent)
+        return sum(entry["samples"] for entry in spent) / seconds if seconds else None
 
     def _finished(self, split_name: str) -> dict[str, Any]:
         splits: dict[str, dict[str, Any]] = self.manifest["splits"]
@@ -390,3 +403,125 @@ def refuse_run_files(path: Path, *, option: str) -> None:
                 f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
                 "give a path outside of it"
             )
+
+
+State = Literal["complete", "partial", "damaged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What a run folder is.
+
+    Attributes:
+        path: where it lies.
+        state: `complete`; `partial` where extract has not finished; `damaged` where nothing can be read.
+        model: source of the model; empty if damaged.
+        splits: rows of each split, or None while it is not finished.
+        changed: when the last of its files was written.
+        size: bytes of all its files.
+        problem: what is damaged; empty otherwise.
+    """
+
+    path: Path
+    state: State
+    model: str
+    splits: dict[str, int | None]
+    changed: datetime
+    size: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContents:
+    """What a run folder holds.
+
+    Attributes:
+        summary: what it is.
+        splits: entry of each split in the manifest.
+        columns: of its feature tables; none before the first split is finished.
+        meta_models: `<task>/<protocol>/<name>` of each.
+        evaluation: its files in `evaluation/`.
+        hashes: of the model's code and weights and of the data of each split.
+        versions: of the packages that the features passed through.
+        notices: what a reader of its figures should know.
+        recorded: the number of files with a recorded checksum.
+    """
+
+    summary: RunSummary
+    splits: dict[str, dict[str, Any]]
+    columns: list[str]
+    meta_models: list[str]
+    evaluation: list[str]
+    hashes: dict[str, str]
+    versions: dict[str, str]
+    notices: list[str]
+    recorded: int
+
+
+def find_runs(folder: Path) -> Iterator[RunSummary]:
+    """The run folders in `folder` and below, `folder` itself among them, in the order of their paths.
+
+    Raises:
+        StoreError: `folder` is no folder on this machine.
+    """
+    if not folder.is_dir():
+        raise StoreError(
+            f"{as_address(folder)}: wanted a folder of this machine with runs below it; give one, or the path or "
+            "address of a single run to gradscore runs show"
+        )
+    for manifest in sorted(folder.rglob(MANIFEST)):
+        yield summarise_run(manifest.parent)
+
+
+def summarise_run(run: Path) -> RunSummary:
+    """What the run folder `run` is; a damaged one is described as such."""
+    files = [path.stat() for path in run.rglob("*") if path.is_file()]
+    changed = datetime.fromtimestamp(max((each.st_mtime for each in files), default=0.0), UTC)
+    size = sum(each.st_size for each in files)
+    try:
+        manifest = read_manifest(run)
+    except StoreError as error:
+        return RunSummary(
+            path=run, state="damaged", model="", splits={}, changed=changed, size=size, problem=str(error)
+        )
+    return RunSummary(
+        path=run,
+        state="complete" if is_complete(run, manifest) else "partial",
+        model=manifest["inputs"]["model"]["source"],
+        splits={name: entry["rows"] if entry["finished"] else None for name, entry in manifest["splits"].items()},
+        changed=changed,
+        size=size,
+    )
+
+
+def describe_run(run: Path) -> RunContents:
+    """What the run folder `run` holds.
+
+    Raises:
+        StoreError: it is none, or damaged.
+    """
+    manifest = read_manifest(run)
+    summary = summarise_run(run)
+    if summary.state == "damaged":
+        raise StoreError(summary.problem)
+    model = manifest["inputs"]["model"]
+    hashes = {name: model[name] for name in ("code_sha256", "weights_sha256") if model[name]}
+    hashes |= {name: entry["fingerprint"] for name, entry in manifest["inputs"]["data"].items()}
+    finished = [name for name, rows in summary.splits.items() if rows is not None]
+    return RunContents(
+        summary=summary,
+        splits=manifest["splits"],
+        columns=shard_columns(shard_path(split_folder(run, finished[0]), 0)) if finished else [],
+        meta_models=sorted(
+            path.parent.relative_to(run / "meta").as_posix() for path in (run / "meta").glob("*/*/*/model.json")
+        ),
+        evaluation=sorted(
+            path.relative_to(run / "evaluation").as_posix()
+            for path in (run / "evaluation").rglob("*")
+            if path.is_file()
+        ),
+        hashes=hashes,
+        versions=manifest["versions"],
+        notices=manifest.get("notices", []),
+        recorded=len(read_checksums(run)),
+    )

@@ -13,14 +13,31 @@ from ..config import Config, dump_config
 from ..data import FIT, planned_splits
 from ..errors import StoreError
 from ..system import is_temporary, write_text
-from .changes import Changes, after, check_same_versions, find_changes, other_inputs
 from .checksums import changing
-from .head import NAME as HEAD
-from .manifest import CONFIG, FORMAT, MANIFEST, package_versions, read_manifest, write_manifest
-from .shards import ShardNote, ShardRows, listed_shards, read_note, shard_path, split_folder, write_shard
-
-MEAN_GRADIENTS = "mean_gradients.safetensors"
-"""Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
+from .manifest import (
+    CONFIG,
+    FORMAT,
+    MANIFEST,
+    Changes,
+    after,
+    check_same_versions,
+    find_changes,
+    other_inputs,
+    package_versions,
+    read_manifest,
+    write_manifest,
+)
+from .run_folder import HEAD
+from .shards import (
+    MEAN_GRADIENTS,
+    ShardNote,
+    ShardRows,
+    is_complete,
+    read_note,
+    shard_path,
+    split_folder,
+    write_shard,
+)
 
 PARTIAL = "partial"
 """Where processes that share the work on a run say what each has written; gone when the run is finished."""
@@ -130,17 +147,6 @@ class RunWriter:
         write_manifest(self.path, self.manifest)
         # What shares say of themselves is needed until then; if this process ends here, the next writer removes it.
         shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
-
-
-def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
-    """Whether the run in `path`, with this manifest, is finished and no shard has gone missing since."""
-    return (
-        manifest is not None
-        and manifest["finished"]
-        and all(entry["finished"] for entry in manifest["splits"].values())
-        and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
-        and all(shard.exists() for shard in listed_shards(path, manifest))
-    )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ from ..columns import RECOMPUTED
 from ..errors import StoreError
 from ..system import parse_json, replacing
 
+MEAN_GRADIENTS = "mean_gradients.safetensors"
+"""Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
+
 _NOTE = b"gradscore"
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 _REPAIR = "delete it and run the command that wrote it again, which computes it anew"
@@ -50,7 +53,7 @@ class ShardRows:
     """The rows of one shard: S samples of a split.
 
     `labels` (S,) is int64, -1 for none; `values` (S, len(names)) float64 are logits and features; `recomputed` are
-    those of a few rows once more, where the split has such.
+    those of a few rows once more.
     """
 
     split: str
@@ -98,6 +101,17 @@ def listed_shards(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
     ]
 
 
+def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
+    """Whether the run in `path`, with this manifest, is finished and no shard has gone missing since."""
+    return (
+        manifest is not None
+        and manifest["finished"]
+        and all(entry["finished"] for entry in manifest["splits"].values())
+        and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
+        and all(shard.exists() for shard in listed_shards(path, manifest))
+    )
+
+
 def write_shard(path: Path, rows: ShardRows) -> ShardNote:
     """Writes a shard in one step and returns its note."""
     labelled = rows.labels >= 0
@@ -118,11 +132,11 @@ def write_shard(path: Path, rows: ShardRows) -> ShardNote:
         "content_hash": pa.array(rows.content_hashes, pa.string()),
     }
     columns |= {name: pa.array(rows.values[:, place], pa.float64()) for place, name in enumerate(rows.names)}
+    again: list[npt.NDArray[np.float64] | None] = [None] * note.rows
     if rows.recomputed is not None:
-        again: list[npt.NDArray[np.float64] | None] = [None] * note.rows
         for place, values in zip(rows.recomputed.places.tolist(), rows.recomputed.values, strict=True):
             again[place] = values
-        columns[RECOMPUTED] = pa.array(again, pa.list_(pa.float64()))
+    columns[RECOMPUTED] = pa.array(again, pa.list_(pa.float64()))
     table = pa.table(columns).replace_schema_metadata({_NOTE: _note_text(note)})
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", use_dictionary=["split"], write_page_checksum=True)
@@ -146,11 +160,6 @@ def read_note(path: Path) -> ShardNote:
 def shard_columns(path: Path) -> list[str]:
     """The names of a feature table's columns in order, as a shard has them; `StoreError` as in `read_note`."""
     return [name for name in _schema(path).names if name != RECOMPUTED]
-
-
-def has_recomputed(path: Path) -> bool:
-    """Whether some rows of a shard were computed twice; `StoreError` as in `read_note`."""
-    return RECOMPUTED in _schema(path).names
 
 
 def read_shard(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

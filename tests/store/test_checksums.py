@@ -122,13 +122,13 @@ def test_a_later_command_does_not_forget_a_missing_file_that_it_does_not_make(ru
     assert verify_run(run).damaged == ["evaluation/metrics.csv: missing", "head.safetensors: missing"]
 
 
-def test_a_run_of_an_earlier_version_is_told_so(run: Path) -> None:
+def test_a_run_without_checksums_is_told_so(run: Path) -> None:
     (run / CHECKSUMS).unlink()
     found = verify_run(run)
     assert (found.intact, found.damaged, found.not_recorded) == ([], [], files(run))
 
 
-def test_shards_of_an_earlier_version_are_read(run: Path) -> None:
+def test_shards_without_a_checksum_are_read(run: Path) -> None:
     (run / CHECKSUMS).unlink()
     flip(run / "features/ood.noise/part-00000.parquet", 900)
     assert found_damaged(run).startswith("features/ood.noise/part-00000.parquet: this shard is damaged")

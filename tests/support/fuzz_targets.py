@@ -32,6 +32,7 @@ from gradscore.evaluation.score_table import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.models import Head, load_checkpoint
 from gradscore.store import RunFolder, is_complete, read_head, write_head
+from gradscore.store.manifest import FORMAT
 from gradscore.store.shards import ShardRows, read_note, write_shard
 
 SETTINGS = {
@@ -107,10 +108,17 @@ def _run(folder: Path) -> None:
     entry = {"finished": True, "parts": 1, "rows": 6, "labelled": 5, "accuracy": 0.8, "non_finite": 0, "skipped": []}
     info = {"name": "in_dist.test", "kind": "in_dist", "group": None, "auxiliary": False}
     manifest = {
-        "format": 2,
+        "format": FORMAT,
         "finished": True,
         "inputs": {
-            "model": {"source": "x", "arguments": {}, "num_classes": 3, "code_sha256": None, "weights_sha256": "ab"},
+            "model": {
+                "source": "x",
+                "arguments": {},
+                "num_classes": 3,
+                "code_sha256": None,
+                "weights_sha256": "ab",
+                "dtype": "float32",
+            },
             "preprocessing": SETTINGS["preprocessing"],
             "data": {"in_dist.test": {"fingerprint": "ab"}},
             "features": {"augmentations": [{"name": "mirror", "code_sha256": None}]},

@@ -7,7 +7,7 @@ from typing import Any
 from gradscore.store.manifest import FORMAT
 
 INPUTS: dict[str, Any] = {
-    "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None},
+    "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None, "dtype": "float32"},
     "preprocessing": {},
     "data": {},
     "features": {},

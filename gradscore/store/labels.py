@@ -1,0 +1,329 @@
+"""Whether labels agree with predictions: more than guesses would, and in the order of the classes of the network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import erfc, sqrt
+
+import numpy as np
+import yaml
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import binom
+
+from ..columns import LOGIT
+from ..data import FIT, TEST, planned_splits
+from ..system import BoolArray, IntArray, some
+from .run_folder import RunFolder
+
+ENOUGH = 50
+"""Labelled samples from which on an accuracy is judged by itself: with 20 of two classes 0.7 may be chance."""
+
+GUESSED = 1 / 40
+"""Share of guessers who have to be as right for an accuracy to be called chance."""
+
+NEVER_GUESSED = 1e-3
+"""Share of guessers below which the agreement with classes in another order is none by chance."""
+
+OVERCONFIDENT = 0.3
+"""Mean confidence less accuracy from which on the labels, the preprocessing or the network are doubted."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far predictions agree with labels.
+
+    Attributes:
+        accuracy: share of the samples.
+        is_judged: whether they are enough to judge by; what follows says nothing otherwise.
+        in_another_order: see `accuracy_in_another_order`.
+        is_at_chance: see `is_at_chance`.
+    """
+
+    accuracy: float
+    is_judged: bool = False
+    in_another_order: float | None = None
+    is_at_chance: bool = False
+
+    def is_surer(self, confidence: float) -> bool:
+        """Whether a network of this mean confidence is far surer than it is right."""
+        return self.is_judged and confidence - self.accuracy > OVERCONFIDENT
+
+
+def agreement_of(labels: IntArray, predictions: IntArray, *, classes: int) -> Agreement:
+    """Compares predictions (N,) with labels (N,) of K classes."""
+    accuracy = float((labels == predictions).mean())
+    if len(labels) < ENOUGH:
+        return Agreement(accuracy)
+    return Agreement(
+        accuracy,
+        is_judged=True,
+        in_another_order=accuracy_in_another_order(labels, predictions, classes=classes),
+        is_at_chance=is_at_chance(labels, predictions, classes=classes),
+    )
+
+
+def confusion(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
+    """How many samples of each class (rows) are taken for each (columns), (K, K)."""
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(counts, (labels, predictions), 1)
+    return counts
+
+
+def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bool:
+    """Whether a network is right no more often than one that guesses among all classes.
+
+    Args:
+        labels: (N,) of samples that have one.
+        predictions: (N,).
+        classes: K.
+    """
+    return bool(binom.sf((labels == predictions).sum() - 1, len(labels), 1 / classes) > GUESSED)
+
+
+def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classes: int) -> float | None:
+    """The accuracy with the classes renamed, where that would be more than twice what it is.
+
+    The names are those that suit one half of the samples of each class best, judged on the other half, and the other
+    way round, since of many classes with few samples some order always suits.
+
+    Args:
+        labels: (N,) of samples that have one.
+        predictions: (N,).
+        classes: K.
+
+    Returns:
+        The accuracy; None where no other order is right so often.
+    """
+    half = _half(labels)
+    right = sum(
+        int((_best_names(labels[fit], predictions[fit], classes)[labels[~fit]] == predictions[~fit]).sum())
+        for fit in (half, ~half)
+    )
+    if right <= 2 * (labels == predictions).sum() or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
+        return None
+    return right / len(labels)
+
+
+def _half(labels: IntArray) -> BoolArray:
+    """Every other sample of each class."""
+    order = np.argsort(labels, kind="stable")
+    first = np.searchsorted(labels[order], labels[order])
+    half = np.empty(len(labels), dtype=np.bool_)
+    half[order] = (np.arange(len(labels)) - first) % 2 == 0
+    return half
+
+
+def _best_names(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
+    """The output (K,) that each class goes with best, each output going with one class."""
+    names = linear_sum_assignment(confusion(labels, predictions, classes), maximize=True)[1]
+    return np.asarray(names, dtype=np.int64)
+
+
+EVERYWHERE = " in data.in_dist.fit, data.in_dist.test and every other set with these labels, in place of any there is"
+"""Where an advised map belongs if one split speaks for all."""
+
+RELABELLED = 0.8
+"""Share of the inputs that the best renaming of the classes must get right to be suggested.
+
+With its pixels inverted, which no renaming repairs, the digits model reaches 0.6; with classes in another order, 0.93.
+"""
+
+
+def renaming_advice(
+    labels: IntArray, predictions: IntArray, *, classes: int, label_map: Mapping[int | str, int] | None = None
+) -> str:
+    """What to set `label_map` to, where the network is right about classes that only have other names.
+
+    Args:
+        labels: (N,) of samples that have one, as they are mapped now.
+        predictions: (N,).
+        classes: K.
+        label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
+
+    Returns:
+        A sentence with the whole map, which says something of every label, but not where it belongs; empty where no
+        renaming repairs enough.
+    """
+    counts = confusion(labels, predictions, classes)
+    seen = {label: int(counts[label].argmax()) for label in range(classes) if counts[label].any()}
+    distinct = len(set(seen.values())) == len(seen) > 1
+    renamed = any(label != found for label, found in seen.items())
+    if not distinct or not renamed or counts.max(1).sum() < RELABELLED * len(labels):
+        return ""
+    own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
+    return _advice(seen, classes, own)
+
+
+def raw_labels(
+    label_map: Mapping[int | str, int | str] | None, class_names: Sequence[str] | None
+) -> dict[int | str, int] | None:
+    """From labels as the data have them, by name where they have names, to classes; None where they are the same.
+
+    Args:
+        label_map: of the configuration.
+        class_names: of the model, in the order of its outputs.
+    """
+    names = list(class_names or ())
+    if label_map is None:
+        return {name: place for place, name in enumerate(names)} or None
+    known = {
+        key: names.index(value) if isinstance(value, str) and value in names else value
+        for key, value in label_map.items()
+    }
+    return {key: value for key, value in known.items() if isinstance(value, int)}
+
+
+def _advice(seen: Mapping[int, int], classes: int, label_map: Mapping[int | str, int]) -> str:
+    named = dict(seen)
+    free = [each for each in range(classes) if each not in named.values()]
+    unseen = [label for label in range(classes) if label not in named]
+    for label in sorted(unseen, key=lambda label: label not in free):
+        named[label] = free.pop(free.index(label) if label in free else 0)
+    ordered = sorted(label_map.items(), key=_in_order)
+    pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
+    guessed = [raw for raw, label in ordered if label in unseen]
+    doubt = (
+        f" (no input had label {some([str(raw) for raw in guessed])}, so check what stands there)" if guessed else ""
+    )
+    return f"the classes are named otherwise: set label_map to {{{', '.join(pairs)}}}{doubt}"
+
+
+def _in_yaml(raw: int | str) -> str:
+    """A label as YAML reads it back: names that look like something else than text stand in quotes."""
+    return str(raw) if isinstance(raw, int) or yaml.safe_load(raw) == raw else json.dumps(raw)
+
+
+def _in_order(pair: tuple[int | str, int]) -> tuple[int, str]:
+    return (pair[0], "") if isinstance(pair[0], int) else (0, pair[0])
+
+
+GAP = 0.1
+"""Accuracies of `in_dist.fit` and `in_dist.test` nearer than this are not worth a warning."""
+
+SIGNIFICANT = 1e-6
+"""Chance that two equal accuracies come out as far apart as a warning wants."""
+
+RANDOM = "random weights"
+"""What a run notes of a network whose weights come from no file."""
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """What is known of the labelled samples of a split."""
+
+    split: str
+    count: int
+    agreement: Agreement
+    confidence: float
+    advice: str = ""
+
+    @property
+    def accuracy(self) -> float:
+        """Share that is predicted as labelled."""
+        return self.agreement.accuracy
+
+    @property
+    def doubt(self) -> str:
+        """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
+        measured, other = f"accuracy on {self.split} is {self.accuracy:.2f}", self.agreement.in_another_order
+        if other is not None:
+            return f"{measured}, and would be {other:.2f} with the classes in another order"
+        if self.agreement.is_at_chance:
+            return f"{measured}, which is chance"
+        if self.agreement.is_surer(self.confidence):
+            return f"{measured}, and the network's mean confidence there is {self.confidence:.2f}"
+        return ""
+
+
+def label_warnings(run: RunFolder) -> list[str]:
+    """Warns when the labels of `in_dist.fit` or `in_dist.test` are probably not those that the network learned.
+
+    They are when the two accuracies differ by more than `GAP` and more than chance explains (two-proportion test), or
+    when an accuracy is at chance, would be more than twice as high with the classes in another order, or is far below
+    the mean largest softmax probability (`Agreement`).
+
+    Args:
+        run: a finished run folder.
+
+    Returns:
+        One sentence, or none; it names the map of labels that would repair it, where there is one.
+
+    Raises:
+        StoreError: a damaged file.
+    """
+    classes = run.config.model.num_classes
+    there = {info.name for info in run.splits()}
+    found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
+    doubts = [*(_gap(*found) if len(found) == 2 else []), *(each.doubt for each in found if each.doubt)]
+    return [f"{'; '.join(doubts)}: {_reason(run, found)}"] if doubts else []
+
+
+def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
+    """What is probably the matter, and what to do."""
+    doubted = [each for each in found if each.doubt]
+    advices = {each.split: each.advice for each in found if each.advice}
+    if any(RANDOM in notice for notice in run.manifest["notices"]):
+        why = f"the network was not trained (model.checkpoint is null: {RANDOM}), and figures about it mean nothing"
+    elif len(set(advices.values())) == 1 and len(advices) == len(found):
+        why = f"{found[0].advice}{EVERYWHERE}; figures that depend on labels mean nothing until then"
+    elif advices:
+        named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
+        why = f"{named}; figures that depend on labels mean nothing until then"
+    elif not doubted:
+        low, high = (each.split for each in sorted(found, key=lambda each: each.accuracy))
+        why = (
+            f"either the labels of {low} are partly in another order than the network's classes, or the network was "
+            f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
+        )
+    elif any(each.agreement.in_another_order is not None for each in doubted):
+        why = (
+            "labels are probably in another order than the network's classes; say with label_map, in every labelled "
+            "set of data, which is which; figures that depend on labels mean nothing until then"
+        )
+    elif any(each.agreement.is_at_chance for each in doubted):
+        why = (
+            "weights, labels or preprocessing are not those of the network's training, or it tells these classes no "
+            "better than so many samples can show; figures that depend on labels mean little then"
+        )
+    else:
+        why = (
+            "the network is far surer than it is right: it is overfitted, or the data or their preprocessing are not "
+            "those of its training, and then figures mean little"
+        )
+    return f"{why}; run gradscore doctor"
+
+
+def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
+    logits = [f"{LOGIT}{place}" for place in range(classes)]
+    frame = run.read(split, columns=["label", "prediction", *logits])
+    values = frame[logits].to_numpy(dtype=np.float64)
+    usable = (frame["label"] >= 0).to_numpy() & np.isfinite(values).all(axis=1)
+    if not usable.any():
+        return _Labelled(split, 0, Agreement(0.0), 0.0)
+    values = values[usable]
+    largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
+    labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
+    spec = planned_splits(run.config.data)[split][1]
+    advice = renaming_advice(
+        labels, predictions, classes=classes, label_map=raw_labels(spec.label_map, run.class_names)
+    )
+    return _Labelled(
+        split,
+        count=len(values),
+        agreement=agreement_of(labels, predictions, classes=classes),
+        confidence=float(largest.mean()),
+        advice=advice,
+    )
+
+
+def _gap(first: _Labelled, second: _Labelled) -> list[str]:
+    gap = abs(first.accuracy - second.accuracy)
+    if not first.count or not second.count or gap <= GAP:
+        return []
+    pooled = (first.accuracy * first.count + second.accuracy * second.count) / (first.count + second.count)
+    error = sqrt(pooled * (1 - pooled) * (1 / first.count + 1 / second.count))
+    if erfc(gap / error / sqrt(2)) >= SIGNIFICANT:
+        return []
+    return [f"accuracy is {first.accuracy:.2f} on {first.split} and {second.accuracy:.2f} on {second.split}"]
