@@ -2,7 +2,7 @@
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
 `run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run and what is kept when it changes,
-`checksums` those of every file, `labels` doubts of labels, `working_copy` copies of runs in object storage; all that
+`checksums` those of every file, `labels` doubts of labels, `remote_runs` copies of runs in object storage; all that
 changes a run folder does so within `changing`.
 """
 
@@ -20,6 +20,7 @@ from .manifest import (
     package_versions,
     read_manifest,
 )
+from .remote_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .run_folder import (
     RunContents,
     RunFolder,
@@ -46,7 +47,6 @@ from .shards import (
     split_folder,
     write_shard,
 )
-from .working_copy import Tell, WorkingCopy, refuse_run_objects, working_copy
 
 __all__ = [
     "CHECKSUMS",

@@ -73,8 +73,8 @@ def test_what_is_no_address_is_refused(
 
 
 LOCAL: dict[str, tuple[Sequence[str], str]] = {
-    "a folder of runs": (("runs", "list", "{address}"), "runs are listed in a folder of this machine"),
-    "expected figures": (("check", "{run}", "--expected", "{address}"), "expected figures is a file of this machine"),
+    "a folder of runs": (("runs", "list", "{address}"), "wanted a folder of this machine with runs below it"),
+    "expected figures": (("check", "{run}", "--expected", "{address}"), "expected figures are a file of this machine"),
     "a new expected": (
         ("check", "{run}", "--expected", "{address}", "--update"),
         "this cannot be written to object storage",
