@@ -123,7 +123,7 @@ class Expected(_Section):
         notices: what cannot be checked with it.
     """
 
-    format: Literal["gradscore expected figures"] = "gradscore expected"
+    format: Literal["gradscore expected figures"] = "gradscore expected figures"
     version: Literal[2] = 2
     policy: Policy
     model: dict[str, JsonValue]

@@ -379,10 +379,10 @@ BAD_FILES = {
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": (
-        '{"format": "gradscore expected", "version": 1}',
+        '{"format": "gradscore expected figures", "version": 1}',
         "version 1; delete it, and make it anew with --update",
     ),
-    "incomplete": ('{"format": "gradscore expected", "version": 2}', "policy: Field required"),
+    "incomplete": ('{"format": "gradscore expected figures", "version": 2}', "policy: Field required"),
 }
 
 
