@@ -24,8 +24,7 @@ from scipy.stats import binomtest
 from gradscore.columns import logit_columns, penultimate_columns
 from gradscore.deployment import CONFIDENCE, Bundle, is_stream, read_bundle, watched
 from gradscore.monitoring import Alarm, ExpectedAccuracy, Stream
-from gradscore.monitoring.drift import after_window
-from gradscore.monitoring.novelty import NOVELTY, Novelty
+from gradscore.monitoring.streams import NOVELTY, Novelty, after_window
 from gradscore.store import RunFolder
 
 WINDOW, CALIBRATION, CALM, LONG, ALPHA, AGAIN = 1000, 2500, 5, 20, 0.01, 5

@@ -1,19 +1,17 @@
 """Watch a deployed model without labels: the accuracy to expect, and alarms when something changes.
 
 In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
-to be expected (`accuracy`: of what is looked at (`terms`, over `sums`), by a `process` that learnt on `known` windows),
-alarms by the evidence of a change (`betting`, `drift`; one of them of the `novelty`), and files of both (`outputs`,
-`pages`). Terms and novelty look at values as they are `scaled`. What is known between two calls lies in one file
-(`state`, in which `state_checks` look for what cannot be). `monitor` brings them together.
+to be expected (`accuracy`, by `terms` of each window), alarms by the evidence of a change (`streams`), and files of
+both (`outputs`, `pages`). What is known between two calls lies in one file (`state`). `monitor` brings them together.
 """
 
 from __future__ import annotations
 
 from .accuracy import Expected, ExpectedAccuracy
-from .betting import Stream
 from .monitor import ALPHA, Monitor
 from .outputs import json_lines, prometheus
 from .pages import STATE, MonitorFiles, check_files, write_monitor
+from .streams import Stream
 from .windows import Alarm, Suspicious, Window, read_times
 
 __all__ = [

@@ -15,12 +15,9 @@ from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_strea
 from ..errors import DataError, MonitorError
 from ..printable import printable, storable
 from ..system import FloatArray, closest, sha256
-from .accuracy import UNKNOWN, ExpectedAccuracy
-from .betting import Stream
-from .drift import after_window
-from .known import MIXED_OOD
-from .novelty import NOVELTY, Novelty
+from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy
 from .state import State, mark_of, read_state, write_state
+from .streams import NOVELTY, Novelty, Stream, after_window
 from .windows import FEWEST, Alarm, By, Suspicious, Window, check_order, checked_by, periods
 
 ALPHA = 0.01
@@ -89,7 +86,7 @@ class Monitor:
         )
         self._mark = None if self._path is None else mark_of(self._path)
         if self._path is not None and self._mark is not None:
-            self._state = read_state(self._path, self._state, judged=self._judged)
+            self._state = read_state(self._path, self._state)
         self._opened: tuple[State | None, list[Window]] = (None, [])
         self._learnt = bool(reference.shifted)
 
@@ -108,15 +105,13 @@ class Monitor:
     def notices(self) -> list[str]:
         """What its user should know of the windows so far."""
         windows = self.windows
-        few = any(0 < window.samples - window.not_scored < FEWEST and window.complete for window in windows)
-        ends = {(window.low, window.high) for window in windows if window.accuracy is not None}
-        said = {
+        applies = {
             NOT_LEARNT: not self._learnt,
-            TOO_FEW: few,
-            TOO_ODD: any(map(_is_odd, windows)),
-            NOTHING_KNOWN: (0.0, 1.0) in ends,
+            TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
+            TOO_ODD: any(each.ood is not None and each.ood > MOST_OOD for each in windows),
+            NOTHING_KNOWN: any(each.accuracy is not None and (each.low, each.high) == (0.0, 1.0) for each in windows),
         }
-        return [notice for notice, is_so in said.items() if is_so]
+        return [notice for notice, is_so in applies.items() if is_so]
 
     @property
     def watched(self) -> list[str]:
@@ -158,8 +153,16 @@ class Monitor:
         rows = self._rows(table)
         names = self._names(len(rows), times)
         state, before = self._state, len(self._state.windows)
-        for name, part in _parts(rows, names):
-            state = self._taken(state, part, name)
+        if names is None:
+            while len(rows):
+                free = int(self.by) - state.pending_samples
+                state, rows = self._with_rows(state, rows.iloc[:free]), rows.iloc[free:]
+                state = self._closed(state) if state.pending_samples == self.by else state
+        else:
+            for key, part in rows.groupby(np.array(names, dtype=object), sort=True):
+                name = str(key)
+                state = self._closed(state) if state.pending_name not in (None, name) else state
+                state = replace(self._with_rows(state, part), pending_name=name)
         if self._path is not None:
             self._mark = write_state(self._path, state, replaces=self._mark)
         self._state = state
@@ -211,35 +214,19 @@ class Monitor:
         if times is None or len(times) != rows:
             got = "none" if times is None else str(len(times))
             raise DataError(f"times: wanted {rows} to tell one {self.by} from the next, got {got}; give one per sample")
-        first = self._seen
-        names = periods(times, self.by, first=first)
-        check_order(names, self._state.pending_name, first=first)
+        names = periods(times, self.by, first=self._state.samples)
+        check_order(names, self._state.pending_name, first=self._state.samples)
         return names
 
-    @property
-    def _seen(self) -> int:
-        """Samples so far."""
-        return _count(self._state)
-
-    def _taken(self, state: State, rows: pd.DataFrame, name: str | None) -> State:
-        """The state after more rows of one window, or of windows of a number of samples."""
-        if name is not None:
-            state = self._closed(state) if state.pending_name not in (None, name) else state
-            return replace(self._joined(state, rows), pending_name=name)
-        while len(rows):
-            room = int(self.by) - _pending(state)
-            state, rows = self._joined(state, rows.iloc[:room]), rows.iloc[room:]
-            state = self._closed(state) if _pending(state) == self.by else state
-        return state
-
-    def _joined(self, state: State, rows: pd.DataFrame) -> State:
-        """The state with more rows of its window."""
+    def _with_rows(self, state: State, rows: pd.DataFrame) -> State:
+        """The state with more rows of its window, in which values that are missing are None."""
         scored = rows[(rows["decision"] != "error").to_numpy()]
         columns = {name: scored[_column(name)].to_numpy(dtype=np.float64) for name in self._watched}
         kept = rows[["sample_id", "decision", "reason", *self._judged]].assign(
             **{name: pd.Series(values, index=scored.index) for name, values in self._values(columns).items()}
         )
-        pending = {name: [*state.pending.get(name, []), *values] for name, values in _columns(kept).items()}
+        kept = kept.astype(object).where(kept.notna(), None)
+        pending = {str(name): [*state.pending.get(str(name), []), *kept[name].tolist()] for name in kept}
         return replace(state, pending=pending, sums=self._accuracy.terms.added(state.sums, columns))
 
     def _closed(self, state: State) -> State:
@@ -258,7 +245,7 @@ class Monitor:
         """The window that is not complete, if there is one, which is worked out once for each state."""
         state, found = self._opened
         if state is not self._state:
-            found = [self._window(self._state, complete=False)[0]] if _pending(self._state) else []
+            found = [self._window(self._state, complete=False)[0]] if self._state.pending_samples else []
             self._opened = (self._state, found)
         return found
 
@@ -283,7 +270,7 @@ class Monitor:
         expected = self._accuracy.of_sums(state.sums) if is_known else UNKNOWN
         window = Window(
             name=name,
-            first=_count(state) - len(rows),
+            first=state.samples - len(rows),
             samples=len(rows),
             not_scored=len(rows) - len(scored),
             complete=complete,
@@ -334,28 +321,3 @@ def _fingerprint(bundle: Bundle, reference: Reference) -> str:
     """Hexadecimal digits that tell one bundle from another, and are the seed of its draws."""
     arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in sorted(reference.members().items())]
     return sha256(b"".join([bundle.weights_sha256.encode(), *arrays]))
-
-
-def _parts(rows: pd.DataFrame, names: list[str] | None) -> list[tuple[str | None, pd.DataFrame]]:
-    """The rows of each window by time, in order; all of them where windows are of a number of samples."""
-    if names is None:
-        return [(None, rows)]
-    return [(str(name), part) for name, part in rows.groupby(np.array(names, dtype=object), sort=True)]
-
-
-def _columns(rows: pd.DataFrame) -> dict[str, list[Any]]:
-    """Plain values, None for those that are missing."""
-    plain = rows.astype(object).where(rows.notna(), None)
-    return {str(name): plain[name].tolist() for name in plain} if len(rows) else {}
-
-
-def _pending(state: State) -> int:
-    return len(next(iter(state.pending.values()), []))
-
-
-def _count(state: State) -> int:
-    return sum(window.samples for window in state.windows) + _pending(state)
-
-
-def _is_odd(window: Window) -> bool:
-    return window.ood is not None and window.ood > MOST_OOD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from .windows import Alarm, Window
 
@@ -23,7 +23,7 @@ class _Gauge:
 
 def json_lines(windows: Sequence[Window]) -> str:
     """One line of JSON for each window, in order."""
-    return "".join(json.dumps(window.plain(), allow_nan=False, ensure_ascii=False) + "\n" for window in windows)
+    return "".join(json.dumps(asdict(window), allow_nan=False, ensure_ascii=False) + "\n" for window in windows)
 
 
 def prometheus(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequence[str]) -> str:

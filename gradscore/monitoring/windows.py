@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -101,16 +101,6 @@ class Window:
     log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
-
-    def plain(self) -> dict[str, Any]:
-        """Values of JSON; see `of_plain`."""
-        return asdict(self)
-
-    @classmethod
-    def of_plain(cls, values: dict[str, Any]) -> Self:
-        """Reads back what `plain` gave; `TypeError` or `KeyError` for anything else."""
-        alarms = [Alarm(**each) for each in values["alarms"]]
-        return cls(**{**values, "alarms": alarms, "suspicious": [Suspicious(**each) for each in values["suspicious"]]})
 
 
 def checked_by(by: object) -> By:

@@ -5,8 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from gradscore.monitoring.betting import BETS, BINS, PATIENCE, Stream, threshold_of
-from gradscore.monitoring.drift import after_window, shares_of
+from gradscore.monitoring.streams import BETS, BINS, PATIENCE, Stream, after_window, shares_of, threshold_of
 
 CALIBRATION = np.random.default_rng(0).normal(size=500)
 CHANGES = {
@@ -146,10 +145,10 @@ def test_a_new_value_falls_into_each_gap_with_the_same_chance() -> None:
     assert np.mean(p) == pytest.approx(0.5, abs=1e-12)
 
 
-CHANGES = {"a constant column that grows": (0.0, 5.0), "a constant column that falls": (0.0, -5.0)}
+CONSTANTS = {"a constant column that grows": (0.0, 5.0), "a constant column that falls": (0.0, -5.0)}
 
 
-@pytest.mark.parametrize(("usual", "now"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("usual", "now"), CONSTANTS.values(), ids=CONSTANTS)
 def test_a_change_of_a_constant_is_noticed_whichever_way_it_goes(usual: float, now: float) -> None:
     stream = Stream.of(np.full(2500, usual))
     assert stream.after(np.full(2000, now), random=np.random.default_rng(1))[1].max() > np.log(1000)

@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import roc_auc_score
 
 from gradscore.deployment import Reference, WatchedSet
-from gradscore.monitoring.novelty import SHRINKAGE, Novelty, discriminant
+from gradscore.monitoring.streams import SHRINKAGE, Novelty, discriminant
 
 
 def samples(count: int, seed: int, *, moved: float = 0.0) -> WatchedSet:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     monitor.update(table(250).assign(sample_id="<b>one</b>"))
     files = write_monitor(monitor, tmp_path, name="a model")
     assert [json.loads(line) for line in files.lines.read_text().splitlines()] == [
-        window.plain() for window in monitor.windows
+        asdict(window) for window in monitor.windows
     ]
     assert f"gradscore_monitor_expected_accuracy {monitor.windows[1].accuracy!r}\n" in files.figures.read_text()
     page = files.html.read_text()

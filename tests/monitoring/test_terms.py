@@ -7,8 +7,7 @@ import pytest
 from scipy.special import expit
 
 from gradscore.deployment import Reference, WatchedSet
-from gradscore.monitoring.sums import Means
-from gradscore.monitoring.terms import RARE, Terms
+from gradscore.monitoring.terms import FARTHEST, RARE, Means, Scaled, Terms
 
 
 def samples(count: int, seed: int = 0, *, classes: int = 4, features: int = 6) -> WatchedSet:
@@ -104,3 +103,21 @@ def test_a_mixture_is_what_its_samples_are_together() -> None:
         for share, each in ((0.25, some), (0.75, others))
     ]
     np.testing.assert_allclose(TERMS.at(Means.mixed(parts)), at(both), rtol=1e-9)
+
+
+KNOWN = {"confidence": np.array([0.0, 2.0]), "constant": np.array([5.0, 5.0])}
+
+
+def test_values_are_standard_deviations_from_the_mean_and_a_constant_has_one() -> None:
+    scale = Scaled.by(KNOWN, ["confidence", "constant"])
+    other = {"confidence": np.array([1.0, 4.0]), "constant": np.array([5.0, 3.0])}
+    np.testing.assert_array_equal(scale.of(other), [[0.0, 0.0], [3.0, -2.0]])
+
+
+def test_what_is_far_counts_as_the_farthest() -> None:
+    far = {"confidence": np.array([1e9, -1e9])}
+    np.testing.assert_array_equal(Scaled.by(KNOWN, ["confidence"]).of(far), [[FARTHEST], [-FARTHEST]])
+
+
+def test_without_a_name_there_is_a_row_for_each_sample() -> None:
+    assert Scaled.by(KNOWN, []).of(KNOWN).shape == (2, 0)

@@ -1,27 +1,39 @@
-"""Drift of a stream of numbers by betting against their p-values: an alarm that holds for any number of looks.
+"""Streams of numbers that a monitor watches, and the evidence that one of them has changed.
 
-The rank of a new value among the calibration samples *and all values before it* is uniform, and independent of all
-earlier ranks, as long as nothing changed (and no two values are equal): so a game that pays f(p) with mean 1 for every
-unit staked cannot be won. Capital of 1 / alpha has a probability of alpha at most, at any time in an unending stream.
-That the values before it count is what makes this exact; ranks among the calibration samples alone would in time find
-out that those are few.
+A stream bets against the p-values of its numbers, which gives an alarm that holds for any number of looks. The rank of
+a new value among the calibration samples *and all values before it* is uniform, and independent of all earlier ranks,
+as long as nothing changed (and no two values are equal): so a game that pays f(p) with mean 1 for every unit staked
+cannot be won. Capital of 1 / alpha has a probability of alpha at most, at any time in an unending stream. That the
+values before it count is what makes this exact; ranks among the calibration samples alone would in time find out that
+those are few.
 
 Stakes are paid in little by little, so that a change is found whether it comes early or late: sample t gets
 `PATIENCE` / ((t + PATIENCE) (t + PATIENCE + 1)), t from 0, which adds up to one.
 
+One stream is the novelty: how much more a sample is like shifted images than like plain ones. A tenth of odd samples
+is noticed late where each score is watched by itself. A linear discriminant of everything that is watched, and of its
+squares, between plain samples of `in_dist.fit` and wrong predictions on shifted copies and OOD samples sees most of
+them sooner. Nothing of the calibration samples is used, so ranks among them stay fair.
+
 Source: Vovk, Nouretdinov and Gammerman 2003, "Testing exchangeability on-line", for the ranks; Ville 1939 for the
-bound; Shin, Ramdas and Rinaldo 2023, "E-detectors", for stakes over the times of a change; Page 1954 for when it began.
+bound; Shin, Ramdas and Rinaldo 2023, "E-detectors", for stakes over the times of a change; Page 1954 for when it began;
+Fisher 1936, "The use of multiple measurements in taxonomic problems", for the novelty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
+from zlib import crc32
 
 import numpy as np
 from numpy.random import Generator
 
+from ..deployment import CLASS, Reference
 from ..system import FloatArray, IntArray
+from .terms import Counts, Floats, Scaled
+from .windows import Alarm, Window
 
 BINS = 64
 """Values are told apart by bins of equal calibration counts, at most so many; within one, ranks are drawn at random."""
@@ -34,6 +46,15 @@ PATIENCE = 1000
 
 _TAIL, _FAR_TAIL = 0.5, 0.2
 """Exponents of bets on the ends: values that are rare pay the inverse root of their p-value, or almost all of it."""
+
+NOVELTY = "novelty"
+"""What the stream of the novelty is called."""
+
+SHRINKAGE = 0.05
+"""Added to each variance of the novelty, where those of plain samples are about 1."""
+
+_LARGEST = 700.0
+"""Logarithm of the largest e-value that is given."""
 
 
 def _tilted(slope: float) -> Callable[[FloatArray], FloatArray]:
@@ -48,7 +69,7 @@ def _on_tail(share: float, *, upper: bool, tail: float = _TAIL) -> Callable[[Flo
     return pay
 
 
-def _spread(slope: float) -> Callable[[FloatArray], FloatArray]:
+def _wider(slope: float) -> Callable[[FloatArray], FloatArray]:
     return lambda p: 1 + slope * (6 * p * p - 6 * p + 1)
 
 
@@ -77,8 +98,8 @@ BETS: tuple[Bet, ...] = (
     Bet("has many very high values", _on_tail(0.5, upper=True)),
     Bet("has more very low values", _on_tail(0.15, upper=False)),
     Bet("has many very low values", _on_tail(0.5, upper=False)),
-    Bet("is spread wider", _spread(0.5)),
-    Bet("is spread less", _spread(-0.5)),
+    Bet("is spread wider", _wider(0.5)),
+    Bet("is spread less", _wider(-0.5)),
 )
 
 
@@ -95,15 +116,15 @@ class Stream:
         since: (bets,) that time: how many values there were before it.
     """
 
-    edges: FloatArray
-    counts: IntArray
+    edges: Floats
+    counts: Counts
     seen: int
-    log_capital: FloatArray
-    log_since: FloatArray
-    since: IntArray
+    log_capital: Floats
+    log_since: Floats
+    since: Counts
 
     @classmethod
-    def of(cls, calibration: FloatArray) -> Stream:
+    def of(cls, calibration: FloatArray) -> Self:
         """A stream of which nothing was seen but its calibration values (n,), n at least 1."""
         shares = np.concatenate([np.linspace(0, 1, BINS + 1)[1:-1], _ENDS, 1 - np.array(_ENDS)])
         edges = np.unique(np.quantile(calibration, shares, method="higher"))
@@ -132,7 +153,7 @@ class Stream:
         """The place of the bet that is worth most."""
         return int(np.argmax(self.log_capital))
 
-    def after(self, values: FloatArray, *, random: Generator) -> tuple[Stream, FloatArray]:
+    def after(self, values: FloatArray, *, random: Generator) -> tuple[Self, FloatArray]:
         """The stream after more values (n,), and the logarithm of its capital after each of them (n,).
 
         Args:
@@ -200,3 +221,114 @@ def threshold_of(alpha: float, share: float) -> float:
     independent of what was seen of all of them.
     """
     return float(-np.log(share * alpha))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Novelty:
+    """A direction among all that is watched.
+
+    Attributes:
+        plain: the scale of all that is watched of plain samples.
+        direction: (2 m,) of the values and their squares.
+    """
+
+    plain: Scaled
+    direction: FloatArray
+
+    @classmethod
+    def learnt(cls, reference: Reference) -> Self | None:
+        """Learns from what a bundle knows; None where no shifted copies were made, or nothing of them is wrong."""
+        sets = [each for each in (*reference.shifted.values(), *reference.ood.values()) if not each.right.all()]
+        if reference.plain is None or not sets:
+            return None
+        names = sorted(name for name in reference.plain.columns if name != CLASS)
+        scale = Scaled.by(reference.plain.columns, names)
+        plain = _with_squares(scale.of(reference.plain.columns))
+        odd = [_with_squares(scale.of(each.columns)[~each.right]) for each in sets]
+        weights = np.concatenate([np.full(len(each), 1 / len(each) / len(odd)) for each in odd])
+        return cls(plain=scale, direction=discriminant(plain, np.concatenate(odd), weights))
+
+    def of(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        """(n,) of samples, given by what is watched of them; higher is more like shifted images."""
+        # Summed row by row: a product of matrices rounds by how many rows there are.
+        return np.asarray((_with_squares(self.plain.of(columns)) * self.direction).sum(axis=1))
+
+
+def discriminant(plain: FloatArray, odd: FloatArray, weights: FloatArray) -> FloatArray:
+    """(d,) the direction in which two sets of samples differ most against how they vary.
+
+    Args:
+        plain: (n, d).
+        odd: (m, d).
+        weights: (m,) of the odd ones; they add up to 1.
+    """
+    centre = weights @ odd
+    around, calm = odd - centre, plain - plain.mean(axis=0)
+    covariance = 0.5 * (around.T @ (around * weights[:, None]) + calm.T @ calm / len(calm))
+    return np.asarray(np.linalg.solve(covariance + SHRINKAGE * np.eye(len(centre)), centre - plain.mean(axis=0)))
+
+
+def _with_squares(values: FloatArray) -> FloatArray:
+    return np.hstack([values, values**2])
+
+
+def after_window(
+    streams: Mapping[str, Stream],
+    values: Mapping[str, FloatArray],
+    *,
+    before: Sequence[Window],
+    name: str,
+    alarmed: Collection[str],
+    alpha: float,
+    seed: int,
+) -> tuple[dict[str, Stream], list[Alarm], dict[str, float]]:
+    """The streams after a window, the alarms that are raised in it, and the decimal logarithms of its e-values.
+
+    An e-value is what a stream has won, times its share of alpha; that of a window is the largest within it, which has
+    reached 1 / alpha if and only if an alarm is, or would have been, raised.
+
+    Args:
+        streams: what is known of each before it.
+        values: (n,) of the window, by stream.
+        before: the windows before it.
+        name: its name.
+        alarmed: streams that have raised an alarm; they raise no other.
+        alpha: bound of the probability that any stream ever raises one without a change.
+        seed: of the ranks that are drawn within bins.
+    """
+    starts = np.cumsum([0, *(window.samples - window.not_scored for window in before)])
+    names = [*(window.name for window in before), name]
+    after: dict[str, Stream] = {}
+    alarms: list[Alarm] = []
+    e_values: dict[str, float] = {}
+    for key, share in shares_of(streams).items():
+        stream, found = streams[key], values[key]
+        # A seed of the window's own, so that it does not matter where a call ends.
+        draws = [seed, len(before), crc32(key.encode())]
+        after[key], log_won = stream.after(found, random=np.random.default_rng(draws))
+        largest = float(log_won.max()) if len(log_won) else stream.log_won
+        e_values[key] = float((largest + np.log(share)) / np.log(10))
+        threshold = threshold_of(alpha, share)
+        if key in alarmed or not len(log_won) or largest < threshold:
+            continue
+        at = int(np.argmax(log_won >= threshold))
+        then, _ = stream.after(found[: at + 1], random=np.random.default_rng(draws))
+        since = int(np.searchsorted(starts, then.since[then.leading], side="right")) - 1
+        alarms.append(
+            Alarm(
+                stream=key,
+                says=BETS[then.leading].says,
+                since=names[since],
+                raised=name,
+                sample=int(starts[-1]) + at + 1,
+                e_value=float(np.exp(min(float((log_won + np.log(share)).max()), _LARGEST))),
+            )
+        )
+    return after, alarms, e_values
+
+
+def shares_of(streams: Collection[str]) -> dict[str, float]:
+    """The share of alpha that each stream has: half of it the novelty, which sees most, and the others as much each."""
+    others = len(streams) - (NOVELTY in streams)
+    kept = 0.5 if NOVELTY in streams else 1.0
+    return {name: 0.5 if name == NOVELTY else kept / others for name in streams}

@@ -1,4 +1,4 @@
-"""The process from terms to accuracies, against scikit-learn, fits without a group, and by hand."""
+"""The Gaussian process from terms to accuracies, against scikit-learn, fits without a group, and by hand."""
 
 import numpy as np
 import pytest
@@ -6,24 +6,23 @@ from scipy.special import expit, logit
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
-from gradscore.monitoring.known import Known
-from gradscore.monitoring.process import BENDS, EDGE, LEAST, Observations, Process, Settings
+from gradscore.monitoring.accuracy import BENDS, EDGE, LEAST, GaussianProcess, KnownWindow, Observations
 
 
-def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[Known]:
+def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[KnownWindow]:
     """The accuracy falls with the first term, and with the square of the second one."""
     random = np.random.default_rng(seed)
-    found = [Known(np.zeros(3), 0.9, noise, ())]
+    found = [KnownWindow(np.zeros(3), 0.9, noise, ())]
     for place in range(groups):
         for _ in range(5):
             terms = random.normal(size=3)
             accuracy = float(expit(logit(0.9) - terms[0] - 0.5 * terms[1] ** 2 + random.normal(0, 0.1)))
-            found.append(Known(terms, accuracy, noise, (f"kind {place}",)))
+            found.append(KnownWindow(terms, accuracy, noise, (f"kind {place}",)))
     return found
 
 
 KNOWN = windows(25)
-FITTED = Process.fitted(KNOWN)
+FITTED = GaussianProcess.fitted(KNOWN)
 
 
 def test_without_shift_it_is_the_usual_accuracy() -> None:
@@ -38,9 +37,8 @@ def test_it_learns_lines_and_bends() -> None:
 
 def test_it_is_the_process_of_scikit_learn() -> None:
     """Without shift is known there as a window without noise, here by the covariances."""
-    settings = Settings(0.7, 0.1)
     scale = np.sqrt(np.mean([each.terms**2 for each in KNOWN], axis=0)) + 1e-9
-    process = Process.of(Observations.of(KNOWN), settings)
+    process = GaussianProcess.of(Observations.of(KNOWN), 0.7, 0.1)
     accuracy = np.clip([each.accuracy for each in KNOWN], EDGE, 1 - EDGE)
     noise = np.array([each.noise for each in KNOWN]) / (accuracy * (1 - accuracy)) ** 2
     kernel = ConstantKernel(1 / 3, "fixed") * DotProduct(0.0, "fixed") + ConstantKernel(BENDS, "fixed") * RBF(
@@ -59,7 +57,7 @@ def test_it_is_the_process_of_scikit_learn() -> None:
 def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
     left = next(each for each in FITTED.left_out if each.group == "kind 3")
     rest = [each for each in KNOWN if "kind 3" not in each.groups]
-    without = Process.of(Observations.of(rest, FITTED.known.scale), FITTED.settings)
+    without = GaussianProcess.of(Observations.of(rest, FITTED.known.scale), FITTED.reach, FITTED.unexplained)
     wanted = [without.at(KNOWN[place].terms) for place in left.windows]
     np.testing.assert_allclose(left.accuracy, [accuracy for accuracy, _ in wanted], rtol=1e-7)
     np.testing.assert_allclose(left.deviation, [deviation for _, deviation in wanted], rtol=1e-6)
@@ -68,7 +66,7 @@ def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
 def test_intervals_hold_new_groups() -> None:
     """A kind that nothing was fitted on is wrong altogether, by an amount of its own."""
 
-    def of(seed: int, groups: int) -> list[Known]:
+    def of(seed: int, groups: int) -> list[KnownWindow]:
         random = np.random.default_rng([1, seed])
         offsets = {f"kind {place}": random.normal(0, 0.7) for place in range(groups)}
         return [
@@ -78,7 +76,7 @@ def test_intervals_hold_new_groups() -> None:
 
     held = []
     for seed in range(40):
-        fitted = Process.fitted(of(seed, 24))
+        fitted = GaussianProcess.fitted(of(seed, 24))
         for each in of(seed + 1000, 6)[1:]:
             accuracy, deviation = fitted.at(each.terms)
             held.append(abs(accuracy - each.accuracy) <= fitted.stretch * deviation)
@@ -98,4 +96,4 @@ def test_the_stretch_is_the_quantile_over_groups() -> None:
 
 
 def test_without_groups_nothing_is_known_of_its_error() -> None:
-    assert Process.fitted(windows(1)).stretch == np.inf
+    assert GaussianProcess.fitted(windows(1)).stretch == np.inf
