@@ -89,12 +89,6 @@ def input_channels(state: Shapes) -> int | None:
     return next((shape[1] for shape in state.values() if len(shape) == 4), None)
 
 
-def vector_width(state: Shapes) -> int | None:
-    """How many numbers a network takes whose first weight is that of a linear layer; None where one is of images."""
-    weights = [shape for shape in state.values() if len(shape) >= 2]
-    return weights[0][1] if weights and all(len(shape) == 2 for shape in weights) else None
-
-
 def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None] | None = None) -> Architecture | None:
     """The network of torchvision or, where it is installed, timm whose parameters have these names and shapes.
 
@@ -111,7 +105,7 @@ def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None]
         return None
     for package in (_torchvision, _timm):
         catalogue = package(counted[1])
-        name = None if catalogue is None else _found(state, catalogue, hint, progress or _silent)
+        name = None if catalogue is None else _found(state, catalogue, hint, progress)
         if catalogue is not None and name is not None:
             return catalogue.describe(name)
     return None
@@ -127,12 +121,13 @@ class _Catalogue:
     describe: Callable[[str], Architecture]
 
 
-def _found(state: Shapes, catalogue: _Catalogue, hint: str, tell: Callable[[str], None]) -> str | None:
+def _found(state: Shapes, catalogue: _Catalogue, hint: str, progress: Callable[[str], None] | None) -> str | None:
     """The name of the network that fits, among those of the families whose names of parameters are most alike."""
     every = [name for names in catalogue.families.values() for name in names]
     hinted = sorted((name for name in every if name in hint.lower()), key=len, reverse=True)
     wanted = _pattern(state)
     alike: list[tuple[float, str]] = []
+    tell = progress or (lambda _line: None)
 
     def fits(name: str) -> bool:
         tell(f"comparing with {catalogue.title}'s {name}")
@@ -209,10 +204,6 @@ def _timm_architecture(timm: Any, name: str) -> Architecture:
         "std": list(known.std),
     }
     return Architecture(f"timm:{name}", preprocessing, f"timm's {name}")
-
-
-def _silent(line: str) -> None:
-    del line
 
 
 def _pattern(state: Shapes) -> set[str]:

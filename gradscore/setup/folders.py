@@ -1,51 +1,54 @@
-"""What lies in a folder: checkpoints, code, and sets of images."""
+"""What lies in folders: checkpoints, code that may build a network, tables, and sets of images."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data import FILE_KINDS, IMAGE_SUFFIXES
+from PIL import Image
+
+from ..data import DECODING_ERRORS, FILE_KINDS, IMAGE_SUFFIXES
 from ..errors import ConfigError
 from ..system import as_address, is_address
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 """How files of weights are called."""
 
-TABLE_SUFFIXES = tuple(FILE_KINDS)
-"""How files of samples are called that are no image each."""
-
-LIST_SUFFIXES = (".txt", ".json", ".jsonl", ".ndjson", ".lst", ".gz", ".zip", ".xlsx", ".ods")
-"""How other files are called that may list images."""
-
-MOST_LISTS = 100
-"""Of more files the largest are looked into: where every image has its own, none lists many."""
-
-LARGEST = 1 << 27
-"""Files of more bytes are not looked into."""
-
 DEEPEST = 5
 """So many folders below those that are named are looked into."""
+
+OPENED = 50
+"""So many images are opened to see what they have in common."""
 
 FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", "net", "model")
 """What functions that build a network are called, the likeliest first."""
 
+GREY_MODES = ("1", "L", "I", "I;16", "I;16B", "I;16L", "I;16N")
+"""Modes of Pillow that are read as one channel."""
+
+ROLES = {
+    "bank": ("train", "training", "trainval", "trainset", "bank"),
+    "fit": ("fit", "val", "valid", "validation", "dev", "holdout", "heldout", "held_out"),
+    "test": ("test", "testing", "testset", "eval"),
+    "calibration": ("calibration", "calib"),
+    "ood": ("ood", "out", "outliers", "unknown", "strange"),
+}
+"""What folders and tables of a part are called."""
+
 
 @dataclass(frozen=True)
-class ImageSet:
-    """Images of one folder, or those that a table names; or the texts of a table.
+class SampleSet:
+    """The images of a folder, or the samples of a table.
 
     Attributes:
-        path: the folder, or the table.
-        classes: names of its class folders in order, or of the classes in the table; empty where the images lie in the
-            folder itself.
-        files: the images; none of texts.
-        count: how many there are.
-        arguments: how the table is read; None for a folder.
+        path: the folder or the table.
+        classes: names of its classes; empty where samples have none.
+        files: the images of a folder.
+        count: how many samples there are.
         empty: names of folders beside those of classes that hold no image, which count as classes all the same.
     """
 
@@ -53,13 +56,22 @@ class ImageSet:
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     count: int
-    arguments: Mapping[str, str] | None = None
     empty: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> str:
-        """The kind of source that reads them."""
-        return "folder" if self.arguments is None else FILE_KINDS[self.path.suffix.lower()]
+    def is_table(self) -> bool:
+        """Whether it is a file of samples."""
+        return self.path.suffix.lower() in FILE_KINDS and not self.files
+
+    @property
+    def source(self) -> str:
+        """The kind of source that reads it."""
+        return FILE_KINDS[self.path.suffix.lower()] if self.is_table else "folder"
+
+    @property
+    def role(self) -> str | None:
+        """What its name says that its samples are for; None if it says nothing."""
+        return role_of(self.path.stem if self.is_table else self.path.name)
 
 
 @dataclass(frozen=True)
@@ -82,10 +94,18 @@ class Found:
     """What lies in the places that were named."""
 
     checkpoints: tuple[Path, ...]
-    sets: tuple[ImageSet, ...]
+    images: tuple[SampleSet, ...]
     factories: tuple[Factory, ...]
-    tables: tuple[Path, ...] = ()
-    lists: tuple[Path, ...] = ()
+    tables: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """The names of folders, and of files that are images or others, in one folder."""
+
+    folders: tuple[Path, ...]
+    images: tuple[Path, ...]
+    others: tuple[Path, ...]
 
 
 def look(places: Sequence[Path]) -> Found:
@@ -101,133 +121,83 @@ def look(places: Sequence[Path]) -> Found:
             raise ConfigError(f"{address}: init looks at local folders; write {setting} into the configuration")
         if not place.exists():
             raise ConfigError(f"{place}: no such file or folder; name folders of images, or files of weights")
-        if (place / "manifest.json").is_file() and (place / "config.yaml").is_file():
+        if _is_run(place):
             raise ConfigError(
                 f"{place}: this is a run folder, made with the configuration {place / 'config.yaml'}; name folders of "
                 f"images, or files of weights (gradscore runs show {place} says what it holds)"
             )
-    folders = [place for place in places if place.is_dir()]
+    trees = {place: _tree(place) for place in places if place.is_dir()}
     files = [place for place in places if not place.is_dir()]
-    below = [path for folder in folders for path in _files_below(folder)]
-    tables = [path for path in (*files, *below) if path.suffix.lower() in TABLE_SUFFIXES]
-    tables = _each_once(tables)
-    named = [path for path in files if path not in tables]
-    checkpoints = named or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
-    sets = [found for folder in folders for found in _sets_below(folder, DEEPEST)]
-    once = set(_each_once([found.path for found in sets]))
-    sets = list({found.path: found for found in sets if found.path in once}.values())
-    factories = [found for path in below if path.suffix == ".py" for found in _factories(path)]
-    return Found(tuple(checkpoints), tuple(sets), tuple(factories), tuple(tables), tuple(_lists(below)))
+    below = [path for tree in trees.values() for inside in tree.values() for path in inside.others]
+    tables = [path for path in (*files, *below) if path.suffix.lower() in FILE_KINDS]
+    checkpoints = [path for path in files if path not in tables]
+    checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
+    images = {os.path.realpath(each.path): each for place, tree in trees.items() for each in _sets(place, tree)}
+    return Found(
+        checkpoints=tuple(checkpoints),
+        images=tuple(images.values()),
+        factories=tuple(found for path in below if path.suffix == ".py" for found in _factories(path)),
+        tables=tuple({os.path.realpath(path): path for path in tables}.values()),
+    )
 
 
-def _lists(files: Sequence[Path]) -> list[Path]:
-    """Files that may list images, and are no tables."""
-    named = [path for path in files if path.suffix.lower() in LIST_SUFFIXES]
-    largest = set(sorted(named, key=lambda path: -path.stat().st_size)[:MOST_LISTS])
-    return [path for path in named if path in largest]
+def _is_run(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "config.yaml").is_file()
 
 
-def _each_once(paths: Sequence[Path]) -> list[Path]:
-    """The paths without those that lead by other ways to where an earlier one leads."""
-    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+def _tree(root: Path) -> dict[Path, _Inside]:
+    """What lies in a folder and in those below; nothing hidden, and nothing of run folders."""
+    found: dict[Path, _Inside] = {}
+    for base, folders, names in os.walk(root, followlinks=True):
+        place = Path(base)
+        goes_on = len(place.relative_to(root).parts) < DEEPEST and not _is_run(place)
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__"))) if goes_on else []
+        files = [path for name in sorted(names) if (path := place / name).is_file()]  # no pipe, no broken link
+        images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+        others = [path for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
+        found[place] = _Inside(tuple(place / name for name in folders), tuple(images), tuple(others))
+    return found
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Files that are no images, in order; nothing hidden, no pipe, and nothing of run folders."""
-    for base, folders, names in os.walk(folder):
-        depth = len(Path(base).relative_to(folder).parts)
-        is_run = "manifest.json" in names and "config.yaml" in names
-        hidden = [name for name in folders if name.startswith((".", "__"))]
-        folders[:] = sorted(set(folders) - set(hidden)) if depth < DEEPEST and not is_run else []
-        files = (Path(base, name) for name in sorted(names) if Path(name).suffix.lower() not in IMAGE_SUFFIXES)
-        yield from (path for path in files if _allowed(path.is_file))
+def _sets(folder: Path, tree: Mapping[Path, _Inside]) -> Iterator[SampleSet]:
+    """Sets of images: those in one folder, or in folders of classes, which lie beside nothing else."""
+    with_images = {path for path, inside in tree.items() if inside.images}
+    above = {parent for path in with_images for parent in path.parents}
+    inside = tree.get(folder, _Inside((), (), ()))
+    if inside.images:
+        yield SampleSet(folder, (), inside.images, len(inside.images))
+    classes = [path for path in inside.folders if path in with_images]
+    deeper = [path for path in inside.folders if path in above and path not in with_images]
+    if len(classes) > 1 and not inside.images and not deeper and not any(_has_role(path.name) for path in classes):
+        files = tuple(file for path in classes for file in tree[path].images)
+        empty = tuple(path.name for path in inside.folders if path not in with_images)
+        yield SampleSet(folder, tuple(path.name for path in classes), files, len(files), empty)
+    else:
+        for path in inside.folders:
+            yield from _sets(path, tree)
 
 
-def _sets_below(folder: Path, depth: int) -> Iterator[ImageSet]:
-    images = _images(folder)
-    if images:
-        yield ImageSet(folder, (), tuple(images), len(images))
-    folders = [path for path in _inside(folder) if _is_folder(path)]
-    of_classes = {path: found for path in folders if (found := _images(path))}
-    deeper = [path for path in folders if path not in of_classes and _holds_images(path, depth - 1)]
-    if len(of_classes) > 1 and not deeper and not images and not any(map(role_of, of_classes)):
-        files = [file for found in of_classes.values() for file in found]
-        empty = tuple(path.name for path in folders if path not in of_classes)
-        yield ImageSet(folder, tuple(path.name for path in of_classes), tuple(files), len(files), empty=empty)
-    elif depth:
-        for path in folders:
-            yield from _sets_below(path, depth - 1)
+def _has_role(name: str) -> bool:
+    """Whether a folder is called as a part is; words in longer names do not count, as in a class `bullet_train`."""
+    return any(name.lower() in names for names in ROLES.values())
 
 
-def _images(folder: Path) -> list[Path]:
-    return [path for path in _inside(folder) if path.suffix.lower() in IMAGE_SUFFIXES and _allowed(path.is_file)]
+def role_of(name: str) -> str | None:
+    """What the name of a table or of a folder of images says these are for.
 
+    The whole name counts, or else the only word in it that is one of `ROLES`, but for "out" ("held out"). Of several it
+    is that which the network is least likely to be new to.
 
-def _holds_images(folder: Path, depth: int) -> bool:
-    if _images(folder):
-        return True
-    return depth > 0 and any(_holds_images(path, depth - 1) for path in _inside(folder) if _is_folder(path))
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether it is a folder that is looked into: none that is hidden, or that an archive brought."""
-    return not path.name.startswith(".") and path.name != "__MACOSX" and _allowed(path.is_dir)
-
-
-def _allowed(check: Callable[[], bool]) -> bool:
-    """What a look at a file says; no where one may not look."""
-    try:
-        return check()
-    except PermissionError:
-        return False
-
-
-def _inside(folder: Path) -> list[Path]:
-    """What lies in a folder, in order; nothing where one may not look."""
-    try:
-        return sorted(folder.iterdir())
-    except PermissionError:
-        return []
-
-
-ROLES = {
-    "bank": ("train", "training", "trainval", "bank"),
-    "fit": ("fit", "val", "valid", "validation", "dev", "holdout", "heldout", "held_out"),
-    "test": ("test", "testing", "eval"),
-    "calibration": ("calibration", "calib"),
-    "ood": ("ood", "out", "outliers", "unknown", "strange"),
-}
-"""What folders of a part are called."""
-
-
-def role_of(path: Path) -> str | None:
-    """What the name of a folder says its images are for; None if it says nothing."""
-    return _role(path.name.lower())
-
-
-def role_in_name(name: str) -> str | None:
-    """What words in the name of a table or of a folder of images say these are for: `train_labels`.
-
-    "Out" is no such word, since it is one of "held out" and "labels out", too. Of several parts it is that which the
-    network is least likely to be new to.
-
-    Not for class folders (`role_of`): a class may well be called `bullet_train`.
+    Example:
+        >>> role_of("val"), role_of("train_labels"), role_of("photos")
+        ('fit', 'bank', None)
     """
-    parted = re.sub("(?<=[a-z])(?=[A-Z])", " ", name)  # trainLabels
-    parted = re.sub(r"h[eo]ld[^a-z]?out", "holdout", parted.lower())
-    words = [word.removesuffix("set") for word in re.findall("[a-z]+", parted) if word != "out"]
-    found = {role for word in words if (role := _role(word))}
-    return _role(name.lower()) or (found.pop() if len(found) == 1 else "bank" if "bank" in found else None)
-
-
-def role_of_table(path: Path) -> str | None:
-    """What the name of a table says its images are for, or else that of the folder it was found in."""
-    folder = re.sub("[^a-z]*(data|images|labels)$", "", path.parent.name.lower())
-    return role_in_name(path.stem) or _role(folder)
-
-
-def _role(name: str) -> str | None:
-    return next((role for role, names in ROLES.items() if name in names), None)
+    roles = {word: role for role, words in ROLES.items() for word in words}
+    if name.lower() in roles:
+        return roles[name.lower()]
+    words = re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", name).lower())
+    found = {roles[word] for word in words if word in roles and word != "out"}
+    return "bank" if "bank" in found else found.pop() if len(found) == 1 else None
 
 
 def _factories(path: Path) -> Iterator[Factory]:
@@ -244,6 +214,34 @@ def _factories(path: Path) -> Iterator[Factory]:
         required += [
             each.arg for each, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if not default
         ]
-        known = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
         if set(required) <= {"num_classes"}:
-            yield Factory(path, node.name, "num_classes" in known)
+            yield Factory(path, node.name, "num_classes" in {each.arg for each in (*arguments, *node.args.kwonlyargs)})
+
+
+@dataclass(frozen=True)
+class ImageKind:
+    """What images have in common.
+
+    Attributes:
+        sizes: (height, width) of those that were opened, the smallest first.
+        channels: 1 of grey images and 3 of others, None if there are both.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    channels: int | None
+
+
+def image_kind(files: Sequence[Path]) -> ImageKind | None:
+    """Looks at images spread evenly over `files`; None if none can be opened."""
+    sizes, channels = list[tuple[int, int]](), set[int]()
+    for path in files[:: max(1, len(files) // OPENED)][:OPENED]:
+        try:
+            with Image.open(path) as image:
+                sizes.append((image.height, image.width))
+                channels.add(1 if image.mode in GREY_MODES else 3)
+        except DECODING_ERRORS:
+            continue
+    if not sizes:
+        return None
+    ordered = sorted(sizes, key=lambda size: size[0] * size[1])
+    return ImageKind(tuple(ordered), channels.pop() if len(channels) == 1 else None)

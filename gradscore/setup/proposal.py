@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
-from ..config import FILL_IN
+import yaml
+
+from ..config import FILL_IN, load_config
 from ..data import NAME_CLASSES
-from ..errors import ConfigError
+from ..errors import ConfigError, OutputError
 from ..models import read_weights
-from ..system import some
+from ..system import some, write_text
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, wrapper_prefix
-from .folders import FACTORIES, Factory, Found, ImageSet, look
-from .images import Parts, image_kind, parts_of
-from .label_tables import with_tables
-from .other_data import refuse_other_data
-from .saved_classifiers import SavedClassifier, saved_classifier, text_sets
+from .folders import FACTORIES, Factory, Found, SampleSet, image_kind, look
+from .tables import SavedClassifier, look_at_tables, saved_classifier
 
+Shapes = Mapping[str, tuple[int, ...]]
 
-@dataclass(frozen=True, kw_only=True)
-class _Kind:
-    """What samples are called, where they lie, and what auxiliary sets are made of them by."""
+AUXILIARY = {"images": ("mixup", "jigsaw"), "texts": ("shuffled_tokens", "swapped_fields")}
+"""Auxiliary sets that are made of samples."""
 
-    noun: str
-    source: str
-    auxiliary: Sequence[str]
+SOURCE = {"images": "folder", "texts": "csv"}
+"""Where samples lie, as far as it is not known."""
 
+COLUMN = 48
+"""Comments begin here where there is room."""
 
-IMAGES = _Kind(noun="images", source="folder", auxiliary=("mixup", "jigsaw"))
-TEXTS = _Kind(noun="texts", source="csv", auxiliary=("shuffled_tokens", "swapped_fields"))
+WIDEST = 120
+"""Longer lines have their comment above them."""
+
+HEAD = """# Written by gradscore init. docs/configuration.md explains every key; paths are relative to this file.
+"""
+
+EXPLAINED = {
+    "model": "the classifier",
+    "preprocessing": "from an image to what the network takes",
+    "data": "sets of samples",
+    "features": "what is computed of each sample",
+    "data.ood": "samples that are none of the classes; auxiliary ones are made of those to fit on and not reported",
+}
 
 
 @dataclass
@@ -64,6 +76,10 @@ class Proposal:
         self.settings[key] = value
         self.missing[key] = wanted
 
+    def near(self, path: Path) -> str:
+        """A path relative to the folder of the configuration."""
+        return Path(os.path.relpath(path.resolve(), self.base.resolve())).as_posix()
+
 
 def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], None] | None = None) -> Proposal:
     """Looks at folders and checkpoints, and says what a configuration of them may say.
@@ -77,103 +93,116 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         The settings, with what is still missing.
 
     Raises:
-        ConfigError: a place does not exist, is a run folder, or holds nothing that is known, or other data than images
-            and texts for a classifier of transformers.
+        ConfigError: a place does not exist, is a run folder, or holds nothing that is known.
         ModelError: a checkpoint that was named cannot be read.
     """
     found = look(places)
-    if not (found.checkpoints or found.sets or found.factories or found.tables):
+    if not (found.checkpoints or found.images or found.factories or found.tables):
         raise ConfigError(
             f"{some([str(place) for place in places])}: there are no weights, no images, no tables and no Python code "
             "that builds a network; name the folder that has them"
         )
     saved = saved_classifier(found.checkpoints)
-    if saved is not None and saved.takes_text:
-        return _of_texts(base, found, saved)
-    if not any(each.classes for each in found.sets):
-        refuse_other_data(found, places)
-    sets, remarks = with_tables(found.sets, found.tables, found.lists)
-    made = Proposal(base, remarks=remarks)
+    noun = "texts" if saved is not None and saved.takes_text else "images"
+    tables = look_at_tables(found.tables, texts=noun == "texts")
+    if not (found.checkpoints or found.images or found.factories or tables.sets):
+        raise ConfigError("; ".join(tables.unused.values()))
+    made = Proposal(base)
+    sets = [*found.images, *tables.sets] if noun == "images" else tables.sets
+    silent: list[Path] = []
+    if noun == "images" and found.images:
+        silent = tables.of_numbers  # beside images a history of training is no matter
+        naming = [each.path for each in tables.sets] + [path for path in tables.unused if path not in silent]
+        sets = [each for each in sets if not _may_be_named(made, each, naming)]
+    made.remarks += [reason for path, reason in tables.unused.items() if path not in silent]
     if saved is None:
         shapes, architecture = _propose_model(made, found, progress)
-        _propose_preprocessing(made, found, shapes, architecture)
     else:
-        shapes = _propose_saved(made, found, saved)
-        if not (saved.folder / "preprocessor_config.json").is_file():  # which says what becomes of images
-            _propose_preprocessing(made, found, shapes, None)
-    _propose_data(made, parts_of(sets), IMAGES)
-    _propose_features(made, shapes)
-    made.put("run", _near(base / "run", base))
+        shapes, architecture = _propose_saved(made, found, saved), None
+    if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
+        _propose_preprocessing(made, found, shapes, architecture)
+    _propose_data(made, sets, noun)
+    are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
+    if noun == "texts" and saved and saved.names is None and are_named:
+        made.ask("data.class_names", "names of the network's classes in the order of its outputs")
+    counted = class_count(shapes)
+    if counted is not None and len(shapes[counted[0]]) == 2:  # a linear layer, as far as one sees
+        made.put(
+            "features.penultimate",
+            True,
+            f"also compare with knn, ViM and others; false if {counted[0]} is not what makes the logits",
+        )
+    made.put("run", made.near(base / "run"))
     return made
 
 
-def _of_texts(base: Path, found: Found, saved: SavedClassifier) -> Proposal:
-    sets, remarks = text_sets(found.tables, saved)
-    made = Proposal(base, remarks=remarks)
-    shapes = _propose_saved(made, found, saved)
-    _propose_data(made, parts_of(sets), TEXTS)
-    if saved.names is None and any(each.classes and not each.classes[0].isdigit() for each in sets):
-        made.ask("data.class_names", "names of the network's classes in the order of its outputs; its folder has none")
-    _propose_features(made, shapes)
-    made.put("run", _near(base / "run", base))
-    return made
+def _may_be_named(made: Proposal, images: SampleSet, tables: Sequence[Path]) -> bool:
+    """Whether a table above images without classes may say theirs: then they may well be what the network knows."""
+    above = [path for path in tables if images.path.resolve().is_relative_to(path.parent.resolve())]
+    if images.is_table or images.classes or images.role == "ood" or not above:
+        return False
+    made.remarks.append(
+        f"{images.path}: not used, since {above[0]} may have the classes of these images; name it in data.ood if they "
+        "are of none of the network's classes"
+    )
+    return True
 
 
-def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> dict[str, tuple[int, ...]]:
+def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shapes:
     """Proposes a model that brings its weights, and what makes inputs of samples; returns its shapes."""
-    made.put("model.source", f"transformers:{_near(saved.folder, made.base)}", "its folder has a config.json")
+    made.put("model.source", f"transformers:{made.near(saved.folder)}", "its folder has a config.json")
     made.put("model.checkpoint", None, "the folder brings its weights")
     made.put("model.num_classes", saved.count, "of its config.json")
-    inside, others = (
-        [path for path in found.checkpoints if (path.parent == saved.folder) is own] for own in (True, False)
-    )
-    made.remarks += [f"{len(others)} other checkpoints: {', '.join(map(str, others[:3]))}"] if others else []
+    inside = [path for path in found.checkpoints if path.parent == saved.folder]
+    _note_others(made, [path for path in found.checkpoints if path not in inside])
     return shapes_of(read_weights(inside[0])) if len(inside) == 1 else {}
 
 
-def _near(path: Path, base: Path) -> str:
-    """A path relative to the folder of the configuration."""
-    return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
+    if checkpoints:
+        made.remarks.append(f"{len(checkpoints)} other checkpoints: {some([str(path) for path in checkpoints])}")
 
 
 def _propose_model(
     made: Proposal, found: Found, progress: Callable[[str], None] | None
-) -> tuple[dict[str, tuple[int, ...]], Architecture | None]:
-    shapes: dict[str, tuple[int, ...]] = {}
+) -> tuple[Shapes, Architecture | None]:
+    shapes: Shapes = {}
     architecture, checkpoint, prefix = None, None, None
+    others: list[str] = []
     if found.checkpoints:
-        checkpoint, *more = found.checkpoints
+        checkpoint = found.checkpoints[0]
         shapes = shapes_of(read_weights(checkpoint))
         prefix = wrapper_prefix(shapes)
         if prefix is not None:
             others = [name for name in shapes if not name.startswith(prefix)]
             shapes = {name.removeprefix(prefix): each for name, each in shapes.items() if name.startswith(prefix)}
         architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
-        made.remarks += [f"{len(more)} other checkpoints: {', '.join(map(str, more[:3]))}"] if more else []
+        _note_others(made, found.checkpoints[1:])
     counted = class_count(shapes)
-    _propose_source(made, found.factories, architecture, classes=None if counted is None else counted[1])
+    classes = None if counted is None else counted[1]
+    if architecture is not None:
+        same = "; check: networks with the same parameters may differ in what has none"
+        is_timm = architecture.source.startswith("timm:")
+        made.put(
+            "model.source", architecture.source, f"its parameters have these names and shapes{same if is_timm else ''}"
+        )
+        made.put("model.arguments", {"num_classes": classes})
+    else:
+        _propose_code(made, found.factories, classes)
     if checkpoint is None:
         made.ask("model.checkpoint", "the file of the trained weights (.pt, .pth, .safetensors)")
     else:
-        made.put("model.checkpoint", _near(checkpoint, made.base))
+        made.put("model.checkpoint", made.near(checkpoint))
         if prefix is not None:
             made.put("model.prefix", prefix, f"names of the network begin so in the checkpoint; others: {some(others)}")
     if counted is None:
         made.ask("model.num_classes", "how many classes the network tells apart")
     else:
-        made.put("model.num_classes", counted[1], f"rows of {counted[0]}, the last weight")
+        made.put("model.num_classes", classes, f"rows of {counted[0]}, the last weight")
     return shapes, architecture
 
 
-def _propose_source(
-    made: Proposal, factories: Sequence[Factory], architecture: Architecture | None, *, classes: int | None
-) -> None:
-    if architecture is not None:
-        package = architecture.source.partition(":")[0]
-        same = "; check: networks with the same parameters may differ in what has none" if package == "timm" else ""
-        made.put("model.source", architecture.source, f"its parameters have these names and shapes{same}")
-        made.put("model.arguments", {"num_classes": classes})
-        return
+def _propose_code(made: Proposal, factories: Sequence[Factory], classes: int | None) -> None:
     if not factories:
         made.ask(
             "model.source",
@@ -184,17 +213,15 @@ def _propose_source(
     best = min(factories, key=lambda each: order.get(each.name, len(order)))
     made.put(
         "model.source",
-        f"python:{_near(best.path, made.base)}:{best.name}",
+        f"python:{made.near(best.path)}:{best.name}",
         f"one of {len(factories)} functions that may build it; check" if len(factories) > 1 else "needs --trust-code",
     )
     if best.takes_classes and classes is not None:
         made.put("model.arguments", {"num_classes": classes})
 
 
-def _propose_preprocessing(
-    made: Proposal, found: Found, shapes: dict[str, tuple[int, ...]], architecture: Architecture | None
-) -> None:
-    kind = image_kind([file for each in found.sets for file in each.files])
+def _propose_preprocessing(made: Proposal, found: Found, shapes: Shapes, architecture: Architecture | None) -> None:
+    kind = image_kind([file for each in found.images for file in each.files])
     channels = input_channels(shapes)
     if channels in (1, 3):
         made.put("preprocessing.channels", channels, "of the first convolution")
@@ -208,10 +235,11 @@ def _propose_preprocessing(
         return
     if kind is None:
         made.remarks.append("no image was found, so preprocessing.resize is left out: images come as they are")
-    elif kind.size is not None:
-        made.put("preprocessing.resize", list(kind.size), f"all of {kind.looked_at} images have this size")
+    elif len(set(kind.sizes)) == 1:
+        made.put("preprocessing.resize", list(kind.sizes[0]), f"all of {len(kind.sizes)} images have this size")
     else:
-        made.ask("preprocessing.resize", f"[height, width]; images are from {kind.smallest} to {kind.largest}")
+        smallest, largest = (f"{height} x {width}" for height, width in (kind.sizes[0], kind.sizes[-1]))
+        made.ask("preprocessing.resize", f"[height, width]; images are from {smallest} to {largest}")
     for key in ("mean", "std"):
         made.ask(
             f"preprocessing.{key}",
@@ -220,69 +248,140 @@ def _propose_preprocessing(
         )
 
 
-def _propose_data(made: Proposal, parts: Parts, kind: _Kind) -> None:
-    made.remarks += parts.remarks
-    for role, wanted in (
-        ("fit", f"labelled {kind.noun} that did not train the network"),
-        ("test", "others, for the report"),
-    ):
-        chosen = parts.roles.get(role)
-        if chosen is None:
-            made.ask(f"data.in_dist.{role}", f"{wanted}", value={"source": f"{kind.source}:{FILL_IN}"})
-        else:
-            entry = _entry(chosen.of, made.base, half=chosen.half)
-            made.put(f"data.in_dist.{role}", entry, _why(chosen.of, chosen.why, kind))
-    for role in ("calibration", "bank"):
-        chosen = parts.roles.get(role)
-        if chosen is not None:
-            made.put(f"data.in_dist.{role}", _entry(chosen.of, made.base), _why(chosen.of, chosen.why, kind))
-    made.put("data.ood", list(_ood(parts.ood, made.base, kind)))
-    labelled = {chosen.of.path: chosen.of.empty for chosen in parts.roles.values()}
-    made.remarks += [
-        f"{path} has class folders without an image, which count as classes: {some(empty)}; remove those that are none "
-        "of the network, or name its classes in their order in data.class_names"
-        for path, empty in labelled.items()
-        if empty
-    ]
-    known = parts.roles.get("fit")
+def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
+    """Deals sets out to parts.
+
+    The labelled set with most samples has the classes; those with some of these classes are in-distribution, too, and
+    what their names do not say of their part goes to `fit` and `test`. Others are out of distribution, unless they are
+    called as a part is.
+    """
+    labelled = [each for each in sets if each.classes and each.role != "ood"]
+    known = set(max(labelled, key=lambda each: each.count).classes) if labelled else set()
+    in_dist = [each for each in labelled if known & set(each.classes)]
+    ood = [each for each in sets if each not in in_dist and (each.role == "ood" or (known and each.role is None))]
+    parts: dict[str, SampleSet] = {}
+    for each in in_dist:
+        parts.setdefault(each.role or "", each)
+    parts.pop("", None)
+    rest = [each for each in in_dist if each not in parts.values()]
+    for role in ("fit", "test"):
+        spare = next((each for each in rest if each.role != "bank"), None)
+        if role not in parts and spare is not None:
+            parts[role] = spare
+            rest.remove(spare)
+    for each in sets:
+        if each in rest:
+            made.remarks.append(f"{each.path}: not used; another set is for the same part")
+        elif each not in in_dist and each not in ood:
+            lacking = "it has other classes" if each.classes and known else f"its {noun} have no classes"
+            made.remarks.append(f"{each.path}: not used, since {lacking}")
+    entries = {role: (_entry(made, each), "") for role, each in parts.items()}
+    if ("fit" in parts) != ("test" in parts) or ("bank" in parts and "fit" not in parts):
+        only = next(parts[role] for role in ("fit", "test", "bank") if role in parts)
+        why = "it trained the network, so figures are too good: give others" if only.role == "bank" else NOT_TRAINED
+        for role, half, which in (("fit", [0.0, 0.5], "one half by content; "), ("test", [0.5, 1.0], "the other; ")):
+            parts[role] = only
+            entries[role] = ({**_entry(made, only), "select": {"hash": half}}, f"; {which}{why}")
+    elif "fit" in parts:
+        entries["fit"] = (_entry(made, parts["fit"]), f"; {NOT_TRAINED}")
+    wanted = {"fit": f"labelled {noun} that did not train the network", "test": "others, for the report"}
+    for role in ("fit", "test", "calibration", "bank"):
+        key = f"data.in_dist.{role}"
+        if role in parts:
+            entry, why = entries[role]
+            made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
+        elif role in wanted:
+            made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
+    made.put("data.ood", list(_ood(made, ood, noun)))
+    _note_classes(made, parts)
+
+
+NOT_TRAINED = "must not have trained the network"
+
+
+def _note_classes(made: Proposal, parts: Mapping[str, SampleSet]) -> None:
+    for each in dict.fromkeys(parts.values()):
+        if each.empty:
+            made.remarks.append(
+                f"{each.path} has class folders without an image, which count as classes: {some(each.empty)}; remove "
+                "those that are none of the network, or name its classes in their order in data.class_names"
+            )
     classes = made.settings["model.num_classes"]
-    if known is not None and classes != FILL_IN and len(known.of.classes) != classes:
-        there = "class folders" if known.of.kind == "folder" else "classes"
+    if "fit" in parts and classes != FILL_IN and len(parts["fit"].classes) != classes:
+        fit = parts["fit"]
         made.remarks.append(
-            f"{known.of.path} has {len(known.of.classes)} {there} and the network {classes} classes: {NAME_CLASSES}"
+            f"{fit.path} has {len(fit.classes)} {'classes' if fit.is_table else 'class folders'} and the network "
+            f"{classes} classes: {NAME_CLASSES}"
         )
 
 
-def _propose_features(made: Proposal, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Asks for what strong baselines need, where the last weight is that of a linear layer, as far as one sees."""
-    counted = class_count(shapes)
-    if counted is not None and len(shapes[counted[0]]) == 2:
-        made.put(
-            "features.penultimate",
-            True,
-            f"also compare with knn, ViM and others; false if {counted[0]} is not what makes the logits",
-        )
+def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
+    return {"source": f"{of.source}:{made.near(of.path)}"}
 
 
-def _why(of: ImageSet, why: str, kind: _Kind) -> str:
-    return f"{of.count} {kind.noun} of {len(of.classes)} classes{'; ' if why else ''}{why}"
-
-
-def _entry(of: ImageSet, base: Path, *, half: tuple[float, float] | None = None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"source": f"{of.kind}:{_near(of.path, base)}"}
-    if of.arguments:
-        entry["arguments"] = dict(of.arguments)
-    return entry if half is None else {**entry, "select": {"hash": list(half)}}
-
-
-def _ood(sets: Sequence[ImageSet], base: Path, kind: _Kind) -> Iterator[dict[str, Any]]:
+def _ood(made: Proposal, sets: Sequence[SampleSet], noun: str) -> Iterator[dict[str, Any]]:
     names: set[str] = set()
     for each in sets:
-        called = each.path.name if each.arguments is None else each.path.stem
+        called = each.path.stem if each.is_table else each.path.name
         name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in called).strip("_") or "ood"
         while name in names:
             name += "_2"
         names.add(name)
-        yield {"name": name, **_entry(each, base)}
-    for made_by in kind.auxiliary:
-        yield {"name": f"made_by_{made_by}", "source": f"synthetic:{made_by}", "auxiliary": True}
+        yield {"name": name, **_entry(made, each)}
+    for kind in AUXILIARY[noun]:
+        yield {"name": f"made_by_{kind}", "source": f"synthetic:{kind}", "auxiliary": True}
+
+
+def as_yaml(proposal: Proposal) -> str:
+    """The text of the configuration, with reasons as comments, and what is missing marked."""
+    lines = [HEAD, *(_line("", remark).lstrip() for remark in proposal.remarks)]
+    above: list[str] = []
+    for key, value in proposal.settings.items():
+        *sections, name = key.split(".")
+        for depth, section in enumerate(sections):
+            if above[: depth + 1] != sections[: depth + 1]:
+                lines.append(_line(f"{'  ' * depth}{section}:", EXPLAINED.get(".".join(sections[: depth + 1]), "")))
+        above = sections
+        indent = "  " * len(sections)
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            lines.append(_line(f"{indent}{name}:", EXPLAINED.get(key, "")))
+            lines += [f"{indent}  - {_flow(entry)}\n" for entry in value]
+            continue
+        missing = proposal.missing.get(key)
+        comment = proposal.reasons.get(key, "") if missing is None else f"FILL IN: {missing}"
+        lines.append(_line(f"{indent}{name}: {_flow(value)}", comment))
+    return "".join(lines)
+
+
+def write_proposal(proposal: Proposal, path: Path, *, force: bool = False) -> None:
+    """Writes the configuration.
+
+    Args:
+        proposal: what it says.
+        path: the file.
+        force: replace a file that is there.
+
+    Raises:
+        OutputError: there is a file already, or it cannot be written.
+        ConfigError: nothing is missing, and the settings do not fit together.
+    """
+    if path.exists() and not force:
+        raise OutputError(f"{path}: there is a file already; name another with --out, or replace it with --force")
+    text = as_yaml(proposal)
+    write_text(path, text)
+    if not proposal.missing:
+        load_config(path)
+
+
+def _line(text: str, comment: str) -> str:
+    comment = " ".join(comment.split())  # names of files may have line breaks, which would end it
+    line = f"{text:<{COLUMN}} # {comment}"
+    if len(line) <= WIDEST:
+        return f"{line}\n" if comment else f"{text}\n"
+    indent = text[: len(text) - len(text.lstrip())]
+    return f"{fill(comment, WIDEST, initial_indent=f'{indent}# ', subsequent_indent=f'{indent}# ')}\n{text}\n"
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()

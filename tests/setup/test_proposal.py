@@ -213,69 +213,28 @@ def test_without_a_convolution_the_images_say_how_many_channels(tmp_path: Path, 
 
 OTHER_DATA = {
     "numbers": ("rows.csv", "a,b,label\n1,2,0\n", "docs/tutorial-tables.md"),
-    "numbers and names of classes": ("rows.csv", "a,b,species\n1,2,ant\n", "docs/tutorial-tables.md"),
-    "texts and a number": ("texts.csv", "text,stars\na good film,5\n", "docs/tutorial-text.md"),
     "texts": ("texts.csv", "text,label\na good film,0\n", "docs/tutorial-text.md"),
-    "what cannot be read": ("rows.parquet", "no", "docs/data.md"),
+    "arrays": ("rows.npz", "no", "docs/data.md"),
+    "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
 }
 
 
-@pytest.mark.parametrize("named", ["the folder", "the file"])
-@pytest.mark.parametrize(("name", "content", "page"), OTHER_DATA.values(), ids=OTHER_DATA)
-def test_other_data_than_images_are_refused_with_their_page(
-    tmp_path: Path, name: str, content: str, page: str, named: str
-) -> None:
+@pytest.mark.parametrize(("name", "content", "said"), OTHER_DATA.values(), ids=OTHER_DATA)
+def test_other_data_alone_are_refused_with_their_page(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(ConfigError, match=f"{name}: init looks at images, and there is none; .*{page}"):
-        propose([{"the folder": tmp_path, "the file": tmp_path / name}[named]], base=tmp_path)
+    with pytest.raises(ConfigError, match=f"{name}: not used: .*{said}"):
+        propose([tmp_path], base=tmp_path)
 
 
-def test_a_table_beside_images_is_no_matter(tmp_path: Path) -> None:
-    images(tmp_path / "val", "cat", "dog")
-    (tmp_path / "labels.csv").write_text("a,b\n1,2\n")
-    assert propose([tmp_path], base=tmp_path).settings["data.in_dist.fit"]["source"] == "folder:val"
+def test_other_data_beside_a_checkpoint_are_said_and_left_to_fill_in(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b,c\n1,2,3\n")
+    images(tmp_path / "run" / "plots")
+    torch.save(nn.Linear(3, 8).state_dict(), tmp_path / "best.pth")
+    made = propose([tmp_path / "rows.csv", tmp_path / "best.pth"], base=tmp_path)
+    assert "data.in_dist.fit" in made.missing
+    assert any("docs/tutorial-tables.md" in remark for remark in made.remarks)
 
 
 def test_a_run_folder_is_refused(small_run: Path) -> None:
     with pytest.raises(ConfigError, match=r"this is a run folder, made with the configuration .*config\.yaml"):
         propose([small_run], base=small_run)
-
-
-def test_a_table_beside_a_checkpoint_is_no_matter(tmp_path: Path) -> None:
-    network(tmp_path / "weights.pt")
-    (tmp_path / "history.csv").write_text("epoch,loss\n1,0.3\n")
-    assert propose([tmp_path], base=tmp_path).settings["model.checkpoint"] == "weights.pt"
-    with pytest.raises(ConfigError, match=r"history\.csv: init looks at images"):
-        propose([tmp_path, tmp_path / "history.csv"], base=tmp_path)
-
-
-ROWS = {
-    "numbers and names of classes": "a,b,c,species\n1,2,3,ant\n4,5,6,bee\n",
-    "numbers and labels": "a,b,c,label\n1,2,3,0\n4,5,6,1\n",
-    "numbers alone": "a,b,c\n1,2,3\n",
-}
-
-
-@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
-def test_tables_that_the_network_takes_are_refused_with_their_page(tmp_path: Path, rows: str) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "history.csv").write_text("epoch,loss\n1,0.3\n")
-    (tmp_path / "data" / "rows.csv").write_text(rows)
-    torch.save(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).state_dict(), tmp_path / "best.pth")
-    with pytest.raises(ConfigError, match=r"rows\.csv: init looks at images, .*docs/tutorial-tables\.md") as caught:
-        propose([tmp_path], base=tmp_path)
-    assert "history" not in str(caught.value)
-
-
-def test_plots_do_not_make_tables_images(tmp_path: Path) -> None:
-    images(tmp_path / "run" / "plots")
-    (tmp_path / "rows.csv").write_text(ROWS["numbers alone"])
-    torch.save(nn.Linear(3, 8).state_dict(), tmp_path / "best.pth")
-    with pytest.raises(ConfigError, match=r"rows\.csv: init looks at images, and there is none with classes"):
-        propose([tmp_path], base=tmp_path)
-
-
-def test_tables_of_another_width_than_the_network_takes_are_no_matter(tmp_path: Path) -> None:
-    (tmp_path / "history.csv").write_text("epoch,loss\n1,0.3\n")
-    torch.save(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).state_dict(), tmp_path / "best.pth")
-    assert propose([tmp_path], base=tmp_path).settings["model.checkpoint"] == "best.pth"
