@@ -32,7 +32,7 @@ from gradscore.inspect import (
     Quantity,
     SampleGradientQuantity,
 )
-from gradscore.inspect.quantities.grad_hist_1d import BUDGET
+from gradscore.inspect.quantities.histograms import BUDGET
 
 
 class Thrown(SampleGradientQuantity):

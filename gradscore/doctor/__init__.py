@@ -7,7 +7,6 @@ what would make its scores meaningless, useless or slow. `modules`, `accuracy` a
 from __future__ import annotations
 
 from .findings import Diagnosis, Finding, Severity
-from .model import check_model
-from .run import check_config
+from .model import check_config, check_model
 
 __all__ = ["Diagnosis", "Finding", "Severity", "check_config", "check_model"]

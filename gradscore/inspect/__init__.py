@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from .catalogue import QUANTITIES
 from .checkpoints import CheckpointMoves, compare_checkpoints, moves
-from .checks import InspectionWarning
-from .examination import examine
-from .finding import Finding
-from .health import HealthWarning
-from .inspector import Inspector
+from .examination import HealthWarning, examine
+from .findings import Finding
+from .inspector import InspectionWarning, Inspector
 from .quantities import (
     BinAdaptation,
     ExplicitCall,
@@ -47,9 +45,9 @@ from .quantities import (
     TensorQuantity,
     every,
 )
+from .quantities.sample_gradients import observe_samples
 from .report import InspectionFiles, write_inspection, write_moves
-from .run import Inspection, inspect_config
-from .samples import observe_samples
+from .saved_model import Inspection, inspect_config
 from .tensorboard import to_tensorboard
 from .training import TrainingRecord, read_record, write_training
 

@@ -6,16 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..system import Registry
-from .quantities.bin_adaptation import GradAbsMax, ParamAbsMax
-from .quantities.grad_hist_1d import GradHist1d
-from .quantities.grad_hist_2d import GradHist2d
-from .quantities.gradient_activation import GradientActivation
-from .quantities.gradient_geometry import GradientGeometry
-from .quantities.mean_gsnr import MeanGSNR
-from .quantities.output_activation import OutputActivation
-from .quantities.output_gradient_geometry import OutputGradientGeometry
-from .quantities.output_norm import OutputNorm
-from .quantities.parameter_norm import ParameterNorm
+from .quantities.activation import GradientActivation, OutputActivation
+from .quantities.geometry import GradientGeometry, OutputGradientGeometry, OutputNorm, ParameterNorm
+from .quantities.gsnr import MeanGSNR
+from .quantities.histograms import GradAbsMax, GradHist1d, GradHist2d, ParamAbsMax
 from .quantities.quantity import Quantity
 
 KEPT: Mapping[str, Any] = {"inplace": False, "line_aggregation": "median", "range_aggregation": "Q1-Q3"}

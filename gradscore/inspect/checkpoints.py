@@ -13,9 +13,8 @@ from torch import Tensor
 from ..errors import ConfigError, ModelError
 from ..models import read_weights
 from ..system import some
-from .finding import Finding
-from .quantities.geometry import CORRELATION, NORM
-from .quantities.parameter_difference_geometry import ParameterDifferenceGeometry
+from .findings import Finding
+from .quantities.geometry import CORRELATION, NORM, ParameterDifferenceGeometry
 from .quantities.quantity import MODEL
 
 COLUMNS = ["from", "to", "layer", "norm", "relative", "correlation"]

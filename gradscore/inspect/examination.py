@@ -1,21 +1,124 @@
-"""Examining a saved model: what is not well, tried out where looking is not enough."""
+"""What is not well with a saved model, or with one that trains; tried out where looking is not enough."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack
+import copy
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from .finding import Finding, said
-from .findings import constant, contradicted, diagnose
-from .hooks import first_tensor, leaf_modules, learning_modules
-from .influence import confirmed, matters, replaced
+from .findings import Finding, constant, contradicted, diagnose, said
+from .hooks import first_tensor, layer_of, leaf_modules, learning_modules
 from .quantities.geometry import precise_norm
-from .sample_groups import Group
+from .quantities.quantity import MODEL, Schedule
+from .saved_model import Group
 from .vitals import Vitals
+
+FILL = 1e-2
+"""What frozen parameters that are all zero are filled with, so that they let a change through."""
+
+
+def confirmed(
+    vitals: Vitals, parameters: Mapping[str, nn.Parameter], does_matter: Callable[[str], bool]
+) -> list[Finding]:
+    """Findings without layers that get no gradient because nothing depends on them, whatever the weights are.
+
+    Attention over a single key, say, gives it the weight 1 always, and query and key get no gradient by construction.
+
+    Args:
+        vitals: what was gathered; such layers are noted in it as immaterial.
+        parameters: of the model, by name.
+        does_matter: whether the outputs of the model depend on those of a layer, by call.
+    """
+    found = diagnose(vitals, parameters)
+    idle = {each.layer for each in found if each.kind == "dead layer" and not does_matter(each.layer)}
+    if not idle:
+        return found
+    vitals.immaterial |= idle
+    return diagnose(vitals, parameters)
+
+
+def matters(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
+    """Whether outputs change when random numbers take the place of what a layer returns.
+
+    Args:
+        model: has the layer; frozen parameters that are all zero are other numbers meanwhile.
+        site: a call of the layer.
+        run: runs the model, the same every time, and returns its outputs.
+    """
+    layer, number = layer_of(site)
+    calls, parameters = [0], dict(model.named_parameters())
+    closed = {
+        name: torch.full_like(each, FILL)
+        for name, each in parameters.items()
+        if not each.requires_grad and not bool(each.any())
+    }
+
+    def scramble(module: nn.Module, inputs: object, output: object) -> object:
+        del module, inputs
+        calls[0] += 1
+        return _scrambled(output) if calls[0] == number else output
+
+    devices = {each.device for each in parameters.values() if each.device.type == "cuda"}
+    with torch.no_grad(), replaced(parameters, closed), torch.random.fork_rng(devices):
+        torch.manual_seed(0)
+        before = list(_tensors(run()))
+        handle = learning_modules(model)[layer].register_forward_hook(scramble)
+        try:
+            torch.manual_seed(0)
+            after = list(_tensors(run()))
+        finally:
+            handle.remove()
+    return any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+@contextmanager
+def replaced(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """Parameters with other values, and with their own afterwards."""
+    before = {name: parameters[name].detach().clone() for name in others}
+    try:
+        with torch.no_grad():
+            for name, values in others.items():
+                parameters[name].copy_(values)
+        yield
+    finally:
+        with torch.no_grad():
+            for name, values in before.items():
+                parameters[name].copy_(values)
+
+
+def _scrambled(output: object) -> object:
+    """Random numbers of the size of the first tensor, of either sign, in its place."""
+    if isinstance(output, Tensor):
+        if not output.is_floating_point() or not output.numel():
+            return output
+        size = max(1.0, float(output.double().square().mean().sqrt()))
+        noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        return (size * noise).to(output)
+    if isinstance(output, tuple | list):
+        places = [place for place, each in enumerate(output) if next(_tensors(each), None) is not None]
+        items = [_scrambled(each) if place in places[:1] else each for place, each in enumerate(output)]
+        make: Callable[..., object] = type(output)
+        return make(*items) if hasattr(output, "_fields") else make(items)
+    if isinstance(output, dict):
+        name = next((name for name, each in output.items() if next(_tensors(each), None) is not None), None)
+        if name is not None:
+            output = type(output)({**output, name: _scrambled(output[name])})
+    return output
+
+
+def _tensors(output: object) -> Iterator[Tensor]:
+    """All tensors of an output."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict | tuple | list):
+        for each in output.values() if isinstance(output, dict) else output:
+            yield from _tensors(each)
+
 
 NUDGE = 1e-2
 """Length of the step which parameters that are all zero are moved by."""
@@ -150,3 +253,102 @@ def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
             )
             return [Finding("cut off", site, sentence, tuple(each for each in lost if each != site))]
     return []
+
+
+AT_ONCE = frozenset({"bad input", "bad weight", "bad output", "wrong scale", "frozen", "exploding", "saturated"})
+"""Kinds that are believed when they are seen first. Others have to be there at two looks in a row: branches that begin
+at zero get no gradient in the first step, and with float16 a gradient now and then is not finite."""
+
+
+NO_NUMBERS = frozenset({"bad weight", "bad output", "bad gradient"})
+"""Kinds that are no news once a weight is no number: all others follow."""
+
+
+class HealthWarning(UserWarning):
+    """Something is not well with a model that trains."""
+
+
+class Health:
+    """Looks at some steps of training, and remembers what is not well.
+
+    Args:
+        model: what trains.
+        layers: its layers without submodules, by name.
+        parameters: its parameters, by name.
+        schedule: the steps that are looked at.
+
+    Attributes:
+        found: findings with the step at which each was seen first; each cause once.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Mapping[str, nn.Module],
+        parameters: Mapping[str, nn.Parameter],
+        schedule: Schedule,
+    ) -> None:
+        self.found: list[Finding] = []
+        self._parameters, self._schedule = parameters, schedule
+        self._vitals = Vitals(model, layers)
+        self._suspected: set[tuple[str, str]] = set()
+        self._step, self._looks = -1, False
+
+    def attach(self, stack: ExitStack) -> None:
+        """Registers hooks, which the stack removes."""
+        self._vitals.attach(stack)
+
+    def start_step(self, step: int) -> None:
+        """Ends the look at the step before, and begins one at this step if it is due."""
+        self.conclude()
+        if self._schedule(step):
+            self._vitals.forget()
+            self._vitals.active = self._looks = True
+            self._step = step
+
+    def begin_pass(self, inputs: object) -> None:
+        """See `Vitals.begin_pass`."""
+        self._vitals.begin_pass(inputs)
+
+    def end_pass(self, outputs: object) -> None:
+        """See `Vitals.end_pass`."""
+        self._vitals.end_pass(outputs)
+
+    def conclude(self) -> None:
+        """Ends a look: what it shows is remembered and, where it is new, said in a `HealthWarning`."""
+        if not self._looks:
+            return
+        self._vitals.active = self._looks = False
+        if not self._vitals.samples:
+            return
+        seen = diagnose(self._vitals, self._parameters)
+        if any((each.kind, each.layer) in self._suspected for each in seen if each.kind == "dead layer"):
+            seen = confirmed(self._vitals, self._parameters, self._matters)
+        self._vitals.let_go()
+        known = {(each.kind, each.layer) for each in self.found}
+        for finding in seen:
+            key = finding.kind, finding.layer
+            if finding.kind in NO_NUMBERS and any(kind == "bad weight" for kind, _ in known):
+                continue
+            if key not in known and (finding.kind in AT_ONCE or key in self._suspected):
+                self.found.append(replace(finding, step=self._step))
+                warnings.warn(str(self.found[-1]), HealthWarning, stacklevel=2)
+        self._suspected = {(each.kind, each.layer) for each in seen}
+
+    def pause(self, paused: bool) -> None:
+        """Looks at nothing from here on, or goes on with the look at this step."""
+        self._vitals.active = self._looks and not paused
+
+    def _matters(self, site: str) -> bool:
+        """Whether outputs depend on those of a layer, tried on a copy; they do unless the trial says otherwise."""
+        calls = self._vitals.calls
+        root = next((name for name in (MODEL, site.partition(".")[0]) if name in calls), None)
+        if ("dead layer", site) not in self._suspected or root in (None, site):
+            return True
+        name = "" if root == MODEL else root
+        inputs, named = calls[root]
+        try:
+            double = copy.deepcopy(self._vitals.model.get_submodule(name)).eval()
+            return matters(double, site.removeprefix(f"{name}."), lambda: double(*inputs, **named))
+        except Exception:  # noqa: BLE001  whatever a model does that is run once more, training goes on
+            return True

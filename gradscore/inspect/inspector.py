@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple
+from fnmatch import fnmatchcase
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
-from ..errors import ConfigError, GradscoreError
+from ..errors import ConfigError, EngineError, GradscoreError
 from ..gradients import Engine
-from .checks import InspectionWarning, check_arguments, check_losses, chosen, chosen_layers, warn_of_nothing
-from .finding import Finding
-from .health import Health
-from .hooks import learning_modules
+from .examination import Health
+from .findings import Finding
+from .hooks import leaf_modules, learning_modules, modules_to_depth
 from .quantities.quantity import (
     MODEL,
     ModuleQuantity,
@@ -30,13 +32,128 @@ from .quantities.quantity import (
     SampleGradientQuantity,
     Schedule,
     TensorQuantity,
+    every,
 )
-from .ranks import merge_ranks, writes
+from .quantities.sample_gradients import observe_samples, observe_training
 from .rows import Entry, model_order, ordered_rows
-from .samples import observe_samples, observe_training
 from .training import Logbook, TrainingLoop, TrainingRecord, write_training
-from .training.logbook import LOSS, RATE
+from .training.record import LOSS, RATE
 from .watcher import Watcher
+
+Named = TypeVar("Named")
+
+
+class InspectionWarning(UserWarning):
+    """Something that was asked for is not seen."""
+
+
+def warn_of_nothing(quantities: Sequence[Quantity], why: str) -> None:
+    """Warns that quantities saw nothing in an epoch, and why."""
+    names = ", ".join(quantity.name for quantity in quantities)
+    warnings.warn(f"{names}: nothing was seen in this epoch, because {why}", InspectionWarning, stacklevel=4)
+
+
+def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
+    """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")
+    if not isinstance(quantities, Sequence) or not all(isinstance(each, Quantity) for each in quantities):
+        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in _listed(quantities)]
+        raise ConfigError(f"wanted a list of quantities, as in [GradientGeometry()], got {', '.join(got)}")
+    names = [quantity.name for quantity in quantities]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
+    if health is not None and not callable(health):
+        raise ConfigError(f"health is a function of the step, got {health!r}; use every(steps)")
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
+
+
+def _listed(given: object) -> Sequence[object]:
+    return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+
+
+def check_losses(losses: Tensor) -> None:
+    """Makes sure that losses are those of single samples; `EngineError` for another shape than (N,)."""
+    if losses.dim() != 1 or not len(losses):
+        raise EngineError(
+            f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
+        )
+
+
+def chosen_layers(model: nn.Module, patterns: Sequence[str], depth: int | None) -> dict[str, nn.Module]:
+    """The layers that are watched, by name in the order of the model; see `Inspector`.
+
+    Raises:
+        ConfigError: a pattern that matches nothing, or a depth below 1.
+    """
+    if depth is not None and depth < 1:
+        raise ConfigError(f"depth counts levels below the model, from 1; got {depth}")
+    layers = leaf_modules(model) if depth is None else modules_to_depth(model, depth) or leaf_modules(model)
+    modules = dict(model.named_modules())
+    named = [name for name in patterns if name in modules and name not in layers and name]
+    wanted = [pattern for pattern in patterns if pattern not in named]
+    found = chosen(layers, wanted, "layer")
+    return {name or MODEL: each for name, each in modules.items() if name in named or (name or MODEL) in found}
+
+
+def chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:
+    """What matches one of some shell patterns, by name; `ConfigError` for a pattern that matches nothing."""
+    for pattern in patterns:
+        if named and not any(fnmatchcase(name, pattern) for name in named):
+            raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")
+    return {name: each for name, each in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def merge_ranks(quantities: Sequence[Quantity]) -> None:
+    """Gives the quantities of every process what those of all processes saw, in the order of their ranks.
+
+    Every process calls it with the same quantities at the same point, and has the same figures afterwards. Nothing
+    happens where `torch.distributed` is not at work, or has one process.
+
+    Args:
+        quantities: are changed in place; their schedules and what they compare the next batch with stay their own.
+    """
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
+        return
+    gathered: list[bytes | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, _packed(quantities))
+    ranks = [_unpacked(packed) for packed in gathered if packed is not None]
+    for place, mine in enumerate(quantities):
+        first, *others = (rank[place] for rank in ranks)
+        for other in others:
+            first.merge(other)
+        own = {name: vars(mine)[name] for name in _OWN if name in vars(mine)}
+        vars(mine).update({**vars(first), **own})
+        mine.join()
+
+
+def writes() -> bool:
+    """Whether this process writes files: where several train one model, the first one does."""
+    return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+_OWN = ("schedule", "_geometry", "_last", "_versions", "step", "joined")
+"""What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
+all have already."""
+
+
+def _packed(quantities: Sequence[Quantity]) -> bytes:
+    shells = []
+    for quantity in quantities:
+        quantity.value  # noqa: B018  fetches what waits on a device
+        shell = copy.copy(quantity)
+        vars(shell).update({name: None for name in _OWN if name in vars(shell)}, schedule=every(1))
+        shells.append(shell)
+    buffer = io.BytesIO()
+    torch.save(shells, buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(packed: bytes) -> list[Quantity]:
+    found: list[Quantity] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+    return found
+
 
 COLUMNS = ["epoch", "quantity", "measure", "layer", "statistic", "value"]
 

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from ..errors import MissingExtraError
 from .inspector import EpochCallback, Inspector
-from .quantities.grad_hist_1d import GradHist1d
-from .quantities.histogram import Histogram
+from .quantities.histograms import GradHist1d, Histogram
 
 
 class Writer(Protocol):

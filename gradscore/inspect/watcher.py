@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .health import Health
+from .examination import Health
 from .hooks import Calls, Hook, first_tensor, hooked, in_backward, refuse_compiled, watch_gradient
 from .quantities.quantity import (
     InputGradientQuantity,

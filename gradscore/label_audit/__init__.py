@@ -8,10 +8,9 @@ the files: CSV, Parquet, and a gallery to click through.
 
 from __future__ import annotations
 
-from .of_samples import audit, audited_features
+from .audits import AuditedSplit, audit, audit_config, audited_features
 from .pages import AuditFiles, PixelsOf, check_audit_target, write_audit
 from .ranking import Audit, ranked
-from .run import AuditedSplit, audit_config
 
 __all__ = [
     "Audit",

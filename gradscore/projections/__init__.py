@@ -12,13 +12,11 @@ calls the model itself, as a program `asked`; `shards` keeps what was found in m
 from __future__ import annotations
 
 from .folder import load_projections
-from .kinds import KINDS, LARGEST, SMALLEST, make_projection
-from .neighbours import nearest_notices, nearest_table, write_nearest
+from .kinds import KINDS, LARGEST, SMALLEST, Projection, make_projection
 from .of_samples import project
 from .of_split import project_config
-from .projection import Projection
 from .stored import StoredGradients, dot_products, store_gradients
-from .table import About, Nearest, Projections
+from .table import About, Nearest, Projections, nearest_notices, nearest_table, write_nearest
 
 __all__ = [
     "KINDS",

@@ -12,12 +12,10 @@ from torch import nn
 from ..features import LossOfBatch, Progress
 from ..models import weights_sha256
 from .asked import Asked
-from .folder import SHARD_SIZE
+from .folder import SHARD_SIZE, written
 from .given_loss import LossFunction
-from .kinds import make_projection
+from .kinds import Projection, make_projection
 from .looked_at import LookedAt
-from .projection import Projection
-from .shards import written
 from .table import About, Projections
 
 

@@ -19,10 +19,10 @@ from ..gradients import PerSample, Sink
 from ..models import weights_sha256
 from ..system import FloatArray
 from .asked import Asked
+from .folder import projected
 from .given_loss import LossFunction
 from .gradient_stream import GradientStream
-from .rademacher import DenseProjection
-from .shards import projected
+from .kinds import DenseProjection
 
 MEMORY_LIMIT = 1 << 31
 """Bytes that stored gradients may take: a quarter of the memory of a small machine."""

@@ -88,7 +88,7 @@ def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monke
         return {name: OfOneClass(each) for name, each in open_datasets(config, **options).items()}
 
     monkeypatch.setattr("gradscore.features.split_samples.open_datasets", opened)
-    monkeypatch.setattr("gradscore.label_audit.run.audited_features", None)
+    monkeypatch.setattr("gradscore.label_audit.audits.audited_features", None)
     found = audit(small_run, "--trust-code")
     assert found.exit_code == 2, found.output
     assert "wanted samples of two classes or more, got 1" in words(found)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from gradscore.doctor.accuracy import check_accuracy
+from gradscore.doctor.checks import check_accuracy
 from gradscore_cli.main import app
 
 NET = """

@@ -11,7 +11,7 @@ import gradscore
 from gradscore.config import FeaturesConfig
 from gradscore.features.extractor import Extractor
 from gradscore.kernels import dispatch
-from gradscore.projections.rademacher import DenseProjection
+from gradscore.projections.kinds import DenseProjection
 from gradscore.statistics import measure, moments
 
 WAITING = ("cpu", "item", "tolist", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")

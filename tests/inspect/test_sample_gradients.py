@@ -18,7 +18,7 @@ from gradscore.inspect import (
     ParamAbsMax,
     observe_samples,
 )
-from gradscore.inspect.quantities.aligned import aligned_blocks
+from gradscore.inspect.quantities.sample_gradients import aligned_blocks
 
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.Tanh(), nn.Linear(9, 4)),

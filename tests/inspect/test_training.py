@@ -28,7 +28,7 @@ from gradscore.inspect import (
     read_record,
     write_training,
 )
-from gradscore.inspect.quantities.timeline import CAPACITY, Timeline
+from gradscore.inspect.quantities.aggregates import CAPACITY, Timeline
 from gradscore.inspect.training.contents import training_sections
 from gradscore.inspect.training.record import KEY
 from gradscore_cli.main import app

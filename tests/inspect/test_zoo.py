@@ -12,8 +12,7 @@ from zoo import HEALTHY, SICK, Between, Patient, on_digits
 
 from gradscore.errors import CoupledSamplesError
 from gradscore.inspect import GradHist1d, HealthWarning, Inspector, MeanGSNR, OutputNorm, every, examine
-from gradscore.inspect.run import inspect_groups
-from gradscore.inspect.sample_groups import Group
+from gradscore.inspect.saved_model import Group, inspect_groups
 from gradscore.losses import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.inspect.quantities.histogram import Histogram
-from gradscore.inspect.quantities.mean_gsnr import EntryMoments
+from gradscore.inspect.quantities.gsnr import EntryMoments
+from gradscore.inspect.quantities.histograms import Histogram
 from gradscore.kernels import histograms as kernels
 from gradscore.kernels import threads as team
 

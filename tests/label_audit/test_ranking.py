@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import gradscore
 from gradscore.errors import ConfigError, DataError, ModelError
 from gradscore.label_audit import heads, ranked, ranking
-from gradscore.label_audit.evidence import of_the_network
 from gradscore.label_audit.heads import cross_fitted
+from gradscore.label_audit.ranking import of_the_network
 
 CLASSES = 3
 FLIPS = {4: 2, 17: 0, 40: 0, 63: 1}

@@ -13,7 +13,7 @@ from gradscore.errors import ConfigError
 from gradscore.gradients import Dense, Engine
 from gradscore.kernels import signs
 from gradscore.projections import KINDS, make_projection
-from gradscore.projections.rademacher import DenseProjection
+from gradscore.projections.kinds import DenseProjection
 
 CASES = {
     **MODELS,

@@ -24,8 +24,8 @@ from gradscore.errors import (
     ModelError,
     StoreError,
 )
-from gradscore.projections import KINDS, folder, shards, stored
-from gradscore.projections.rademacher import DenseProjection
+from gradscore.projections import KINDS, folder, stored
+from gradscore.projections.kinds import DenseProjection
 
 N = 23
 
@@ -334,13 +334,13 @@ def small_shards(monkeypatch):
 @pytest.fixture
 def computed(monkeypatch):
     """The sizes of the batches that were projected."""
-    sizes, ordinary = [], shards.projected
+    sizes, ordinary = [], folder.projected
 
     def watched(gradients, projection, batch):
         sizes.append(len(batch.sample_ids))
         return ordinary(gradients, projection, batch)
 
-    monkeypatch.setattr(shards, "projected", watched)
+    monkeypatch.setattr(folder, "projected", watched)
     return sizes
 
 

@@ -6,21 +6,12 @@ classes, `aggregate` what becomes of values that are observed again and again, `
 
 from __future__ import annotations
 
-from .aggregate import Aggregate, Running, Series
-from .bin_adaptation import BinAdaptation, GradAbsMax, ParamAbsMax
-from .explicit_call import ExplicitCall
-from .grad_hist_1d import GradHist1d
-from .grad_hist_2d import GradHist2d
-from .gradient_activation import GradientActivation
-from .gradient_geometry import GradientGeometry
-from .histogram import Histogram
-from .loss_module import LossModule
-from .mean_gsnr import MeanGSNR
-from .output_activation import OutputActivation
-from .output_gradient_geometry import OutputGradientGeometry
-from .output_norm import OutputNorm
-from .parameter_difference_geometry import ParameterDifferenceGeometry
-from .parameter_norm import ParameterNorm
+from .activation import GradientActivation, OutputActivation
+from .aggregates import Aggregate, Running, Series
+from .geometry import GradientGeometry, OutputGradientGeometry, OutputNorm, ParameterDifferenceGeometry, ParameterNorm
+from .gsnr import MeanGSNR
+from .histograms import BinAdaptation, GradAbsMax, GradHist1d, GradHist2d, Histogram, ParamAbsMax
+from .losses import ExplicitCall, LossModule
 from .quantity import (
     InputGradientQuantity,
     InputQuantity,

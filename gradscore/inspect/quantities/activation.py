@@ -1,17 +1,35 @@
-"""How much of a layer is active: what two quantities share."""
+"""Which units of a layer are active, and which a gradient reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isfinite, nan
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from ...errors import ConfigError
-from .quantity import Quantity, Row
+from .quantity import OutputQuantity, Quantity, Row, TensorQuantity
+
+ACTIVATIONS: tuple[type[nn.Module], ...] = tuple(
+    getattr(nn.modules.activation, name)
+    for name in nn.modules.activation.__all__
+    if name != "MultiheadAttention" and isinstance(getattr(nn.modules.activation, name), type)
+)
+"""All activation functions of PyTorch. Attention is not one, though it lives beside them."""
+
+
+def is_activation(module: nn.Module) -> bool:
+    """True for activation functions and everything derived from them.
+
+    Example:
+        >>> is_activation(nn.ReLU()), is_activation(nn.Linear(1, 1))
+        (True, False)
+    """
+    return isinstance(module, ACTIVATIONS)
+
 
 ACTIVATION, DEATH = "activation rate", "death rate"
 
@@ -119,3 +137,62 @@ class UnitActivation(Quantity):
     def merge(self, other: Self) -> None:
         super().merge(other)
         self._units.merge(other._units)
+
+
+class GradientActivation(UnitActivation, TensorQuantity):
+    """Share of a parameter's gradient that is not zero, and of its units whose gradient is zero throughout.
+
+    A unit is a row of the first axis: an output feature or channel. "activation rate" is the mean over units of the
+    share of their elements that are not zero, "death rate" the share of units without any, both per batch. A unit may
+    be dead for a batch only; `never_active` counts those that were dead in every batch.
+
+    The gradient is that of the whole batch, so samples can cancel each other; with magnitudes this is rare.
+
+    Args:
+        death: also record death rates.
+        eps: magnitudes up to this count as zero.
+        options: see `Quantity`.
+    """
+
+    name = "gradient activation"
+    title = "What gradients reach"
+    captions: ClassVar[Mapping[str, str]] = {
+        ACTIVATION: "Share of the elements of a gradient that are not zero.",
+        DEATH: "Share of the units of a layer that no gradient of the batch reaches.",
+    }
+
+    @override
+    def observe(self, name: str, tensor: Tensor) -> None:
+        if tensor.numel():
+            self.record_units(name, tensor if tensor.dim() else tensor.reshape(-1), unit_axis=0)
+
+
+class OutputActivation(UnitActivation, OutputQuantity):
+    """Share of a layer's outputs that are not zero, and of its units that are zero throughout a batch.
+
+    A unit is a feature or channel. "activation rate" is the mean over units of the share of samples and positions at
+    which they are not zero, "death rate" the share of units that are zero everywhere, both per batch. `never_active`
+    counts the units that were dead in every batch. A layer whose outputs have one axis has no units and is left out.
+
+    Args:
+        death: also record death rates.
+        eps: magnitudes up to this count as zero.
+        channel_last: units lie on the last axis (transformers), not on the second.
+        options: see `OutputQuantity` and `Quantity`.
+    """
+
+    name = "output activation"
+    title = "Active units"
+    captions: ClassVar[Mapping[str, str]] = {
+        ACTIVATION: "Share of samples and positions at which a unit is not zero.",
+        DEATH: "Share of the units that are zero for the whole batch.",
+    }
+
+    def __init__(self, *, channel_last: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.channel_last = channel_last
+
+    @override
+    def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
+        if output.dim() >= 2 and output.numel() and (self.record_eval or self.is_training(module)):
+            self.record_units(layer, output, unit_axis=-1 if self.channel_last else 1)

@@ -1,15 +1,19 @@
-"""Norms of successive tensors and the angles between them: what three quantities share."""
+"""Norms of outputs, gradients and parameters, and how gradients and parameters turn from batch to batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod, sqrt
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import override
 
+from ...errors import ConfigError
 from ...system import SQUARABLE, squared_norms
-from .quantity import Quantity
+from .activation import is_activation
+from .quantity import MODEL, ModuleQuantity, OutputGradientQuantity, OutputQuantity, Quantity, TensorQuantity
 
 NORM, CORRELATION = "norm", "correlation"
 
@@ -130,3 +134,255 @@ def record_geometry(quantity: Quantity, geometry: Geometry, name: str, tensor: T
     """Feeds a tensor to a geometry and records what comes out."""
     for measure, value in geometry.observe(name, tensor):
         quantity.record(measure, name, value)
+
+
+class GradientGeometry(TensorQuantity):
+    """Norm of the gradient of each parameter, and its correlation with that of the batch before.
+
+    The norm of the gradient of the whole model, all parameters in one vector, stands beside them as `(model)`.
+
+    See `OutputGradientGeometry` for both measures and for where no value is recorded.
+
+    Args:
+        correlation: also record correlations; keeps a copy of the last gradient of every parameter.
+        normalize: divide norms by the root of the number of elements: root mean square.
+        options: see `Quantity`.
+    """
+
+    name = "parameter gradient"
+    title = "Gradients of parameters"
+    captions: ClassVar[Mapping[str, str]] = {
+        "norm": "Root mean square of the gradient of each parameter, one value a batch.",
+        "correlation": "Whether batches pull a parameter in the same direction (1) or not (0).",
+    }
+
+    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self._geometry = Geometry(correlation=correlation, normalize=normalize)
+        self._model = WholeModel(normalize=normalize)
+
+    @override
+    def caption(self, measure: str) -> str:
+        said = super().caption(measure)
+        return said if self._model.normalize else said.replace("Root mean square", "Euclidean norm")
+
+    @override
+    def observe(self, name: str, tensor: Tensor) -> None:
+        record_geometry(self, self._geometry, name, tensor)
+        self._model.add(self._geometry.last_norm, tensor.numel())
+
+    @override
+    def finish(self) -> None:
+        if self._model.size:
+            self.record(NORM, MODEL, self._model.take())
+
+    def reset(self) -> None:
+        """The next batch has no batch before it."""
+        super().reset()
+        self._geometry.restart()
+        self._model.take()
+
+
+PER_SAMPLE = "norm per sample"
+
+
+class OutputGradientGeometry(OutputGradientQuantity):
+    """Norm of the gradient with respect to a layer's output, and its correlation with that of the batch before.
+
+    As in monitorch the whole batch is one vector: "norm", and "correlation", the cosine of the angle between two
+    batches in a row. Where the angle is undefined (the first batch after a reset, a batch of another size, a gradient
+    of zero), no value is recorded. With `per_sample` there is also "norm per sample", one value for every sample.
+
+    Args:
+        normalize_by_size: divide norms by the root of the number of elements: root mean square.
+        compute_correlation: also record correlations; keeps the last gradient of every layer.
+        skip_activation: leave activation functions out, those derived from PyTorch's too.
+        per_sample: also record the norm of every sample's gradient, for outputs whose first axis is the samples.
+        reduction: how the loss joins the samples. With "mean", the gradients of single samples are multiplied by the
+            batch size, so that they are those of the sample's own loss.
+        options: see `Quantity`.
+
+    Raises:
+        ConfigError: another reduction.
+    """
+
+    name = "output gradient"
+    title = "Gradients at layer outputs"
+    captions: ClassVar[Mapping[str, str]] = {
+        "norm": "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
+        PER_SAMPLE: "The same for every sample alone: where samples differ in size, their scores differ.",
+        "correlation": "Cosine of the angle between the gradients of two batches in a row: 1 is the same direction, "
+        "0 no relation.",
+    }
+
+    def __init__(
+        self,
+        *,
+        normalize_by_size: bool = False,
+        compute_correlation: bool = True,
+        skip_activation: bool = True,
+        per_sample: bool = False,
+        reduction: Literal["mean", "sum"] = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if reduction not in ("mean", "sum"):
+            raise ConfigError(
+                f"{self.name}: the loss joins samples by reduction 'mean' or 'sum', got {reduction!r}; with "
+                "reduction='none', name the one with which your loop joins them"
+            )
+        self.normalize_by_size, self.skip_activation = normalize_by_size, skip_activation
+        self.per_sample, self.reduction = per_sample, reduction
+        self._geometry = Geometry(correlation=compute_correlation, normalize=normalize_by_size, copies=False)
+
+    @override
+    def wants(self, module: nn.Module) -> bool:
+        return not (self.skip_activation and is_activation(module))
+
+    @override
+    def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
+        del module
+        record_geometry(self, self._geometry, layer, gradient)
+        if self.per_sample and gradient.dim():
+            norms = precise_norm(gradient.detach().reshape(len(gradient), -1), dim=1)
+            size = sqrt(max(1, prod(gradient.shape[1:]))) if self.normalize_by_size else 1.0
+            self.record(PER_SAMPLE, layer, norms * ((len(gradient) if self.reduction == "mean" else 1) / size))
+
+    def reset(self) -> None:
+        """The next batch has no batch before it."""
+        super().reset()
+        self._geometry.restart()
+
+
+RELATIVE = "size relative to the weights"
+
+
+class ParameterDifferenceGeometry(TensorQuantity):
+    """Norm of the difference between successive values of each parameter, and correlation of successive differences.
+
+    The first value only begins the history. Parameters that nothing wrote to since the last look made no step: with
+    gradient accumulation, batches after which the optimizer waits do not count. A difference never spans a reset: an
+    inspector looks at the parameters before every training step and once more at the end of an epoch, so that no step
+    is lost.
+
+    The step of the whole model, all parameters in one vector, stands beside them as `(model)`, with its size relative
+    to the weights it began at.
+
+    Args:
+        correlation: also record correlations.
+        normalize: divide norms by the root of the number of elements: root mean square.
+        options: see `Quantity`.
+    """
+
+    name = "parameter step"
+    source = "parameter"
+
+    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self._geometry = Geometry(correlation=correlation, normalize=normalize)
+        self._last: dict[str, Tensor] = {}
+        self._steps, self._weights = WholeModel(normalize=normalize), WholeModel(normalize=normalize)
+        self._versions: dict[str, int] = {}
+
+    @override
+    def is_news(self, tensors: Mapping[str, Tensor]) -> bool:
+        return not all(self._is_as_before(name, tensor) for name, tensor in tensors.items())
+
+    def _is_as_before(self, name: str, tensor: Tensor) -> bool:
+        # Some optimizers write past the counter of changes in place, so that values have the last word.
+        known = self._last.get(name)
+        return known is not None and tensor._version == self._versions.get(name) and torch.equal(known, tensor.detach())
+
+    @override
+    def observe(self, name: str, tensor: Tensor) -> None:
+        self._versions[name] = tensor._version
+        tensor = tensor.detach()
+        if name in self._last:
+            record_geometry(self, self._geometry, name, tensor - self._last[name])
+            self._steps.add(self._geometry.last_norm, tensor.numel())
+            self._weights.add(precise_norm(self._last[name]), tensor.numel())
+        self._last[name] = tensor.clone()
+
+    @override
+    def finish(self) -> None:
+        if self._steps.size:
+            step, weights = self._steps.take(), self._weights.take()
+            self.record(NORM, MODEL, step)
+            self.record(RELATIVE, MODEL, step / weights)
+
+    def reset(self) -> None:
+        """The next value begins a new history."""
+        super().reset()
+        self._geometry.restart()
+        self._last = {}
+
+
+class ParameterNorm(ModuleQuantity):
+    """Euclidean norm of the parameters of each module that are its own, by name.
+
+    Args:
+        attrs: names of attributes that are tensors, or one name, to look at instead; a module without one, or where it
+            is None, is left out.
+        normalize: divide norms by the root of the number of elements: root mean square.
+        options: see `Quantity`.
+    """
+
+    name = "parameter"
+    title = "Parameters"
+    captions: ClassVar[Mapping[str, str]] = {
+        "weight norm": "Root mean square of the weights.",
+        "bias norm": "Root mean square of the biases.",
+    }
+
+    def __init__(self, *, attrs: str | Sequence[str] | None = None, normalize: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.attrs = (attrs,) if isinstance(attrs, str) else attrs
+        self.normalize = normalize
+
+    @override
+    def caption(self, measure: str) -> str:
+        said = super().caption(measure)
+        return said if self.normalize else said.replace("Root mean square", "Euclidean norm")
+
+    @override
+    def observe(self, layer: str, module: nn.Module) -> None:
+        own = [name for name, _ in module.named_parameters(recurse=False)]
+        for name in own if self.attrs is None else self.attrs:
+            tensor = getattr(module, name, None)
+            if isinstance(tensor, Tensor) and tensor.numel():
+                norm = precise_norm(tensor.detach())
+                self.record(f"{name} norm", layer, norm / sqrt(tensor.numel()) if self.normalize else norm)
+
+
+class OutputNorm(OutputQuantity):
+    """Mean over a batch of the Euclidean norm of each sample's output, all axes but the first flattened.
+
+    The order of the axes does not matter, so there is no setting for it. Outputs of one axis are samples of one number.
+
+    Args:
+        normalize: divide norms by the root of the number of elements of a sample: root mean square.
+        options: see `OutputQuantity` and `Quantity`.
+    """
+
+    name = "output"
+    title = "Outputs"
+    captions: ClassVar[Mapping[str, str]] = {
+        "norm": "Root mean square of what a layer returns, mean over the batch.",
+    }
+
+    def __init__(self, *, normalize: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.normalize = normalize
+
+    @override
+    def caption(self, measure: str) -> str:
+        said = super().caption(measure)
+        return said if self.normalize else said.replace("Root mean square", "Euclidean norm")
+
+    @override
+    def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
+        if not output.dim() or not output.numel() or not (self.record_eval or self.is_training(module)):
+            return
+        flat = output.detach().reshape(len(output), -1)
+        norm = precise_norm(flat, dim=1).mean()
+        self.record("norm", layer, norm / sqrt(flat.shape[1]) if self.normalize else norm)

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from ...errors import ConfigError
 from ...gradients import PerSample
-from .aggregate import POINTS, QUARTILES, Aggregate, Running, Series, check_statistics
-from .timeline import Timeline
+from .aggregates import POINTS, QUARTILES, Aggregate, Running, Series, Timeline, check_statistics
 
 Schedule = Callable[[int], bool]
 """From the number of a training step, counted from 0, to whether it is looked at."""

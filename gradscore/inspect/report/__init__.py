@@ -14,7 +14,7 @@ from ...system import clear_page, replacing
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..run import Inspection
+    from ..saved_model import Inspection
 
 __all__ = ["InspectionFiles", "write_inspection", "write_moves"]
 
@@ -47,7 +47,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
     Returns:
         The files.
     """
-    from ..tables import TABLES, write_tables
+    from ..saved_model import TABLES, write_tables
 
     clear_page(folder / "report.html", *(folder / name for name in TABLES))
     tables = write_tables(inspection, folder)

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from ...reporting import HeatMap, LayerLine, LayerProfile, Plot, colour, file_name
 from ...system import FloatArray
 from ..hooks import layer_of
-from ..quantities.aggregate import Aggregate
-from ..quantities.grad_hist_1d import GradHist1d
-from ..quantities.grad_hist_2d import GradHist2d
-from ..quantities.mean_gsnr import MeanGSNR
+from ..quantities.aggregates import Aggregate
+from ..quantities.gsnr import MeanGSNR
+from ..quantities.histograms import GradHist1d, GradHist2d
 from ..quantities.quantity import MODEL, Quantity
 from ..rows import model_order
-from ..run import Inspection
+from ..saved_model import Inspection
 
 HISTOGRAMS = (
     "Elements of single samples' gradients. Each row is a parameter, colour the share of its elements. Every row has "

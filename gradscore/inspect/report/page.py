@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...reporting import write_page, write_plots
-from ..run import Inspection
+from ..saved_model import Inspection
 from .contents import Section
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .logbook import Logbook, TrainingLoop
-from .record import Drawing, TrainingRecord, read_record
+from .record import Drawing, Logbook, TrainingLoop, TrainingRecord, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

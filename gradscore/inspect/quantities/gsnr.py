@@ -14,8 +14,8 @@ from typing_extensions import override
 from ...errors import ConfigError
 from ...gradients import Factored, PerSample
 from ...kernels import add_deviations
-from .aligned import aligned_blocks
 from .quantity import MODEL, Row, SampleGradientQuantity
+from .sample_gradients import aligned_blocks
 
 Key = TypeVar("Key")
 
