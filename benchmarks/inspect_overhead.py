@@ -49,7 +49,7 @@ class Thrown(SampleGradientQuantity):
 QUANTITIES: dict[str, Callable[[], list[Quantity]]] = {
     "nothing": list,
     "OutputGradientGeometry": lambda: [OutputGradientGeometry()],
-    "OutputGradientGeometry, no correlation": lambda: [OutputGradientGeometry(compute_correlation=False)],
+    "OutputGradientGeometry, no correlation": lambda: [OutputGradientGeometry(correlation=False)],
     "GradientGeometry": lambda: [GradientGeometry()],
     "GradientActivation": lambda: [GradientActivation()],
     "OutputActivation": lambda: [OutputActivation()],

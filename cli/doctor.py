@@ -32,7 +32,7 @@ def doctor(
 ) -> None:
     """Look for what would make the scores of a model wrong, useless or slow.
 
-    One line for each finding: problems make scores meaningless or impossible, and the exit code is 2 if there is one.
+    One line for each remark: problems make scores meaningless or impossible, and the exit code is 2 if there is one.
 
     Example: gradscore doctor configs/digits.yaml --trust-code
     """
@@ -42,11 +42,11 @@ def doctor(
     diagnosis = check_config(load_config(config, settings or ()), samples=samples, trust_code=trust_code)
     output = Output(as_json=as_json, quiet=quiet)
     covered = diagnosis.coverage if coverage else {}
-    output.document({"usable": diagnosis.usable, "findings": diagnosis.findings, "coverage": covered})
+    output.document({"usable": diagnosis.usable, "remarks": diagnosis.remarks, "coverage": covered})
     output.say(*(f"{name}: {way}" for name, way in covered.items()))
     # A note is no result, whatever else is said of the model.
-    for finding in (each for each in diagnosis.findings if not quiet or each.severity.value in COLOURS):
-        output.say(str(finding), style=COLOURS.get(finding.severity.value))
+    for remark in (each for each in diagnosis.remarks if not quiet or each.severity in COLOURS):
+        output.say(str(remark), style=COLOURS.get(remark.severity))
     if not diagnosis.usable:
         why = (
             "some samples cannot be scored" if diagnosis.is_of_samples else "scores of this model would be meaningless"

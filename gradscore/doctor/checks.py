@@ -14,22 +14,23 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from ..gradients import PerSample
 from ..models import to_eval
 from ..store import EVERYWHERE, agreement_of, renaming_advice
-from .findings import Finding, note, problem, some, warning
+from ..system import some
+from .diagnosis import Remark, note, problem, warning
 
 
-def check_modules(model: nn.Module) -> list[Finding]:
+def check_modules(model: nn.Module) -> list[Remark]:
     """Looks at modes, and at parameters that are frozen, shared or not finite.
 
     Args:
         model: as it would be scored.
 
     Returns:
-        The findings.
+        The remarks.
     """
     return [*_modes(model), *_parameters(model)]
 
 
-def _modes(model: nn.Module) -> Iterator[Finding]:
+def _modes(model: nn.Module) -> Iterator[Remark]:
     training = {name or "the model": module for name, module in model.named_modules() if module.training}
     norms = [
         name
@@ -64,7 +65,7 @@ def _modes(model: nn.Module) -> Iterator[Finding]:
         )
 
 
-def _parameters(model: nn.Module) -> Iterator[Finding]:
+def _parameters(model: nn.Module) -> Iterator[Remark]:
     parameters = dict(model.named_parameters())
     if not parameters:
         yield problem("no parameters", "the model has none, so there are no gradients; pass the classifier itself")
@@ -123,7 +124,7 @@ def check_accuracy(
     declared: float | None,
     *,
     label_map: Mapping[int | str, int] | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Remark]:
     """Compares the accuracy with what is declared, with chance, and with how sure the classifier is.
 
     Args:
@@ -135,7 +136,7 @@ def check_accuracy(
             where they are the same.
 
     Yields:
-        The findings.
+        The remarks.
     """
     known = labels.to(logits.device) >= 0
     count = int(known.sum())
@@ -234,7 +235,7 @@ def _largest(block: Tensor) -> Tensor:
     return found if found.dim() == 1 else found.amax(0)
 
 
-def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) -> Iterator[Finding]:
+def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) -> Iterator[Remark]:
     """Looks for gradients that are not finite, vanish, or are too small for the type they are computed in.
 
     Args:
@@ -242,7 +243,7 @@ def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) ->
         used: type by name, for parameters whose gradient is not zero by construction.
 
     Yields:
-        The findings.
+        The remarks.
     """
     largest = {name: magnitudes.largest[name] for name in used}
     if not largest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,9 @@ from ..models import (
     weight_notices,
 )
 from ..store import raw_labels
-from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count
+from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count, some
 from .checks import Magnitudes, check_accuracy, check_magnitudes, check_modules, evaluating
-from .findings import OF_SAMPLES, Diagnosis, Finding, note, problem, some, warning
+from .diagnosis import OF_SAMPLES, Diagnosis, Remark, note, problem, warning
 
 SHOWN_TO_ENGINE = 4
 """Inputs with which the engine is compared with the reference: three tell sample layouts apart; one may be blank."""
@@ -85,7 +85,7 @@ def check_model(
         output: name or position of the logits among what the model returns.
 
     Returns:
-        Findings and how each parameter is covered.
+        Remarks and how each parameter is covered.
 
     Raises:
         ConfigError: no such loss, one of given labels, or labels of another number than the inputs.
@@ -116,22 +116,19 @@ def check_model(
         refuse_foreign(model, source="the model")
     except ModelError as error:
         return Diagnosis.of([problem("hidden parameters", str(error))], {})
-    findings = check_modules(model)
+    remarks = check_modules(model)
     engine = Engine(dict(model.named_parameters()))
-    detach = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1).attach(model)
-    try:
-        with evaluating(model), full_precision(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", GradientWarning)  # the findings say it
-            if engine.parameters and any(parameter.requires_grad for parameter in engine.parameters.values()):
-                asked = _Asked(head, labels, declared_accuracy, label_map, num_classes)
-                findings += _check_outputs(model, batch, engine, asked)
-    finally:
-        detach()
-    return Diagnosis.of(findings, engine.coverage)
+    interface = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1)
+    with interface.attached(model), evaluating(model), full_precision(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)  # the remarks say it
+        if any(parameter.requires_grad for parameter in engine.parameters.values()):
+            known = _Known(head, labels, declared_accuracy, label_map, num_classes)
+            remarks += _check_outputs(model, batch, engine, known)
+    return Diagnosis.of(remarks, engine.coverage)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Known:
     """What is known of the classifier."""
 
     head: LossHead
@@ -141,7 +138,7 @@ class _Asked:
     num_classes: int | None
 
 
-def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, asked: _Asked) -> Iterator[Finding]:
+def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, known: _Known) -> Iterator[Remark]:
     if not sample_count(batch):
         yield problem("empty batch", "there is nothing to check the model with; pass at least two inputs")
         return
@@ -152,13 +149,10 @@ def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, asked: _Aske
     except ModelError as error:
         yield problem("outputs", str(error).removeprefix("model outputs: "))
         return
-    except _NoLogitsError as reason:
-        yield problem("outputs", str(reason))
-        return
     except (*FAILURES, SystemExit) as error:
         yield problem("inputs", refusal(error, batch))
         return
-    wanted = {1: 2}.get(asked.num_classes or 0, asked.num_classes)
+    wanted = 2 if known.num_classes == 1 else known.num_classes
     if wanted is not None and logits.shape[1] != wanted:
         yield problem(
             "num_classes",
@@ -169,13 +163,9 @@ def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, asked: _Aske
     yield from _check_logits(model, batch, logits)
     if not bool(torch.isfinite(logits).all()):
         return
-    if asked.labels is not None:
-        yield from check_accuracy(logits, asked.labels, batch, asked.declared_accuracy, label_map=asked.label_map)
-    yield from _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, asked.head)
-
-
-class _NoLogitsError(Exception):
-    """The model returns something else than logits."""
+    if known.labels is not None:
+        yield from check_accuracy(logits, known.labels, batch, known.declared_accuracy, label_map=known.label_map)
+    yield from _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, known.head)
 
 
 @torch.no_grad()
@@ -187,7 +177,7 @@ def _logits(model: nn.Module, batch: Inputs) -> Tensor:
         logits = model(each_input(part, Tensor.clone))
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count or logits.shape[1] < 2:
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise _NoLogitsError(f"wanted logits of shape ({count}, classes), got {got}; {_advice(logits)}")
+            raise ModelError(f"wanted logits of shape ({count}, classes), got {got}; {_advice(logits)}")
         refuse_probabilities(logits)
         found.append(logits)
     return torch.cat(found)
@@ -203,7 +193,7 @@ def _advice(outputs: object) -> str:
     return "wrap the model to return its logits"
 
 
-def _check_logits(model: nn.Module, batch: Inputs, logits: Tensor) -> Iterator[Finding]:
+def _check_logits(model: nn.Module, batch: Inputs, logits: Tensor) -> Iterator[Remark]:
     finite = torch.isfinite(logits).all(1)
     if not bool(finite.all()):
         yield problem(
@@ -229,7 +219,7 @@ def _check_logits(model: nn.Module, batch: Inputs, logits: Tensor) -> Iterator[F
         yield warning("outputs", "equal for all inputs; the inputs are equal, or the model does not look at them")
 
 
-def _check_gradients(model: nn.Module, batch: Inputs, engine: Engine, head: LossHead) -> Iterator[Finding]:
+def _check_gradients(model: nn.Module, batch: Inputs, engine: Engine, head: LossHead) -> Iterator[Remark]:
     count = sample_count(batch)
     if count == 1:
         yield note("a single input", "coupling and coverage need at least two; pass a larger batch")
@@ -249,7 +239,7 @@ def _check_gradients(model: nn.Module, batch: Inputs, engine: Engine, head: Loss
     yield from _check_coverage(engine)
 
 
-def _check_coverage(engine: Engine) -> Iterator[Finding]:
+def _check_coverage(engine: Engine) -> Iterator[Remark]:
     unused = [name for name, way in engine.coverage.items() if way == "unused"]
     if unused:
         yield warning(
@@ -310,10 +300,10 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     more = [*_weights(built, config)]
     for name, dataset in datasets.items():
         more += _check_split(model, dataset, name=name, config=config)
-    return Diagnosis.of([*found.findings, *more], found.coverage)
+    return Diagnosis.of([*found.remarks, *more], found.coverage)
 
 
-def _weights(built: BuiltModel, config: Config) -> Iterator[Finding]:
+def _weights(built: BuiltModel, config: Config) -> Iterator[Remark]:
     sentences = weight_notices(built, config.model, seed=config.extract.seed)
     if not built.random:
         make = note if built.is_own else warning
@@ -325,7 +315,7 @@ def _weights(built: BuiltModel, config: Config) -> Iterator[Finding]:
         yield make("random weights", f"{sentence}; name the file of the trained weights by model.checkpoint")
 
 
-def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config: Config) -> Iterator[Finding]:
+def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config: Config) -> Iterator[Remark]:
     """Reads the samples of a split, and shows some to the model."""
     places = _chosen(dataset, READ, config.extract.seed)
     bad: list[BadSample] = []
@@ -354,11 +344,11 @@ def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config:
 
 
 @torch.no_grad()
-def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Finding]:
+def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Remark]:
     parameter = next(model.parameters(), None)
     if parameter is None:
         return
-    batch = _collated([*samples], split=name)
+    batch = _collated(samples, split=name)
     images = each_input(batch.images, lambda tensor: tensor.to(parameter.device))
     try:
         logits = model(images)
@@ -380,8 +370,8 @@ def _chosen(dataset: SampleDataset, count: int, seed: int) -> list[int]:
     return [int(place) for place in places]
 
 
-def _collated(samples: list[Sample | BadSample], *, split: str) -> Batch:
+def _collated(samples: Sequence[Sample | BadSample], *, split: str) -> Batch:
     try:
-        return collate(samples)
+        return collate(list(samples))
     except DataError as error:
         raise DataError(f"split {split}: {error}") from None

@@ -1,25 +1,24 @@
 """The health of gradients, layer by layer: on saved models and real data, and during training.
 
-In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`, one file each) says
-what is looked at, an `inspector` feeds quantities from a model, `samples` with the gradients of single samples, and
-`run` looks at the splits of a configuration, in groups of samples (`sample_groups`). What is not well is found from
-`vitals`, worded by `findings`, in a saved model by an `examination` and while one trains by `health`. `checkpoints`
-shows how a model moved, `training` a run; `report`, `tables` and `tensorboard` write.
+In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`) says what is looked
+at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits of a
+configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out by an
+`examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training` a run; `report` and
+`tensorboard` write.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .catalogue import QUANTITIES
-from .checkpoints import CheckpointMoves, compare_checkpoints, moves
-from .examination import HealthWarning, examine
+from .checkpoints import CheckpointMoves, compare_checkpoints
+from .examination import Group, HealthWarning, examine
 from .findings import Finding
 from .inspector import InspectionWarning, Inspector
 from .quantities import (
+    QUANTITIES,
     BinAdaptation,
     ExplicitCall,
-    GradAbsMax,
     GradHist1d,
     GradHist2d,
     GradientActivation,
@@ -35,7 +34,6 @@ from .quantities import (
     OutputGradientQuantity,
     OutputNorm,
     OutputQuantity,
-    ParamAbsMax,
     ParameterDifferenceGeometry,
     ParameterNorm,
     Quantity,
@@ -45,7 +43,6 @@ from .quantities import (
     TensorQuantity,
     every,
 )
-from .quantities.sample_gradients import observe_samples
 from .report import InspectionFiles, write_inspection, write_moves
 from .saved_model import Inspection, inspect_config
 from .tensorboard import to_tensorboard
@@ -60,11 +57,11 @@ __all__ = [
     "CheckpointMoves",
     "ExplicitCall",
     "Finding",
-    "GradAbsMax",
     "GradHist1d",
     "GradHist2d",
     "GradientActivation",
     "GradientGeometry",
+    "Group",
     "HealthWarning",
     "Histogram",
     "InputGradientQuantity",
@@ -82,7 +79,6 @@ __all__ = [
     "OutputGradientQuantity",
     "OutputNorm",
     "OutputQuantity",
-    "ParamAbsMax",
     "ParameterDifferenceGeometry",
     "ParameterNorm",
     "Quantity",
@@ -95,8 +91,6 @@ __all__ = [
     "every",
     "examine",
     "inspect_config",
-    "moves",
-    "observe_samples",
     "read_record",
     "to_tensorboard",
     "write_inspection",

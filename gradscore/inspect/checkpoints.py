@@ -25,7 +25,10 @@ class CheckpointMoves:
     """How a model moved.
 
     Attributes:
-        steps: see `moves`.
+        steps: a row for every step and tensor, and one for the whole model: columns from, to (files, with as many of
+            their folders as tell them apart), layer, norm (Euclidean norm of the difference), relative (norm divided by
+            that of the earlier values, NaN where those are zero), correlation (cosine with the step before, NaN for the
+            first). A complex number counts as two; tensors of whole numbers are left out.
         findings: checkpoints that hold values which are not finite.
     """
 
@@ -33,27 +36,19 @@ class CheckpointMoves:
     findings: list[Finding]
 
 
-def moves(checkpoints: Sequence[Path]) -> pd.DataFrame:
+def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
     """Compares each checkpoint with the next one.
 
     Args:
         checkpoints: two or more files of weights, `.safetensors`, `.pt` or `.pth`, in the order of training.
 
     Returns:
-        A row for every step and tensor, and one for the whole model: columns from, to (files, with as many of their
-        folders as tell them apart), layer, norm (Euclidean norm of the difference), relative (norm divided by that of
-        the earlier values, NaN where those are zero), correlation (cosine with the step before, NaN for the first). A
-        complex number counts as two; tensors of whole numbers are left out.
+        The steps, and which checkpoints hold values that are not finite.
 
     Raises:
         ConfigError: fewer than two checkpoints.
         ModelError: a file that cannot be read, or that holds no numbers that move, or other tensors than the first one.
     """
-    return compare_checkpoints(checkpoints).steps
-
-
-def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
-    """As `moves`, and says which checkpoints hold values that are not finite."""
     if len(checkpoints) < 2:
         raise ConfigError(f"--checkpoints: wanted two or more files, got {len(checkpoints)}")
     rows: list[tuple[str, str, str, float, float, float]] = []

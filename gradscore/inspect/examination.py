@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from .findings import Finding, constant, contradicted, diagnose, said
-from .hooks import first_tensor, layer_of, leaf_modules, learning_modules
+from .findings import Finding, constant, contradicted, described, diagnose
+from .hooks import first_tensor, leaf_modules, learning_modules
 from .quantities.geometry import precise_norm
-from .quantities.quantity import MODEL, Schedule
-from .saved_model import Group
+from .quantities.quantity import MODEL, Schedule, layer_of
 from .vitals import Vitals
 
 FILL = 1e-2
@@ -99,15 +98,19 @@ def _scrambled(output: object) -> object:
         size = max(1.0, float(output.double().square().mean().sqrt()))
         noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         return (size * noise).to(output)
-    if isinstance(output, tuple | list):
-        places = [place for place, each in enumerate(output) if next(_tensors(each), None) is not None]
-        items = [_scrambled(each) if place in places[:1] else each for place, each in enumerate(output)]
-        make: Callable[..., object] = type(output)
-        return make(*items) if hasattr(output, "_fields") else make(items)
-    if isinstance(output, dict):
-        name = next((name for name, each in output.items() if next(_tensors(each), None) is not None), None)
-        if name is not None:
-            output = type(output)({**output, name: _scrambled(output[name])})
+    if isinstance(output, dict | tuple | list):
+        items = dict(output) if isinstance(output, dict) else dict(enumerate(output))
+        first = next((key for key, each in items.items() if next(_tensors(each), None) is not None), None)
+        if first is not None:
+            items[first] = _scrambled(items[first])
+            make: Callable[..., object] = type(output)
+            return (
+                make(items)
+                if isinstance(output, dict)
+                else make(*items.values())
+                if hasattr(output, "_fields")
+                else make(items.values())
+            )
     return output
 
 
@@ -125,6 +128,33 @@ NUDGE = 1e-2
 
 SMALL = 0.1
 """Scales that begin so small, or smaller, hold a branch back until it has learned: 1e-6 to 0.1 are usual."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Samples that are looked at together.
+
+    Attributes:
+        images: (N, ...) preprocessed.
+        labels: (N,) int64, -1 for none.
+    """
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.images)
+
+    @classmethod
+    def without_labels(cls, images: Tensor) -> Group:
+        """Samples whose labels are not known, or belong to other classes."""
+        return cls(images, torch.full((len(images),), -1))
+
+    def parts(self, size: int) -> Iterator[Group]:
+        """Batches of `size` samples in order; the last one may have fewer."""
+        for start in range(0, len(self), size):
+            yield Group(self.images[start : start + size], self.labels[start : start + size])
 
 
 def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
@@ -157,61 +187,50 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
         found = confirmed(
             last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images.clone())))
         )
-    found = found or _cut_off(model, vitals, batches[0]) or _shut(vitals, held)
+    # Outputs are the same for every sample where a network is well, but for a last layer that is held back.
+    shut = [
+        replace(finding, sentence=f"{finding.sentence}: its weight is all one small value, or zero, as before training")
+        for finding in (constant(vitals) if held else ())
+        if set(vitals.layers[finding.layer].parameters) & set(held)
+    ]
+    found = found or _cut_off(model, vitals, batches[0]) or shut
     return found or contradicted(logits, torch.cat([batch.labels for batch in batches]))
 
 
 def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[Vitals, dict[str, Tensor], Tensor]:
-    """Figures of the layers, the summed gradients of the parameters that get one, and logits on the CPU."""
+    """Runs batches forwards, and backwards from gradients of norm 1 at the logits of every sample.
+
+    They point where the predicted class gains on the others.
+
+    Returns:
+        Figures of the layers, the summed gradients of the parameters that get one, and logits on the CPU.
+    """
     vitals = Vitals(model, learning_modules(model))
     wanted = {name: each for name, each in model.named_parameters() if each.requires_grad}
     totals: dict[str, Tensor] = {}
     logits = []
     with ExitStack() as stack:
         vitals.attach(stack)
+        vitals.active = True
         for batch in batches:
-            outputs, found = run_once(vitals, batch.images, list(wanted.values()))
-            logits.append(outputs.cpu())
-            for name, gradient in zip(wanted, found, strict=True):
+            images = batch.images
+            if images.is_floating_point():
+                images = images.detach().requires_grad_()  # so that gradients pass frozen layers as well
+            outputs = first_tensor(model(images.clone()))  # it may work in place on what it is given
+            assert outputs is not None
+            logits.append(outputs.detach().cpu())
+            inputs = [*wanted.values(), *([images] if images.requires_grad else [])]
+            if not outputs.requires_grad or not inputs:
+                continue
+            chosen = nn.functional.one_hot(outputs.nan_to_num().argmax(1), outputs.shape[1]).to(outputs.dtype)
+            direction: Tensor = chosen - 1 / outputs.shape[1]
+            direction = direction / direction.norm(dim=1, keepdim=True)
+            found = torch.autograd.grad(outputs, inputs, direction, retain_graph=True, allow_unused=True)
+            for name, gradient in zip(wanted, found, strict=False):
                 if gradient is not None and bool(gradient.any()):
                     totals[name] = totals[name] + gradient if name in totals else gradient
-    return vitals, totals, torch.cat(logits)
-
-
-def run_once(vitals: Vitals, images: Tensor, wanted: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
-    """Runs a batch forwards and backwards.
-
-    Args:
-        vitals: attached to the model.
-        images: (N, ...).
-        wanted: parameters.
-
-    Returns:
-        Logits (N, K), and the gradients of the parameters, None for those that the logits do not depend on.
-    """
-    if images.is_floating_point():
-        images = images.detach().requires_grad_()  # so that gradients pass frozen layers as well
-    vitals.active = True
-    try:
-        logits = first_tensor(vitals.model(images.clone()))  # it may work in place on what it is given
-        assert logits is not None
-        inputs = [*wanted, *([images] if images.requires_grad else [])]
-        found: Sequence[Tensor | None] = [None] * len(inputs)
-        if logits.requires_grad and inputs:
-            found = torch.autograd.grad(
-                logits, inputs, direction_of(logits.detach()), retain_graph=True, allow_unused=True
-            )
-    finally:
         vitals.active = False
-    return logits.detach(), list(found[: len(wanted)])
-
-
-def direction_of(logits: Tensor) -> Tensor:
-    """For every sample the direction in which the predicted class gains on the others, of norm 1; (N, K)."""
-    chosen = nn.functional.one_hot(logits.nan_to_num().argmax(1), logits.shape[1]).to(logits.dtype)
-    direction: Tensor = chosen - 1 / logits.shape[1]
-    norms: Tensor = direction.norm(dim=1, keepdim=True)
-    return direction / norms
+    return vitals, totals, torch.cat(logits)
 
 
 def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
@@ -227,15 +246,6 @@ def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     return NUDGE / size * gradient if size else None
 
 
-def _shut(vitals: Vitals, held: Collection[str]) -> list[Finding]:
-    """Outputs that are the same for every sample, in a network that is well but for a last layer that is held back."""
-    return [
-        replace(finding, sentence=f"{finding.sentence}: its weight is all one small value, or zero, as before training")
-        for finding in constant(vitals)
-        if held and set(vitals.layers[finding.layer].parameters) & set(held)
-    ]
-
-
 def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
     """Layers whose outputs matter to the logits, but not by way of the graph: something in between is detached."""
     learning = {name for name, each in model.named_parameters() if each.requires_grad}
@@ -248,8 +258,8 @@ def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
     for site in reversed(lost):
         if matters(model, site, lambda: first_tensor(model(batch.images.clone()))):
             sentence = (
-                f"{said(vitals, site)} is cut off: the outputs depend on it, but no gradient comes back to it; look "
-                "for detach() or no_grad() behind it"
+                f"{described(vitals, site)} is cut off: the outputs depend on it, but no gradient comes back to it; "
+                "look for detach() or no_grad() behind it"
             )
             return [Finding("cut off", site, sentence, tuple(each for each in lost if each != site))]
     return []
@@ -350,5 +360,7 @@ class Health:
         try:
             double = copy.deepcopy(self._vitals.model.get_submodule(name)).eval()
             return matters(double, site.removeprefix(f"{name}."), lambda: double(*inputs, **named))
-        except Exception:  # noqa: BLE001  whatever a model does that is run once more, training goes on
+        except Exception as error:  # noqa: BLE001  # models are anyone's code, and training goes on
+            why = f"{type(error).__name__}: {error}"
+            warnings.warn(f"cannot try whether anything depends on {site}: {why}", HealthWarning, stacklevel=2)
             return True

@@ -42,7 +42,7 @@ class Finding:
         return f"{text}."
 
 
-def said(vitals: Vitals, site: str) -> str:
+def described(vitals: Vitals, site: str) -> str:
     """A layer with its type and its position."""
     layer = vitals.layers[site]
     return f"{site} ({layer.kind}, layer {layer.place} of {len(vitals.layers)})"
@@ -80,7 +80,7 @@ def dead(vitals: Vitals) -> list[Finding]:
         units = layers[site].width
         what = f"no gradient reaches any of its {units} units" if units else "no gradient reaches its outputs"
         follows = upstream(vitals, site, silent)
-        found.append(Finding("dead layer", site, f"{said(vitals, site)} is dead: {what}", follows))
+        found.append(Finding("dead layer", site, f"{described(vitals, site)} is dead: {what}", follows))
     if vitals.samples_ever < ENOUGH_SAMPLES or vitals.is_fresh:
         return found
     shares = {site: _share(layer) for site, layer in layers.items() if site not in silent}
@@ -89,7 +89,9 @@ def dead(vitals: Vitals) -> list[Finding]:
         if share >= MANY_DEAD and all(other < share for other in later):
             few, units = layers[site].dead_units, layers[site].width
             follows = tuple(_same_units(vitals, site, shares))
-            sentence = f"{said(vitals, site)} is partly dead: {few} of {units} units get no gradient from any sample"
+            sentence = (
+                f"{described(vitals, site)} is partly dead: {few} of {units} units get no gradient from any sample"
+            )
             found.append(Finding("dead units", site, sentence, follows))
     return found
 
@@ -226,7 +228,7 @@ def _weights(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Fin
     places = {site: place for place, site in enumerate(vitals.layers)}
     first, *others = sorted(bad, key=lambda name: places.get(owners.get(name, ""), len(places)))
     count = (vitals.bad_weights or {})[first]
-    where = f"{first} of {said(vitals, owners[first])}" if first in owners else first
+    where = f"{first} of {described(vitals, owners[first])}" if first in owners else first
     sentence = f"{where} holds {count} of {parameters[first].numel()} values that are NaN or infinite"
     return [Finding("bad weight", first, sentence, tuple(others))]
 
@@ -238,7 +240,7 @@ def _outputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Fin
         return _made_between(vitals)
     places = list(vitals.layers)
     before = [vitals.layers[site].largest for site in places[: places.index(broken[0])]]
-    sentence = f"the outputs of {said(vitals, broken[0])} are NaN or infinite, though what it is given is finite"
+    sentence = f"the outputs of {described(vitals, broken[0])} are NaN or infinite, though what it is given is finite"
     if before:
         sentence += f"; the largest output before it is {max(before):.2g}"
     return [Finding("bad output", broken[0], sentence, tuple(broken[1:]))]
@@ -249,7 +251,7 @@ def _made_between(vitals: Vitals) -> list[Finding]:
     if not vitals.bad_outputs:
         return []
     spoilt = next((site for site, layer in vitals.layers.items() if layer.spoilt), None)
-    where = "behind the last of its layers" if spoilt is None else f"in front of {said(vitals, spoilt)}"
+    where = "behind the last of its layers" if spoilt is None else f"in front of {described(vitals, spoilt)}"
     sentence = (
         f"the outputs of the model are NaN or infinite for {vitals.bad_outputs} of {vitals.samples} samples, though no "
         f"layer makes them so: look at what a forward computes {where}"
@@ -269,8 +271,8 @@ def _scale(vitals: Vitals) -> list[Finding]:
         return []
     layer = vitals.layers[far[0]]
     sentence = (
-        f"{said(vitals, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} running "
-        f"standard deviations away and variances differ by a factor of {10**layer.spread:.2g}; look at how inputs are "
+        f"{described(vitals, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} "
+        f"running standard deviations away and variances differ by a factor of {10**layer.spread:.2g}; look at how inputs are "
         "normalised"
     )
     return [Finding("wrong scale", far[0], sentence, tuple(far[1:]))]
@@ -292,7 +294,7 @@ def _frozen(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Find
         learning |= any(name not in frozen for name in weights)
     if not found:
         return []
-    sentence = f"{said(vitals, found[0])} is frozen, though layers before it learn: requires_grad is False"
+    sentence = f"{described(vitals, found[0])} is frozen, though layers before it learn: requires_grad is False"
     return [Finding("frozen", found[0], sentence, tuple(found[1:]))]
 
 
@@ -301,7 +303,7 @@ def _bad_gradients(vitals: Vitals) -> list[Finding]:
     causes = [site for site in vitals.layers if site in bad and not vitals.behind.get(site, set()) & bad]
     sentence = "the gradient at the output of {} is NaN or infinite, though it is finite behind it"
     return [
-        Finding("bad gradient", site, sentence.format(said(vitals, site)), upstream(vitals, site, bad))
+        Finding("bad gradient", site, sentence.format(described(vitals, site)), upstream(vitals, site, bad))
         for site in causes
     ]
 
@@ -325,7 +327,7 @@ def _growth(vitals: Vitals) -> list[Finding]:
     factor = slopes[first] - slopes[last]
     sentence = f"gradients {verb} on their way back: {_power(factor)} times as large at {first} as at {last}"
     if abs(drops[steepest]) > abs(factor) / 2:
-        return [Finding(kind, steepest, f"{sentence}, most of it in {said(vitals, steepest)}")]
+        return [Finding(kind, steepest, f"{sentence}, most of it in {described(vitals, steepest)}")]
     typical = median(drops[site] for site in drops)
     return [Finding(kind, first, f"{sentence}, {_power(typical)} times from layer to layer")]
 
@@ -343,7 +345,7 @@ def constant(vitals: Vitals) -> list[Finding]:
     if not constant or vitals.samples < 2 or vitals.is_fresh:
         return []
     site = constant[-1]
-    sentence = f"the outputs are the same for every sample, from {said(vitals, site)} on"
+    sentence = f"the outputs are the same for every sample, from {described(vitals, site)} on"
     return [Finding("constant output", site, sentence, tuple(constant[-2::-1]))]
 
 

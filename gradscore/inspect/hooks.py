@@ -11,10 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .quantities.quantity import MODEL
-
-CALL = "#"
-"""Stands between the name of a layer and the number of its call, from the second call of a pass on: `relu#2`."""
+from .quantities.quantity import CALL, MODEL
 
 
 class Hook:
@@ -61,17 +58,6 @@ class Calls:
     def __contains__(self, layer: object) -> bool:
         """Whether the layer was called in this pass."""
         return self._counts[str(layer)] > 0
-
-
-def layer_of(site: str) -> tuple[str, int]:
-    """The layer of a call and the number of the call.
-
-    Example:
-        >>> layer_of("block.relu#2"), layer_of("conv")
-        (('block.relu', 2), ('conv', 1))
-    """
-    name, _, number = site.rpartition(CALL)
-    return (name, int(number)) if name and number.isdecimal() else (site, 1)
 
 
 def in_vmap() -> bool:

@@ -25,6 +25,7 @@ from .findings import Finding
 from .hooks import leaf_modules, learning_modules, modules_to_depth
 from .quantities.quantity import (
     MODEL,
+    Entry,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
@@ -33,9 +34,9 @@ from .quantities.quantity import (
     Schedule,
     TensorQuantity,
     every,
+    ordered_rows,
 )
-from .quantities.sample_gradients import observe_samples, observe_training
-from .rows import Entry, model_order, ordered_rows
+from .quantities.sample_gradients import feeding
 from .training import Logbook, TrainingLoop, TrainingRecord, write_training
 from .training.record import LOSS, RATE
 from .watcher import Watcher
@@ -47,18 +48,13 @@ class InspectionWarning(UserWarning):
     """Something that was asked for is not seen."""
 
 
-def warn_of_nothing(quantities: Sequence[Quantity], why: str) -> None:
-    """Warns that quantities saw nothing in an epoch, and why."""
-    names = ", ".join(quantity.name for quantity in quantities)
-    warnings.warn(f"{names}: nothing was seen in this epoch, because {why}", InspectionWarning, stacklevel=4)
-
-
 def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
     """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
     if not isinstance(model, nn.Module):
         raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")
     if not isinstance(quantities, Sequence) or not all(isinstance(each, Quantity) for each in quantities):
-        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in _listed(quantities)]
+        given = quantities if isinstance(quantities, Sequence) and not isinstance(quantities, str) else [quantities]
+        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in given]
         raise ConfigError(f"wanted a list of quantities, as in [GradientGeometry()], got {', '.join(got)}")
     names = [quantity.name for quantity in quantities]
     if len(set(names)) < len(names):
@@ -67,10 +63,6 @@ def check_arguments(model: object, quantities: object, *, optimizer: object = No
         raise ConfigError(f"health is a function of the step, got {health!r}; use every(steps)")
     if optimizer is not None and not hasattr(optimizer, "param_groups"):
         raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
-
-
-def _listed(given: object) -> Sequence[object]:
-    return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
 
 
 def check_losses(losses: Tensor) -> None:
@@ -320,8 +312,9 @@ class Inspector:
         self._saw_samples = True
         due = self._due()
         if due:
-            with self.paused():
-                observe_samples(self._samples_of(), losses, torch.ones_like(losses), due, retain_graph=True)
+            engine = self._samples_of()
+            with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
+                engine.stream(losses, torch.ones_like(losses), sink, retain_graph=True)
 
     def backward(self, losses: Tensor, *, weight: float | None = None) -> None:
         """Does what `losses.mean().backward()` does, and feeds the quantities that look at gradients of single samples.
@@ -345,9 +338,9 @@ class Inspector:
         if not due:
             torch.autograd.backward(losses, torch.full_like(losses, weight))
             return
-        around = self._with_pause(self._watcher.paused)
-        with self.paused():
-            observe_training(self._samples_of(), losses, due, weight=weight, around=around)
+        engine, around = self._samples_of(), self._with_pause(self._watcher.paused)
+        with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
+            engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=around)
 
     def observe_modules(self) -> None:
         """Feeds the quantities that look at modules; `tick_epoch` does, too."""
@@ -370,7 +363,7 @@ class Inspector:
         `backward` and `observe_losses` push the mean of the losses themselves; underscores in names become spaces.
         """
         for name, value in figures.items():
-            self._loop.push_running(name.replace("_", " "), value)
+            self._loop.push(name.replace("_", " "), value)
 
     def findings(self) -> list[Finding]:
         """What was not well at the steps that `health` names, each cause once, with the step it was seen at first.
@@ -444,11 +437,10 @@ class Inspector:
         self.observe_modules()
         merge_ranks([*self.quantities, self._loop])
         self._loop.reset()
-        place = model_order([*self.layers, *self.parameters])
         found = [
             Entry(self.epoch, quantity.name, row)
             for quantity in self.quantities
-            for row in ordered_rows(quantity.summary(), place)
+            for row in ordered_rows(quantity.summary(), [*self.layers, *self.parameters])
         ]
         self.history += found
         self._logbook.end_epoch(self.epoch, self.step, self.quantities)
@@ -478,7 +470,7 @@ class Inspector:
 
     def _push_rates(self) -> None:
         for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
-            self._loop.push_running(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
+            self._loop.push(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
 
     def _write_report_if_due(self) -> None:
         if self._report is not None:
@@ -524,17 +516,22 @@ class Inspector:
 
     def _warn_of_nothing(self) -> None:
         """Says which quantities had nothing to look at in an epoch, and why."""
+        idle: dict[str, list[Quantity]] = {}
         if self._samples_were_due and not self._saw_samples:
-            warn_of_nothing(
-                self._of(SampleGradientQuantity),
+            why = (
                 "gradients of single samples need inspector.backward(losses), or inspector.observe_losses(losses) "
-                "before a backward pass of your own",
+                "before a backward pass of your own"
             )
+            idle[why] = self._of(SampleGradientQuantity)
         hooks = [*self._of(OutputQuantity), *self._of(OutputGradientQuantity)]
         hooks += [quantity for quantity in self._of(TensorQuantity) if quantity.source == "gradient"]
-        if hooks and self._watcher.is_attached and not self._watcher.saw:
-            warn_of_nothing(
-                hooks,
-                "no layer of the watched model was run; train that very model, and as it was before torch.compile",
+        if self._watcher.is_attached and not self._watcher.saw:
+            idle["no layer of the watched model was run; train that very model, and as it was before torch.compile"] = (
+                hooks
             )
+        for why, quantities in idle.items():
+            if quantities:
+                names = ", ".join(quantity.name for quantity in quantities)
+                message = f"{names}: nothing was seen in this epoch, because {why}"
+                warnings.warn(message, InspectionWarning, stacklevel=3)
         self._saw_samples = self._samples_were_due = self._watcher.saw = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,61 +22,65 @@ from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import USERS_OWN, RunCode
 from ..system import full_precision, replacing, resolve_device
-from .catalogue import QUANTITIES, make_quantities
-from .examination import examine
+from .examination import Group, examine
 from .findings import LOOKED_FOR, Finding
 from .inspector import Inspector
+from .quantities import QUANTITIES
 from .quantities.gsnr import MeanGSNR
-from .quantities.histograms import GradHist1d, GradHist2d, Histogram
-from .quantities.quantity import MODEL, OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity
-from .quantities.sample_gradients import observe_samples
-from .rows import model_order, ordered_rows
+from .quantities.histograms import GradHist1d, GradHist2d
+from .quantities.quantity import (
+    MODEL,
+    OutputGradientQuantity,
+    Quantity,
+    SampleGradientQuantity,
+    TensorQuantity,
+    ordered_rows,
+)
+from .quantities.sample_gradients import feeding
 
 Grouping = Literal["split", "correct", "class"]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Samples of one split.
-
-    Attributes:
-        images: (N, ...) preprocessed.
-        labels: (N,) int64, -1 for none.
-        predictions: (N,) int64.
-    """
-
-    images: Tensor
-    labels: Tensor
-    predictions: Tensor
-
-
-def choose(
-    config: Config, model: nn.Module, datasets: Mapping[str, SampleDataset], *, samples: int, batch_size: int
-) -> tuple[dict[str, Chosen], list[str]]:
+def chosen_groups(
+    config: Config,
+    model: nn.Module,
+    datasets: Mapping[str, SampleDataset],
+    *,
+    by: Grouping,
+    samples: int,
+    batch_size: int,
+    notices: list[str],
+) -> dict[str, Group]:
     """Draws samples of the splits that are reported on: the test split, and OOD sets that are not auxiliary.
 
     Args:
         config: says which splits there are, and the seed.
         model: predicts.
         datasets: by split.
+        by: "split" for one group per split; "correct" parts the test split into right and wrong predictions and keeps
+            the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
         samples: at most so many of each split.
         batch_size: samples that go through the model at a time.
+        notices: are told of samples that cannot be used.
 
     Returns:
-        The samples by what reports call their split, and notices about samples that cannot be used.
+        Samples by what reports call their group; groups without one are left out.
 
     Raises:
-        DataError: a sample that cannot be used, unless the configuration says that they are skipped, or a split of
-            which nothing is left.
+        DataError: a sample that cannot be used, unless the configuration says that they are skipped; a split of which
+            nothing is left; or no sample has a label, and the grouping needs them.
         ModelError: the model has no parameters, cannot take the images or returns something else than logits.
     """
     if config.data.in_dist.test is None:
         raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
-    if next(model.parameters(), None) is None:
+    device = next((parameter.device for parameter in model.parameters()), None)
+    if device is None:
         raise ModelError("the model has no parameters, so there are no gradients to look at")
-    found, notices = {}, []
+    classes = config.model.num_classes
+    run = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
+    found: dict[str, Group] = {}
     for info, _ in planned_splits(config.data).values():
-        if info.name != TEST and not info.is_reported_ood:
+        if info.name != TEST and (not info.is_reported_ood or by == "class"):
             continue
         dataset = datasets[info.name]
         places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
@@ -89,93 +93,28 @@ def choose(
             raise DataError(f"split {info.name}: none of {len(places)} samples can be used: {batch.bad[0].error}")
         if batch.bad:
             notices.append(f"{info.name}: {len(batch.bad)} of {len(places)} samples cannot be used and are left out")
-        found[info.dataset_name] = Chosen(
-            batch.tensor, batch.labels, _predictions(model, batch.tensor, config.model.num_classes, batch_size)
-        )
-    return found, notices
+        group = Group(batch.images, batch.labels)
+        with torch.no_grad():
+            predicted = [run.outputs(part.images).argmax(1).cpu() for part in group.parts(batch_size)]
+        if info.name == TEST:
+            found |= _parted(group, torch.cat(predicted), by)
+        else:
+            found[info.dataset_name] = Group.without_labels(group.images)
+    return {name: group for name, group in found.items() if len(group)}
 
 
-@dataclass(frozen=True)
-class Group:
-    """Samples that are looked at together.
-
-    Attributes:
-        images: (N, ...) preprocessed.
-        labels: (N,) int64, -1 for none; only samples of the test split have some.
-    """
-
-    images: Tensor
-    labels: Tensor
-
-    def __len__(self) -> int:
-        """The number of samples."""
-        return len(self.images)
-
-    @classmethod
-    def without_labels(cls, images: Tensor) -> Group:
-        """Samples whose labels are not known, or belong to other classes."""
-        return cls(images, torch.full((len(images),), -1))
-
-    def parts(self, size: int) -> Iterator[Group]:
-        """Batches of `size` samples in order; the last one may have fewer."""
-        for start in range(0, len(self), size):
-            yield Group(self.images[start : start + size], self.labels[start : start + size])
-
-
-def grouped(chosen: Mapping[str, Chosen], by: Grouping) -> dict[str, Group]:
-    """Samples by group; groups without one are left out.
-
-    Args:
-        chosen: as `choose` gives them.
-        by: "split" for one group per split; "correct" parts the test split into right and wrong predictions and keeps
-            the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
-
-    Returns:
-        Samples by name of the group.
-
-    Raises:
-        DataError: no sample has a label, and the grouping needs them.
-    """
-    groups = dict(_groups(chosen, by))
-    found = {name: group for name, group in groups.items() if len(group)}
-    if by != "split" and not bool((chosen[TEST].labels >= 0).any()):
+def _parted(test: Group, predictions: Tensor, by: Grouping) -> dict[str, Group]:
+    """The groups of the test split."""
+    if by == "split":
+        return {TEST: test}
+    known = test.labels >= 0
+    if not bool(known.any()):
         raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
-    return found
-
-
-def _groups(chosen: Mapping[str, Chosen], by: Grouping) -> Iterator[tuple[str, Group]]:
-    test = chosen[TEST]
+    right = test.labels == predictions
+    chosen = {"right": known & right, "wrong": known & ~right}
     if by == "class":
-        for label in sorted(set(test.labels[test.labels >= 0].tolist())):
-            yield f"class {label}", _where(test, test.labels == label)
-        return
-    if by == "correct":
-        known = test.labels >= 0
-        right = test.labels == test.predictions
-        yield "right", _where(test, known & right)
-        yield "wrong", _where(test, known & ~right)
-    else:
-        yield TEST, Group(test.images, test.labels)
-    for name, others in chosen.items():
-        if name != TEST:
-            yield name, Group.without_labels(others.images)
-
-
-def _where(chosen: Chosen, places: Tensor) -> Group:
-    return Group(chosen.images[places], chosen.labels[places])
-
-
-def _predictions(model: nn.Module, images: Tensor, classes: int, batch_size: int) -> Tensor:
-    device = next(iter(model.parameters())).device
-    run = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
-    with torch.no_grad():
-        return torch.cat([run.outputs(part).argmax(1).cpu() for part in parts(images, batch_size)])
-
-
-def parts(images: Tensor, size: int) -> Iterator[Tensor]:
-    """Batches of `size` images in order; the last one may have fewer."""
-    for start in range(0, len(images), size):
-        yield images[start : start + size]
+        chosen = {f"class {label}": test.labels == label for label in sorted(set(test.labels[known].tolist()))}
+    return {name: Group(test.images[places], test.labels[places]) for name, places in chosen.items()}
 
 
 COLUMNS = ["group", "quantity", "measure", "layer", "statistic", "value"]
@@ -217,12 +156,11 @@ class Inspection:
 
     def table(self) -> pd.DataFrame:
         """All figures, with columns group, quantity, measure, layer, statistic, value."""
-        place = model_order(self.layers)
         rows = [
             (group, quantity.name, row.measure, row.layer, row.statistic, row.value)
             for group, quantities in self.groups.items()
             for quantity in quantities
-            for row in ordered_rows(quantity.summary(), place)
+            for row in ordered_rows(quantity.summary(), self.layers)
         ]
         return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -267,33 +205,30 @@ def inspect_config(
         single = ", ".join(name for name in LOSSES if not LOSSES[name].several and not LOSSES[name].needs_labels)
         reason = "has several gradients" if head.several else "looks at given labels, and OOD samples have none"
         raise ConfigError(f"loss: '{loss}' {reason}; choose one of {single}")
-    templates = make_quantities(quantities)
+    names = list(dict.fromkeys(quantities or QUANTITIES))
+    templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
     origin: list[str] = []
     model = model_on(device, config, trust_code=trust_code, code=code, notices=origin)
-    _refuse_complex(model, templates, quantities or list(QUANTITIES))
+    _refuse_complex(model, templates, names)
     datasets = open_datasets(config, trust_code=trust_code, named=code.data)
-    chosen, notices = choose(config, model, datasets, samples=samples, batch_size=batch_size)
-    notices += origin
-    found = inspect_groups(model, grouped(chosen, by), templates, loss=head, batch_size=batch_size, progress=progress)
-    return Inspection(found.groups, found.samples, found.layers, found.findings, [*notices, *found.notices])
+    notices: list[str] = []
+    groups = chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
+    found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)
+    return replace(found, notices=[*notices, *origin, *found.notices])
 
 
 def _refuse_complex(model: nn.Module, templates: Sequence[Quantity], names: Sequence[str]) -> None:
     """Makes sure that quantities which look at single samples find real parameters; says which others there are."""
     hard = next((name for name, each in model.named_parameters() if each.is_complex()), None)
-    if hard is None or not any(map(_is_of_samples, templates)):
+    if hard is None or not any(isinstance(quantity, SampleGradientQuantity) for quantity in templates):
         return
-    fitting = [name for name in QUANTITIES if not _is_of_samples(QUANTITIES[name]())]
+    fitting = [name for name in QUANTITIES if not isinstance(QUANTITIES[name](), SampleGradientQuantity)]
     chosen = [name for name in names if name in fitting] or fitting
     raise EngineError(
         f"{hard} is complex, and gradients of single samples are those of real parameters; leave out histograms "
         f"and the signal-to-noise ratio: --quantities {','.join(chosen)}"
     )
-
-
-def _is_of_samples(quantity: Quantity) -> bool:
-    return isinstance(quantity, SampleGradientQuantity)
 
 
 def inspect_groups(
@@ -390,8 +325,8 @@ class _Task:
 
     def observe_samples(self, logits: Tensor, quantities: Sequence[SampleGradientQuantity]) -> None:
         gradient = self.loss(logits.detach())
-        direction = gradient.direction.to(logits.dtype)
-        observe_samples(self.engine, logits, direction, quantities, scale=gradient.scale, retain_graph=True)
+        with feeding(quantities, self.engine.parameters, len(logits), scale=gradient.scale) as sink:
+            self.engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
 
 
 TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet", "gsnr.parquet")
@@ -411,55 +346,34 @@ def write_tables(inspection: Inspection, folder: Path) -> list[Path]:
         parameter, empty bins left out) and `gsnr.parquet` (group, layer, entry, gsnr: one row for each entry of each
         parameter, in the order of its elements).
     """
-    tables = ([inspection.table()], _histograms(inspection), _histograms_2d(inspection), _maps(inspection))
-    written = []
-    for name, each in zip(TABLES, tables, strict=True):
-        frames = list(each)
-        if frames:
-            path = folder / name
-            with replacing(path) as temporary:
-                pd.concat(frames, ignore_index=True).to_parquet(temporary, index=False)
-            written.append(path)
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
+    frames[TABLES[0]].append(inspection.table())
+    for group, quantities in inspection.groups.items():
+        for quantity in quantities:
+            for name, layer, columns in _long(quantity):
+                frames[name].append(pd.DataFrame({"group": group, "layer": layer, **columns}))
+    written = [folder / name for name in TABLES if frames[name]]
+    for path in written:
+        with replacing(path) as temporary:
+            pd.concat(frames[path.name], ignore_index=True).to_parquet(temporary, index=False)
     return written
 
 
-def _histograms(inspection: Inspection) -> Iterator[pd.DataFrame]:
-    for group, quantities in inspection.groups.items():
-        for quantity in quantities:
-            if isinstance(quantity, GradHist1d):
-                for layer, histogram in quantity.histograms.items():
-                    edges = histogram.edges[0]
-                    columns = {"low": edges[:-1], "high": edges[1:], "count": histogram.counts.numpy()}
-                    yield pd.DataFrame({"group": group, "layer": layer, **columns})
-
-
-def _histograms_2d(inspection: Inspection) -> Iterator[pd.DataFrame]:
-    for group, quantities in inspection.groups.items():
-        for quantity in quantities:
-            if isinstance(quantity, GradHist2d):
-                for layer, histogram in {**quantity.histograms, MODEL: quantity.model}.items():
-                    yield _bins_2d(histogram).assign(group=group, layer=layer)
-
-
-def _bins_2d(histogram: Histogram) -> pd.DataFrame:
-    counts = histogram.counts.numpy()
-    x, y = counts.nonzero()
-    (gradient, parameter) = histogram.edges
-    return pd.DataFrame(
-        {
-            "gradient_low": gradient[x],
-            "gradient_high": gradient[x + 1],
-            "parameter_low": parameter[y],
-            "parameter_high": parameter[y + 1],
-            "count": counts[x, y],
-        }
-    )
-
-
-def _maps(inspection: Inspection) -> Iterator[pd.DataFrame]:
-    for group, quantities in inspection.groups.items():
-        for quantity in quantities:
-            if isinstance(quantity, MeanGSNR):
-                for layer in quantity.moments:
-                    ratios = quantity.ratios(layer).cpu().numpy()
-                    yield pd.DataFrame({"group": group, "layer": layer, "entry": range(len(ratios)), "gsnr": ratios})
+def _long(quantity: Quantity) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What a table has of a quantity beside its figures: name of the table, layer, and columns."""
+    if isinstance(quantity, GradHist1d):
+        for layer, histogram in quantity.histograms.items():
+            edges = histogram.edges[0]
+            yield TABLES[1], layer, {"low": edges[:-1], "high": edges[1:], "count": histogram.counts.numpy()}
+    elif isinstance(quantity, GradHist2d):
+        for layer, histogram in {**quantity.histograms, MODEL: quantity.model}.items():
+            counts = histogram.counts.numpy()
+            x, y = counts.nonzero()
+            gradient, parameter = histogram.edges
+            columns = {"gradient_low": gradient[x], "gradient_high": gradient[x + 1]}
+            columns |= {"parameter_low": parameter[y], "parameter_high": parameter[y + 1], "count": counts[x, y]}
+            yield TABLES[2], layer, columns
+    elif isinstance(quantity, MeanGSNR):
+        for layer in quantity.moments:
+            ratios = quantity.ratios(layer).cpu().numpy()
+            yield TABLES[3], layer, {"entry": range(len(ratios)), "gsnr": ratios}

@@ -16,45 +16,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from .hooks import Calls, Hook, first_tensor, in_backward, watch_gradient
 from .quantities.geometry import precise_norm
+from .quantities.gsnr import EntryMoments
 from .quantities.quantity import MODEL
 
 FAR_UNITS = 5.0
 """A silent unit is dead if its mean output is this many times as far from zero as that of the median active unit, both
 in standard deviations."""
-
-
-@dataclass
-class UnitMoments:
-    """Mean and spread of the outputs of units, in float64.
-
-    Attributes:
-        count: values of each unit.
-        mean: (units,).
-        squares: (units,) sums of squared deviations.
-    """
-
-    count: int
-    mean: Tensor
-    squares: Tensor
-
-    @property
-    def deviation(self) -> Tensor:
-        """Standard deviations, (units,)."""
-        return (self.squares / self.count).sqrt()
-
-    @classmethod
-    def of(cls, values: Tensor, axis: int) -> UnitMoments:
-        """Moments of a batch, units on one axis."""
-        rows = values.movedim(axis, 0).flatten(1)
-        variance, mean = torch.var_mean(rows, dim=1, correction=0)
-        return cls(rows.shape[1], mean.double().cpu(), variance.double().cpu() * rows.shape[1])
-
-    def merged(self, other: UnitMoments) -> UnitMoments:
-        """Moments of both; see `aggregate.Running` for the source."""
-        total = self.count + other.count
-        difference = other.mean - self.mean
-        squares = self.squares + other.squares + difference.square() * (self.count * other.count / total)
-        return UnitMoments(total, self.mean + difference * (other.count / total), squares)
 
 
 @dataclass
@@ -94,7 +61,7 @@ class LayerVitals:
     slopes: list[float] = field(default_factory=list)
     bad_slopes: int = 0
     reached: Tensor | None = None
-    outputs: UnitMoments | None = None
+    outputs: EntryMoments | None = None
     shift: float = nan
     spread: float = nan
     first: Tensor | None = None
@@ -124,7 +91,8 @@ class LayerVitals:
         """
         if self.reached is None or self.outputs is None or len(self.outputs.mean) != len(self.reached):
             return 0
-        distance = self.outputs.mean.abs() / self.outputs.deviation.clamp_(min=torch.finfo(torch.float64).tiny)
+        deviation = (self.outputs.squares / self.outputs.count).sqrt()
+        distance = self.outputs.mean.abs() / deviation.clamp_(min=torch.finfo(torch.float64).tiny)
         if not bool(self.reached.any()):
             return len(self.reached)
         return int((~self.reached & (distance > FAR_UNITS * distance[self.reached].median())).sum())
@@ -165,9 +133,16 @@ def of_module(name: str, module: nn.Module, place: int) -> LayerVitals:
 def note_units(layer: LayerVitals, values: Tensor) -> None:
     """Takes in the outputs of a batch, if units can be told in them."""
     axis = unit_axis(layer, values)
-    if axis is not None:
-        moments = UnitMoments.of(values, axis)
-        layer.outputs = moments if layer.outputs is None else layer.outputs.merged(moments)
+    if axis is None:
+        return
+    rows = values.movedim(axis, 0).flatten(1)
+    variance, mean = torch.var_mean(rows, dim=1, correction=0)
+    count = rows.shape[1]
+    moments = EntryMoments(count, mean.double().cpu(), variance.double().cpu() * count)
+    if layer.outputs is None:
+        layer.outputs = moments
+    else:
+        layer.outputs.merge(moments)
 
 
 def unit_axis(layer: LayerVitals, values: Tensor) -> int | None:

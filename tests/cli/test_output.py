@@ -66,7 +66,7 @@ REPORTS = {
     "fit-meta": (["fit-meta", "{run}"], {"models", "skipped", "path"}),
     "evaluate": (["evaluate", "{run}"], {"verdicts", "records", "report"}),
     "compare": (["compare", "{run}", "{run}/../copy"], {"compared", "first"}),
-    "doctor": (["doctor", "{run}/config.yaml", "--samples", "20", "--trust-code"], {"usable", "findings"}),
+    "doctor": (["doctor", "{run}/config.yaml", "--samples", "20", "--trust-code"], {"usable", "remarks"}),
     "inspect": (
         ["inspect", "{run}", "--samples", "8", "--quantities", "gradient_geometry", "--trust-code"],
         {"verdict", "findings", "report"},

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from gradscore import check_model
-from gradscore.doctor import Severity
 from gradscore.errors import ConfigError, DataError, ModelError
 
 CLASSES = 3
@@ -169,7 +168,7 @@ def batch_for(model, samples=16):
 
 
 def lines(diagnosis):
-    return "\n".join(map(str, diagnosis.findings))
+    return "\n".join(map(str, diagnosis.remarks))
 
 
 @pytest.mark.parametrize(("make", "expected"), FINDINGS.values(), ids=FINDINGS)
@@ -182,7 +181,7 @@ def test_finds(make, expected):
 
 def test_a_sound_model():
     diagnosis = check_model(network(nn.ReLU()).eval(), torch.randn(16, 4))
-    assert [finding.severity for finding in diagnosis.findings] == [Severity.NOTE]
+    assert [remark.severity for remark in diagnosis.remarks] == ["note"]
     assert diagnosis.usable
     assert diagnosis.coverage == dict.fromkeys(ALL, "rule")
 
@@ -199,7 +198,7 @@ def test_changes_nothing():
 
 def test_problems_come_first():
     diagnosis = check_model(frozen(["0.weight"]).append(nn.Dropout()).train(), torch.randn(16, 4))
-    assert [str(finding.severity) for finding in diagnosis.findings] == ["problem", "warning", "note"]
+    assert [remark.severity for remark in diagnosis.remarks] == ["problem", "warning", "note"]
 
 
 SAMPLES = {"none": (0, "problem: empty batch: .*at least two"), "one": (1, "note: a single input: .*larger batch")}

@@ -234,7 +234,7 @@ def test_one_logit_that_nobody_declared_is_told_from_a_regression(home: Path, tm
 
 
 def problems(diagnosis: Diagnosis) -> str:
-    return "\n".join(str(each) for each in diagnosis.findings if each.severity == "problem")
+    return "\n".join(str(each) for each in diagnosis.remarks if each.severity == "problem")
 
 
 UNSOUND = {

@@ -9,7 +9,7 @@ import pytest
 from manual_pages import code_of
 
 from gradscore.inspect import read_record
-from gradscore.inspect.catalogue import QUANTITIES
+from gradscore.inspect.quantities import QUANTITIES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 

@@ -319,15 +319,11 @@ def test_losses_of_a_module():
 
 def test_figures_pushed_by_hand():
     quantity = ExplicitCall()
-    quantity.push_loss(1.0, train=True)
-    quantity.push_loss(3.0, train=True)
-    quantity.push_loss(2.0, train=False, running=False)
-    quantity.push_memory("accuracy", 0.5)
-    assert quantity.value["training loss"]["(model)"].mean == 2.0
-    assert listed(quantity, "validation loss", "(model)") == [2.0]
-    assert [row.value for row in quantity.summary() if row.statistic == "median"] == [2.0, 0.5]
-    with pytest.raises(ConfigError, match="'accuracy' is kept in memory"):
-        quantity.push_running("accuracy", 0.5)
+    quantity.push("loss", 1.0)
+    quantity.push("loss", torch.tensor([3.0]))
+    assert quantity.value["loss"]["(model)"].mean == 2.0
+    with pytest.raises(ConfigError, match=r"'loss': wanted one number, got a tensor of shape \(2,\)"):
+        quantity.push("loss", torch.zeros(2))
 
 
 def test_the_same_whether_in_place_or_in_memory():

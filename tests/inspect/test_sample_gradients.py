@@ -11,14 +11,12 @@ from gradscore.errors import ConfigError
 from gradscore.gradients import exact
 from gradscore.gradients.factored import Dense, TableRows
 from gradscore.inspect import (
-    GradAbsMax,
+    BinAdaptation,
     GradHist1d,
     GradHist2d,
     MeanGSNR,
-    ParamAbsMax,
-    observe_samples,
 )
-from gradscore.inspect.quantities.sample_gradients import aligned_blocks
+from gradscore.inspect.quantities.sample_gradients import aligned_blocks, feeding
 
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.Tanh(), nn.Linear(9, 4)),
@@ -43,7 +41,8 @@ def feed(model, *quantities, batches=((0, 24),)):
     engine = Engine(dict(model.named_parameters()))
     for batch in batches:
         losses = losses_of(model, *batch)
-        observe_samples(engine, losses, torch.ones_like(losses), quantities)
+        with feeding(quantities, engine.parameters, len(losses)) as sink:
+            engine.stream(losses, torch.ones_like(losses), sink)
     return quantities[0]
 
 
@@ -107,7 +106,7 @@ def test_individual_histograms_only_on_request(model):
 
 
 def test_range_follows_the_gradients_in_the_next_period(model):
-    quantity = feed(model, GradHist1d(bins=10, adapt=GradAbsMax(padding=0.25)))
+    quantity = feed(model, GradHist1d(bins=10, adapt=BinAdaptation(padding=0.25)))
     assert quantity.span == (-2.0, 2.0)
     quantity.reset()
     largest = max(np.abs(values).max() for values in truth(model).values())
@@ -116,7 +115,7 @@ def test_range_follows_the_gradients_in_the_next_period(model):
 
 
 def test_range_of_every_parameter(model):
-    quantity = feed(model, GradHist1d(bins=10, adapt=GradAbsMax(), per_parameter=True))
+    quantity = feed(model, GradHist1d(bins=10, adapt=BinAdaptation(), per_parameter=True))
     quantity.reset()
     feed(model, quantity)
     largest = {name: np.abs(values).max() for name, values in truth(model).items()}
@@ -126,7 +125,7 @@ def test_range_of_every_parameter(model):
 
 
 def test_each_axis_adapts_on_its_own(model):
-    quantity = feed(model, GradHist2d(adapt=(None, ParamAbsMax())))
+    quantity = feed(model, GradHist2d(adapt=(None, BinAdaptation())))
     quantity.reset()
     largest = max(float(parameter.detach().abs().max()) for parameter in model.parameters())
     assert quantity.spans[0] == (-1.0, 1.0)
@@ -134,11 +133,11 @@ def test_each_axis_adapts_on_its_own(model):
 
 
 def test_range_has_a_smallest_size():
-    assert GradAbsMax(min_size=0.5).new_range(0.0) == (-0.25, 0.25)
+    assert BinAdaptation(min_size=0.5).new_range(0.0) == (-0.25, 0.25)
 
 
 def test_values_that_are_not_finite_are_counted_apart():
-    quantity = GradHist1d(bins=4, span=(-1.0, 1.0), adapt=GradAbsMax())
+    quantity = GradHist1d(bins=4, span=(-1.0, 1.0), adapt=BinAdaptation())
     values = torch.tensor([[np.nan, np.inf, -np.inf, 0.5], [0.0, -5.0, 5.0, 1.0]])
     quantity.observe("p", torch.zeros(4), Dense(values))
     assert quantity.model.counts.tolist() == [1, 0, 1, 3]
@@ -173,8 +172,8 @@ UNUSABLE = {
     "empty range": (lambda: GradHist1d(span=(1.0, 1.0)), "from low to high"),
     "range that is not finite": (lambda: GradHist1d(span=(0.0, np.nan)), "finite range"),
     "one axis of two": (lambda: GradHist2d(bins=(4,)), "wanted one for the gradient axis and one for the parameter"),
-    "padding": (lambda: GradAbsMax(padding=-1.0), "padding of at least 0"),
-    "smallest size": (lambda: GradAbsMax(min_size=0.0), "min_size above 0"),
+    "padding": (lambda: BinAdaptation(padding=-1.0), "padding of at least 0"),
+    "smallest size": (lambda: BinAdaptation(min_size=0.0), "min_size above 0"),
     "epsilon": (lambda: MeanGSNR(epsilon=0.0), "epsilon must be above 0"),
 }
 

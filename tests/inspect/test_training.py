@@ -42,13 +42,13 @@ def test_a_timeline_forgets_no_value_and_does_not_grow(steps):
         timeline.add(step, [value])
     found = list(timeline.stretches())
     assert len(found) <= CAPACITY
-    assert sum(each.moments.count for each in found) == steps
-    truth = [values[each.start : each.stop] for each in found]
-    np.testing.assert_allclose([each.moments.mean for each in found], [part.mean() for part in truth], rtol=1e-9)
+    assert sum(moments.count for _, _, moments in found) == steps
+    truth = [values[start:stop] for start, stop, _ in found]
+    np.testing.assert_allclose([moments.mean for _, _, moments in found], [part.mean() for part in truth], rtol=1e-9)
     np.testing.assert_allclose(
-        [each.moments.point("std") for each in found], [part.std() for part in truth], atol=1e-12
+        [moments.point("std") for _, _, moments in found], [part.std() for part in truth], atol=1e-12
     )
-    assert [each.moments.maximum for each in found] == [part.max() for part in truth]
+    assert [moments.maximum for _, _, moments in found] == [part.max() for part in truth]
 
 
 def test_merged_timelines_are_those_of_all_values():
@@ -57,8 +57,8 @@ def test_merged_timelines_are_those_of_all_values():
         for timeline in (both, one) if step < 100 else (both, other):
             timeline.add(step, [float(step), -1.0])
     one.merge(other)
-    assert [(each.start, each.stop, each.moments.count, each.moments.mean) for each in one.stretches()] == [
-        (each.start, each.stop, each.moments.count, pytest.approx(each.moments.mean)) for each in both.stretches()
+    assert [(start, stop, moments.count, moments.mean) for start, stop, moments in one.stretches()] == [
+        (start, stop, moments.count, pytest.approx(moments.mean)) for start, stop, moments in both.stretches()
     ]
 
 

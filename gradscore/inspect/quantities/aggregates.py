@@ -1,11 +1,12 @@
-"""What becomes of a value that is observed again and again: moments, the values themselves, or both over time."""
+"""What becomes of a value that is observed again and again: moments, the values themselves, or moments over time."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import nan, sqrt
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,59 @@ BANDS = ("std", "min-max", "Q1-Q3")
 """Ranges: mean less and plus one standard deviation, extremes, quartiles."""
 
 
-class Running:
+class Aggregate(ABC):
+    """Values that were observed, or what is kept of them; those that are not finite are counted apart."""
+
+    in_place: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of finite values."""
+
+    @property
+    @abstractmethod
+    def non_finite(self) -> int:
+        """The number of values that are not finite."""
+
+    @abstractmethod
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> None:
+        """Takes in everything another aggregate of the same kind holds, as if it had been added here."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, float]:
+        """All statistics of the finite values by name, `POINTS` first; NaN without any."""
+
+    def point(self, name: str) -> float:
+        """A statistic of the finite values; NaN without any.
+
+        Args:
+            name: one of `POINTS`, or of `QUARTILES` where the values are kept.
+
+        Raises:
+            ConfigError: another name.
+        """
+        check_statistics(points=[name], bands=[], in_place=self.in_place)
+        return self.figures()[name]
+
+    def band(self, name: str) -> tuple[float, float]:
+        """A range, from low to high, by a name of `BANDS`; `ConfigError` for `Q1-Q3` without the values."""
+        check_statistics(points=[], bands=[name], in_place=self.in_place)
+        if name == "std":
+            mean, std = self.point("mean"), self.point("std")
+            return mean - std, mean + std
+        low, _, high = name.partition("-")
+        return self.point(low), self.point(high)
+
+
+class Running(Aggregate):
     """Count, mean, population variance, minimum and maximum of values, without keeping them.
 
-    Values that are not finite are counted apart and enter nothing else.
-
     Attributes:
-        count: of finite values.
-        non_finite: of the others.
         mean: of the finite values; NaN without any.
         minimum: smallest finite value; NaN without any.
         maximum: largest finite value; NaN without any.
@@ -45,12 +91,11 @@ class Running:
         (3.0, 6.0)
     """
 
+    in_place = True
+    count = non_finite = 0
+
     def __init__(self) -> None:
-        self.count = 0
-        self.non_finite = 0
-        self.mean = nan
-        self.minimum = nan
-        self.maximum = nan
+        self.mean = self.minimum = self.maximum = nan
         self._squares = 0.0
 
     def add(self, value: float) -> None:
@@ -67,10 +112,8 @@ class Running:
         self._squares += difference * (value - self.mean)
         self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
 
-    def merge(self, other: Aggregate) -> None:
-        """Takes in everything another aggregate of the same kind holds, as if it had been added here."""
-        if not isinstance(other, Running):
-            raise ConfigError("running and in-memory aggregates cannot be merged: the values of one of them are gone")
+    def merge(self, other: Self) -> None:
+        """See `Aggregate.merge`."""
         self.non_finite += other.non_finite
         if not other.count:
             return
@@ -85,35 +128,13 @@ class Running:
         self._squares += other._squares
         self.count += other.count
 
-    @property
-    def variance(self) -> float:
-        """Population variance: the sum of squared deviations over the count; NaN without a value."""
-        return self._squares / self.count if self.count else nan
-
-    def point(self, name: str) -> float:
-        """A statistic.
-
-        Args:
-            name: one of `POINTS`.
-
-        Returns:
-            Its value, NaN without values.
-
-        Raises:
-            ConfigError: another name.
-        """
-        if name == "std":
-            return sqrt(self.variance)
-        check_statistics(points=[name], bands=[], in_place=True)
-        return {"mean": self.mean, "min": self.minimum, "max": self.maximum}[name]
-
-    def band(self, name: str) -> tuple[float, float]:
-        """A range, from low to high, by a name of `BANDS`; `ConfigError` for `Q1-Q3`, which needs the values."""
-        check_statistics(points=[], bands=[name], in_place=True)
-        return _band(self, name)
+    def figures(self) -> dict[str, float]:
+        """See `Aggregate.figures`."""
+        std = sqrt(self._squares / self.count) if self.count else nan
+        return {"mean": self.mean, "std": std, "min": self.minimum, "max": self.maximum}
 
 
-class Series:
+class Series(Aggregate):
     """Values kept in memory, in order; the same answers as `Running`, and quartiles.
 
     Quartiles interpolate linearly between the two nearest values, as `numpy.quantile` does.
@@ -122,6 +143,8 @@ class Series:
         values: everything that was added, in order, finite or not.
     """
 
+    in_place = False
+
     def __init__(self) -> None:
         self.values: list[float] = []
 
@@ -129,10 +152,8 @@ class Series:
         """Takes in a value."""
         self.values.append(value)
 
-    def merge(self, other: Aggregate) -> None:
-        """Appends the values of another aggregate of the same kind."""
-        if not isinstance(other, Series):
-            raise ConfigError("running and in-memory aggregates cannot be merged: the values of one of them are gone")
+    def merge(self, other: Self) -> None:
+        """See `Aggregate.merge`."""
         self.values += other.values
 
     @property
@@ -145,37 +166,19 @@ class Series:
         """The number of values that are not finite."""
         return len(self.values) - self.count
 
-    def point(self, name: str) -> float:
-        """A statistic of the finite values by a name of `POINTS` or `QUARTILES`; NaN without values."""
-        check_statistics(points=[name], bands=[], in_place=False)
+    def figures(self) -> dict[str, float]:
+        """See `Aggregate.figures`."""
         values = self._finite()
         if not len(values):
-            return nan
-        if name == "IQR":
-            return self.point("Q3") - self.point("Q1")
-        if name in QUARTILES:
-            return float(np.quantile(values, {"Q1": 0.25, "median": 0.5, "Q3": 0.75}[name]))
-        return float({"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}[name])
-
-    def band(self, name: str) -> tuple[float, float]:
-        """A range, from low to high, by a name of `BANDS`."""
-        check_statistics(points=[], bands=[name], in_place=False)
-        return _band(self, name)
+            return dict.fromkeys((*POINTS, *QUARTILES), nan)
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        quartiles = {"median": float(middle), "Q1": float(low), "Q3": float(high), "IQR": float(high - low)}
+        points = {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}
+        return {**{name: float(value) for name, value in points.items()}, **quartiles}
 
     def _finite(self) -> NDArray[np.float64]:
         values = np.asarray(self.values, dtype=np.float64)
         return values[np.isfinite(values)]
-
-
-Aggregate = Running | Series
-
-
-def _band(aggregate: Aggregate, name: str) -> tuple[float, float]:
-    if name == "std":
-        mean, std = aggregate.point("mean"), aggregate.point("std")
-        return mean - std, mean + std
-    low, _, high = name.partition("-")
-    return aggregate.point(low), aggregate.point(high)
 
 
 def check_statistics(*, points: Iterable[str], bands: Iterable[str], in_place: bool) -> None:
@@ -204,21 +207,6 @@ CAPACITY = 256
 """Stretches of steps that are kept: one for every three or four pixels of a plot."""
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Some steps in a row.
-
-    Attributes:
-        start: the first step.
-        stop: the step after the last one.
-        moments: of the values that were observed in them.
-    """
-
-    start: int
-    stop: int
-    moments: Running
-
-
 class Timeline:
     """Moments of a value over stretches of steps of equal length, which double when there are too many.
 
@@ -231,7 +219,7 @@ class Timeline:
         >>> timeline = Timeline()
         >>> for step in range(1000):
         ...     timeline.add(step, [float(step)])
-        >>> timeline.width, [(each.start, each.moments.maximum) for each in timeline.stretches()][-1]
+        >>> timeline.width, [(start, moments.maximum) for start, _, moments in timeline.stretches()][-1]
         (4, (996, 999.0))
     """
 
@@ -252,10 +240,10 @@ class Timeline:
         for place, moments in other._moments.items():
             self._at(place * other.width // self.width).merge(moments)
 
-    def stretches(self) -> Iterator[Stretch]:
-        """The stretches in which something was observed, in order."""
+    def stretches(self) -> Iterator[tuple[int, int, Running]]:
+        """First step, step after the last one, and moments of each stretch in which something was observed."""
         for place in sorted(self._moments):
-            yield Stretch(place * self.width, (place + 1) * self.width, self._moments[place])
+            yield place * self.width, (place + 1) * self.width, self._moments[place]
 
     def _at(self, place: int) -> Running:
         found = self._moments.get(place)
@@ -271,7 +259,4 @@ class Timeline:
         before, self._moments = self._moments, {}
         self.width *= 2
         for place, moments in before.items():
-            if place // 2 in self._moments:
-                self._moments[place // 2].merge(moments)
-            else:
-                self._moments[place // 2] = moments
+            self._moments.setdefault(place // 2, Running()).merge(moments)

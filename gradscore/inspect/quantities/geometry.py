@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from typing import Any, ClassVar, Literal
 
@@ -54,27 +54,27 @@ class Geometry:
         self._last: dict[str, tuple[Tensor, float, int]] = {}
         self._change: set[str] = set()
 
-    def observe(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Takes the next tensor of a name.
+    def record(self, quantity: Quantity, name: str, tensor: Tensor) -> None:
+        """Records the next tensor of a name: its norm, and its correlation with the one before.
+
+        There is a correlation if there was a tensor of the same shape, and neither is zero or not finite: the angle is
+        undefined otherwise, and nothing takes its place.
 
         Args:
+            quantity: gets the values.
             name: of a layer or parameter.
             tensor: of any shape.
-
-        Yields:
-            Measures and values: the norm; and the correlation with the tensor before, if there was one of the same
-            shape and neither is zero or not finite (the angle is undefined otherwise, and nothing takes its place).
         """
         tensor = tensor.detach()
         norm = self.last_norm = precise_norm(tensor)
-        yield NORM, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm
+        quantity.record(NORM, name, norm / sqrt(max(1, tensor.numel())) if self.normalize else norm)
         if self.correlation:
             size = float(norm)
             last, last_size, version = self._last.get(name, (tensor, 0.0, tensor._version))
             if last._version != version:
                 self._change.add(name)
             elif last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
-                yield CORRELATION, cosine(last, tensor, last_size, size)
+                quantity.record(CORRELATION, name, cosine(last, tensor, last_size, size))
             kept = tensor.clone() if self.copies or name in self._change else tensor
             self._last[name] = (kept, size, kept._version)
 
@@ -130,13 +130,25 @@ def cosine(one: Tensor, other: Tensor, one_norm: float, other_norm: float) -> Te
     return product.clamp(-1, 1)
 
 
-def record_geometry(quantity: Quantity, geometry: Geometry, name: str, tensor: Tensor) -> None:
-    """Feeds a tensor to a geometry and records what comes out."""
-    for measure, value in geometry.observe(name, tensor):
-        quantity.record(measure, name, value)
+class _Norms(Quantity):
+    """Records norms, or root mean squares.
+
+    Args:
+        normalize: divide norms by the root of the number of elements: root mean square.
+        options: see `Quantity`.
+    """
+
+    def __init__(self, *, normalize: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.normalize = normalize
+
+    @override
+    def caption(self, measure: str) -> str:
+        caption = super().caption(measure)
+        return caption if self.normalize else caption.replace("Root mean square", "Euclidean norm")
 
 
-class GradientGeometry(TensorQuantity):
+class GradientGeometry(_Norms, TensorQuantity):
     """Norm of the gradient of each parameter, and its correlation with that of the batch before.
 
     The norm of the gradient of the whole model, all parameters in one vector, stands beside them as `(model)`.
@@ -156,19 +168,14 @@ class GradientGeometry(TensorQuantity):
         "correlation": "Whether batches pull a parameter in the same direction (1) or not (0).",
     }
 
-    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
+    def __init__(self, *, correlation: bool = True, **options: Any) -> None:
         super().__init__(**options)
-        self._geometry = Geometry(correlation=correlation, normalize=normalize)
-        self._model = WholeModel(normalize=normalize)
-
-    @override
-    def caption(self, measure: str) -> str:
-        said = super().caption(measure)
-        return said if self._model.normalize else said.replace("Root mean square", "Euclidean norm")
+        self._geometry = Geometry(correlation=correlation, normalize=self.normalize)
+        self._model = WholeModel(normalize=self.normalize)
 
     @override
     def observe(self, name: str, tensor: Tensor) -> None:
-        record_geometry(self, self._geometry, name, tensor)
+        self._geometry.record(self, name, tensor)
         self._model.add(self._geometry.last_norm, tensor.numel())
 
     @override
@@ -194,8 +201,8 @@ class OutputGradientGeometry(OutputGradientQuantity):
     of zero), no value is recorded. With `per_sample` there is also "norm per sample", one value for every sample.
 
     Args:
-        normalize_by_size: divide norms by the root of the number of elements: root mean square.
-        compute_correlation: also record correlations; keeps the last gradient of every layer.
+        normalize: divide norms by the root of the number of elements: root mean square.
+        correlation: also record correlations; keeps the last gradient of every layer.
         skip_activation: leave activation functions out, those derived from PyTorch's too.
         per_sample: also record the norm of every sample's gradient, for outputs whose first axis is the samples.
         reduction: how the loss joins the samples. With "mean", the gradients of single samples are multiplied by the
@@ -218,8 +225,8 @@ class OutputGradientGeometry(OutputGradientQuantity):
     def __init__(
         self,
         *,
-        normalize_by_size: bool = False,
-        compute_correlation: bool = True,
+        normalize: bool = False,
+        correlation: bool = True,
         skip_activation: bool = True,
         per_sample: bool = False,
         reduction: Literal["mean", "sum"] = "mean",
@@ -231,9 +238,9 @@ class OutputGradientGeometry(OutputGradientQuantity):
                 f"{self.name}: the loss joins samples by reduction 'mean' or 'sum', got {reduction!r}; with "
                 "reduction='none', name the one with which your loop joins them"
             )
-        self.normalize_by_size, self.skip_activation = normalize_by_size, skip_activation
+        self.normalize, self.skip_activation = normalize, skip_activation
         self.per_sample, self.reduction = per_sample, reduction
-        self._geometry = Geometry(correlation=compute_correlation, normalize=normalize_by_size, copies=False)
+        self._geometry = Geometry(correlation=correlation, normalize=normalize, copies=False)
 
     @override
     def wants(self, module: nn.Module) -> bool:
@@ -242,10 +249,10 @@ class OutputGradientGeometry(OutputGradientQuantity):
     @override
     def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
         del module
-        record_geometry(self, self._geometry, layer, gradient)
+        self._geometry.record(self, layer, gradient)
         if self.per_sample and gradient.dim():
             norms = precise_norm(gradient.detach().reshape(len(gradient), -1), dim=1)
-            size = sqrt(max(1, prod(gradient.shape[1:]))) if self.normalize_by_size else 1.0
+            size = sqrt(max(1, prod(gradient.shape[1:]))) if self.normalize else 1.0
             self.record(PER_SAMPLE, layer, norms * ((len(gradient) if self.reduction == "mean" else 1) / size))
 
     def reset(self) -> None:
@@ -257,7 +264,7 @@ class OutputGradientGeometry(OutputGradientQuantity):
 RELATIVE = "size relative to the weights"
 
 
-class ParameterDifferenceGeometry(TensorQuantity):
+class ParameterDifferenceGeometry(_Norms, TensorQuantity):
     """Norm of the difference between successive values of each parameter, and correlation of successive differences.
 
     The first value only begins the history. Parameters that nothing wrote to since the last look made no step: with
@@ -277,11 +284,11 @@ class ParameterDifferenceGeometry(TensorQuantity):
     name = "parameter step"
     source = "parameter"
 
-    def __init__(self, *, correlation: bool = True, normalize: bool = False, **options: Any) -> None:
+    def __init__(self, *, correlation: bool = True, **options: Any) -> None:
         super().__init__(**options)
-        self._geometry = Geometry(correlation=correlation, normalize=normalize)
+        self._geometry = Geometry(correlation=correlation, normalize=self.normalize)
         self._last: dict[str, Tensor] = {}
-        self._steps, self._weights = WholeModel(normalize=normalize), WholeModel(normalize=normalize)
+        self._steps, self._weights = (WholeModel(normalize=self.normalize) for _ in range(2))
         self._versions: dict[str, int] = {}
 
     @override
@@ -298,7 +305,7 @@ class ParameterDifferenceGeometry(TensorQuantity):
         self._versions[name] = tensor._version
         tensor = tensor.detach()
         if name in self._last:
-            record_geometry(self, self._geometry, name, tensor - self._last[name])
+            self._geometry.record(self, name, tensor - self._last[name])
             self._steps.add(self._geometry.last_norm, tensor.numel())
             self._weights.add(precise_norm(self._last[name]), tensor.numel())
         self._last[name] = tensor.clone()
@@ -317,7 +324,7 @@ class ParameterDifferenceGeometry(TensorQuantity):
         self._last = {}
 
 
-class ParameterNorm(ModuleQuantity):
+class ParameterNorm(_Norms, ModuleQuantity):
     """Euclidean norm of the parameters of each module that are its own, by name.
 
     Args:
@@ -334,15 +341,9 @@ class ParameterNorm(ModuleQuantity):
         "bias norm": "Root mean square of the biases.",
     }
 
-    def __init__(self, *, attrs: str | Sequence[str] | None = None, normalize: bool = False, **options: Any) -> None:
+    def __init__(self, *, attrs: str | Sequence[str] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.attrs = (attrs,) if isinstance(attrs, str) else attrs
-        self.normalize = normalize
-
-    @override
-    def caption(self, measure: str) -> str:
-        said = super().caption(measure)
-        return said if self.normalize else said.replace("Root mean square", "Euclidean norm")
 
     @override
     def observe(self, layer: str, module: nn.Module) -> None:
@@ -354,7 +355,7 @@ class ParameterNorm(ModuleQuantity):
                 self.record(f"{name} norm", layer, norm / sqrt(tensor.numel()) if self.normalize else norm)
 
 
-class OutputNorm(OutputQuantity):
+class OutputNorm(_Norms, OutputQuantity):
     """Mean over a batch of the Euclidean norm of each sample's output, all axes but the first flattened.
 
     The order of the axes does not matter, so there is no setting for it. Outputs of one axis are samples of one number.
@@ -369,15 +370,6 @@ class OutputNorm(OutputQuantity):
     captions: ClassVar[Mapping[str, str]] = {
         "norm": "Root mean square of what a layer returns, mean over the batch.",
     }
-
-    def __init__(self, *, normalize: bool = False, **options: Any) -> None:
-        super().__init__(**options)
-        self.normalize = normalize
-
-    @override
-    def caption(self, measure: str) -> str:
-        said = super().caption(measure)
-        return said if self.normalize else said.replace("Root mean square", "Euclidean norm")
 
     @override
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:

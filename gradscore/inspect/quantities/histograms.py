@@ -224,14 +224,6 @@ class BinAdaptation:
         return -radius, radius
 
 
-class GradAbsMax(BinAdaptation):
-    """Adapts to the largest magnitude of a gradient: for the gradient axis."""
-
-
-class ParamAbsMax(BinAdaptation):
-    """Adapts to the largest magnitude of a parameter: for the parameter axis."""
-
-
 BUDGET = 1 << 20
 """Elements that are binned together: few enough to stay in the cache, enough for convolutions to be fast.
 From a quarter of it to sixteen times as many a step of a small CNN took the same time within 15 %."""
@@ -351,16 +343,6 @@ def merge_histograms(mine: dict[str, Histogram], others: dict[str, Histogram]) -
             mine[name] = copy
 
 
-def check_axes(values: tuple[object, ...], what: str) -> None:
-    """Makes sure that there is one setting for each of two axes.
-
-    Raises:
-        ConfigError: there is not.
-    """
-    if len(values) != 2:
-        raise ConfigError(f"{what}: wanted one for the gradient axis and one for the parameter axis, got {values}")
-
-
 class GradHist2d(SampleGradientQuantity):
     """How often which gradient value occurs at which parameter value.
 
@@ -397,7 +379,10 @@ class GradHist2d(SampleGradientQuantity):
     ) -> None:
         super().__init__(**options)
         for values, what in ((bins, "bins"), (spans, "spans"), (adapt, "adapt")):
-            check_axes(values, what)
+            if len(values) != 2:
+                raise ConfigError(
+                    f"{what}: wanted one for the gradient axis and one for the parameter axis, got {values}"
+                )
         self.bins, self.spans, self.adapt, self.keep_individual = bins, spans, adapt, keep_individual
         self.model = Histogram(self.bins, self.spans)
         self.histograms: dict[str, Histogram] = {}

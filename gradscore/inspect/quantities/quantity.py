@@ -8,8 +8,9 @@ tables) and `reset()` (a new epoch). Two quantities that saw different batches c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from ...errors import ConfigError
 from ...gradients import PerSample
-from .aggregates import POINTS, QUARTILES, Aggregate, Running, Series, Timeline, check_statistics
+from .aggregates import Aggregate, Running, Series, Timeline, check_statistics
 
 Schedule = Callable[[int], bool]
 """From the number of a training step, counted from 0, to whether it is looked at."""
@@ -31,32 +32,15 @@ MODEL = "(model)"
 """The name under which figures of the whole model are kept."""
 
 
-@dataclass(frozen=True)
-class Every:
-    """A schedule: the first step and then every so many.
-
-    Attributes:
-        steps: from one step that is looked at to the next.
-
-    Raises:
-        ConfigError: a number that is not positive.
-    """
-
-    steps: int
-
-    def __post_init__(self) -> None:
-        """Checks the number."""
-        if self.steps < 1:
-            raise ConfigError(f"a schedule needs a positive number of steps, got {self.steps}")
-
-    def __call__(self, step: int) -> bool:
-        """Whether a step is looked at."""
-        return step % self.steps == 0
-
-
 def every(steps: int) -> Schedule:
     """A schedule: the first step and then every so many; `ConfigError` for a number that is not positive."""
-    return Every(steps)
+    if steps < 1:
+        raise ConfigError(f"a schedule needs a positive number of steps, got {steps}")
+    return partial(_is_multiple, steps)
+
+
+def _is_multiple(steps: int, step: int) -> bool:
+    return step % steps == 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +51,52 @@ class Row:
     layer: str
     statistic: str
     value: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A figure of an epoch."""
+
+    epoch: int
+    quantity: str
+    row: Row
+
+
+CALL = "#"
+"""Stands between the name of a layer and the number of its call, from the second call of a pass on: `relu#2`."""
+
+
+def layer_of(site: str) -> tuple[str, int]:
+    """The layer of a call and the number of the call.
+
+    Example:
+        >>> layer_of("block.relu#2"), layer_of("conv")
+        (('block.relu', 2), ('conv', 1))
+    """
+    name, _, number = site.rpartition(CALL)
+    return (name, int(number)) if name and number.isdecimal() else (site, 1)
+
+
+def model_order(names: Sequence[str]) -> Callable[[str], tuple[int, int]]:
+    """What sorts names, and calls of layers, into the order of a model; others come last.
+
+    Args:
+        names: of layers and parameters in that order.
+    """
+    places = {name: place for place, name in enumerate(names)}
+
+    def place(site: str) -> tuple[int, int]:
+        layer, number = layer_of(site)
+        return places.get(layer, len(places)), number
+
+    return place
+
+
+def ordered_rows(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
+    """Rows measure by measure, layers in the order of the model, whose layers and parameters have these names."""
+    found, place = list(rows), model_order(names)
+    measures = {measure: number for number, measure in enumerate(dict.fromkeys(row.measure for row in found))}
+    return sorted(found, key=lambda row: (measures[row.measure], place(row.layer)))
 
 
 class Quantity(ABC):
@@ -157,8 +187,8 @@ class Quantity(ABC):
             for layer, aggregate in layers.items():
                 yield Row(measure, layer, "count", aggregate.count)
                 yield Row(measure, layer, "non_finite", aggregate.non_finite)
-                for point in (*POINTS, *QUARTILES) if isinstance(aggregate, Series) else POINTS:
-                    yield Row(measure, layer, point, aggregate.point(point))
+                for name, value in aggregate.figures().items():
+                    yield Row(measure, layer, name, value)
 
     def reset(self) -> None:
         """Forgets everything: a new epoch begins, whose figures come from its own batches alone."""

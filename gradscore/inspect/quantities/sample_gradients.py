@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +15,6 @@ from ...errors import EngineError
 from ...gradients import (
     Block,
     Convolved,
-    Engine,
     PerSample,
     Sink,
     sample_slices,
@@ -72,68 +71,27 @@ class Scaled(PerSample):
         return Scaled(self.base.reshaped(shape), self.scale)
 
 
-def observe_samples(
-    engine: Engine,
-    outputs: Tensor,
-    grad_outputs: Tensor,
-    quantities: Sequence[SampleGradientQuantity],
-    *,
-    scale: Tensor | None = None,
-    retain_graph: bool = False,
-) -> None:
-    """Runs one more backward pass and feeds quantities with the per-sample gradients of a batch.
-
-    A parameter that the outputs do not depend on, or that is frozen, is not looked at.
-
-    Args:
-        engine: knows the parameters.
-        outputs: (N, ...) with a graph; sample n must depend on nothing but input n and the parameters.
-        grad_outputs: gradient of the losses at the outputs, of their shape.
-        quantities: what is fed.
-        scale: (N,) float64, by which the gradients are multiplied afterwards, in float64.
-        retain_graph: keep the graph for another pass.
-
-    Raises:
-        CoupledSamplesError: the losses of the samples depend on one another.
-        EngineError: gradients that cannot be computed.
-    """
-    with _fed(engine.parameters, quantities, len(outputs), scale) as sink:
-        engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph)
-
-
-def observe_training(
-    engine: Engine,
-    losses: Tensor,
-    quantities: Sequence[SampleGradientQuantity],
-    *,
-    weight: float,
-    around: AbstractContextManager[object],
-) -> None:
-    """Runs the backward pass of training and feeds quantities with the per-sample gradients on its way.
-
-    Args:
-        engine: knows the parameters.
-        losses: (N,) with a graph; loss n must depend on nothing but sample n and the parameters.
-        quantities: what is fed.
-        weight: see `Engine.backward`.
-        around: see `Engine.backward`.
-
-    Raises:
-        CoupledSamplesError: the losses depend on one another.
-        EngineError: gradients that cannot be computed, or a weight of zero.
-    """
-    with _fed(engine.parameters, quantities, len(losses)) as sink:
-        engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=around)
-
-
 @contextmanager
-def _fed(
-    parameters: Mapping[str, Tensor],
+def feeding(
     quantities: Sequence[SampleGradientQuantity],
+    parameters: Mapping[str, Tensor],
     samples: int,
+    *,
     scale: Tensor | None = None,
 ) -> Iterator[Sink]:
-    """What takes the gradients of a batch to the quantities."""
+    """What takes the gradients of a batch to quantities, for `Engine.stream` or `Engine.backward`.
+
+    A parameter that the losses do not depend on, or that is frozen, is not looked at.
+
+    Args:
+        quantities: what is fed; they are told where the batch begins and ends.
+        parameters: those of the engine.
+        samples: N, the size of the batch.
+        scale: (N,) float64, by which the gradients are multiplied, in float64.
+
+    Raises:
+        EngineError: a parameter is complex.
+    """
 
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
         scaled = gradient if scale is None else Scaled(gradient, scale[rows].to(gradient.device))
@@ -182,14 +140,16 @@ def aligned_blocks(gradient: PerSample, budget: int) -> Iterator[Aligned]:
         Blocks, good until the next one is asked for.
     """
     if isinstance(gradient, Convolved) and suits_windows(gradient):
-        entries = _window_entries(gradient)
+        entries = _entries(gradient).permute(0, 3, 4, 2, 1).flatten()  # in the order of gradients.window_blocks
         for _, block in gradient.blocks(budget):
             yield Aligned(block, entries)
     elif isinstance(gradient, Convolved) and suits_groups(gradient):
         for _, block in gradient.blocks(budget):
             yield Aligned(block)
     elif isinstance(gradient, Convolved) and len(gradient.kernel) <= 2 and gradient.left.shape[1] == 1:
-        taps = _tap_entries(gradient)
+        # A block is of one vertical tap, and has horizontal taps before channels.
+        every_tap = _entries(gradient).flatten(0, 1)
+        taps = [every_tap[:, :, tap].transpose(1, 2).flatten() for tap in range(every_tap.shape[2])]
         turn = 0
         for _, block in shifted_blocks(gradient, budget):
             for part in block if block.dim() == 3 else (block,):
@@ -198,17 +158,6 @@ def aligned_blocks(gradient: PerSample, budget: int) -> Iterator[Aligned]:
     else:
         for rows in sample_slices(len(gradient), prod(gradient.shape), budget):
             yield Aligned(gradient.dense(rows).reshape(rows.stop - rows.start, -1))
-
-
-def _window_entries(gradient: Convolved) -> Tensor:
-    """The entries of blocks that are ordered as `gradients.window_blocks` says."""
-    return _entries(gradient).permute(0, 3, 4, 2, 1).flatten()
-
-
-def _tap_entries(gradient: Convolved) -> list[Tensor]:
-    """For each vertical tap of a kernel the entries of its blocks, which put horizontal taps before channels."""
-    entries = _entries(gradient).flatten(0, 1)
-    return [entries[:, :, tap].transpose(1, 2).flatten() for tap in range(entries.shape[2])]
 
 
 def _entries(gradient: Convolved) -> Tensor:

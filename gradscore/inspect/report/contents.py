@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from ...reporting import HeatMap, LayerLine, LayerProfile, Plot, colour, file_name
 from ...system import FloatArray
-from ..hooks import layer_of
 from ..quantities.aggregates import Aggregate
 from ..quantities.gsnr import MeanGSNR
 from ..quantities.histograms import GradHist1d, GradHist2d
-from ..quantities.quantity import MODEL, Quantity
-from ..rows import model_order
+from ..quantities.quantity import MODEL, Quantity, layer_of, model_order
 from ..saved_model import Inspection
 
 HISTOGRAMS = (

@@ -10,10 +10,8 @@ import pandas as pd
 
 from ...reporting import HeatMap, Plot, TimeLine, TimeRow, TimeRows, colour, file_name
 from ...system import FloatArray
-from ..hooks import layer_of
 from ..quantities.aggregates import BANDS, POINTS
-from ..quantities.quantity import MODEL
-from ..rows import model_order
+from ..quantities.quantity import MODEL, layer_of, model_order
 from .record import Drawing, TrainingRecord
 
 MOST_MARKS = 12

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 
 from ...errors import ConfigError
 from ...system import replacing
 from ..findings import Finding
 from ..quantities.histograms import GradHist1d, Histogram
 from ..quantities.losses import ExplicitCall
-from ..quantities.quantity import MODEL, Quantity
-from ..rows import Entry
+from ..quantities.quantity import MODEL, Entry, Quantity
 
 KEY = b"gradscore.training"
 """Of what a Parquet file says beside its rows."""
@@ -30,15 +29,22 @@ HISTOGRAMS = ("quantity", "layer", "epoch", "step", "low", "high", "bin_count")
 FINDINGS = ("step", "kind", "layer", "sentence")
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(BaseModel, frozen=True):
     """How a quantity is drawn; see `Quantity`."""
 
     title: str
-    captions: Mapping[str, str]
+    captions: dict[str, str]
     lines: tuple[str, ...]
     bands: tuple[str, ...]
     log_scale: bool
+
+
+class _Header(BaseModel):
+    """What a file says beside its rows."""
+
+    name: str
+    layers: list[str]
+    drawings: dict[str, Drawing]
 
 
 @dataclass(frozen=True)
@@ -67,14 +73,11 @@ class TrainingRecord:
     def save(self, path: Path | str) -> None:
         """Writes one Parquet file; what is there stays until the new one is complete."""
         parts = {"steps": self.steps, "epochs": self.epochs, "histograms": self.histograms, "findings": self.findings}
-        rows = pd.concat([part.assign(part=name) for name, part in parts.items() if len(part)] or [_nothing()])
-        about = {
-            "name": self.name,
-            "layers": self.layers,
-            "drawings": {name: asdict(each) for name, each in self.drawings.items()},
-        }
+        filled = [part.assign(part=name) for name, part in parts.items() if len(part)]
+        rows = pd.concat(filled or [pd.DataFrame({"part": pd.Series([], dtype=str)})])
+        header = _Header(name=self.name, layers=self.layers, drawings=self.drawings)
         table = pa.Table.from_pandas(rows, preserve_index=False)
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: json.dumps(about).encode()})
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: header.model_dump_json().encode()})
         with replacing(Path(path)) as temporary:
             pq.write_table(table, temporary)
 
@@ -100,37 +103,26 @@ def read_record(path: Path | str) -> TrainingRecord:
             f"{path} holds no run of training; wanted a file that Inspector.save or Inspector.report wrote"
         )
     try:
-        return _record(json.loads(about), table.to_pandas())
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        header, rows = _Header.model_validate_json(about), table.to_pandas()
+        return TrainingRecord(
+            name=header.name,
+            layers=header.layers,
+            steps=_part(rows, "steps", STEPS, whole=("start", "stop", "count", "non_finite")),
+            epochs=_part(rows, "epochs", EPOCHS, whole=("epoch", "step")),
+            histograms=_part(rows, "histograms", HISTOGRAMS, whole=("epoch", "step", "bin_count")),
+            findings=_part(rows, "findings", FINDINGS, whole=("step",)),
+            drawings=header.drawings,
+        )
+    except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"{path} is damaged, or another version of gradscore wrote it: {type(error).__name__}: {error}"
+            f"{path} is damaged, or another version of gradscore wrote it: {str(error).splitlines()[0]}"
         ) from error
-
-
-def _record(about: Mapping[str, Any], rows: pd.DataFrame) -> TrainingRecord:
-    drawings = {
-        name: Drawing(each["title"], each["captions"], tuple(each["lines"]), tuple(each["bands"]), each["log_scale"])
-        for name, each in about["drawings"].items()
-    }
-    return TrainingRecord(
-        name=about["name"],
-        layers=about["layers"],
-        steps=_part(rows, "steps", STEPS, whole=("start", "stop", "count", "non_finite")),
-        epochs=_part(rows, "epochs", EPOCHS, whole=("epoch", "step")),
-        histograms=_part(rows, "histograms", HISTOGRAMS, whole=("epoch", "step", "bin_count")),
-        findings=_part(rows, "findings", FINDINGS, whole=("step",)),
-        drawings=drawings,
-    )
 
 
 def _part(rows: pd.DataFrame, name: str, columns: tuple[str, ...], *, whole: tuple[str, ...]) -> pd.DataFrame:
     found = rows[rows["part"] == name]
     found = (found[list(columns)] if len(found) else found.reindex(columns=list(columns))).reset_index(drop=True)
     return found.astype(dict.fromkeys(whole, "int64"))
-
-
-def _nothing() -> pd.DataFrame:
-    return pd.DataFrame({"part": pd.Series([], dtype=str)})
 
 
 MOST_EPOCHS = 64
@@ -146,21 +138,6 @@ class TrainingLoop(ExplicitCall):
     title = "Loss and learning rate"
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """Histograms of an epoch.
-
-    Attributes:
-        number: of the epoch.
-        step: the last one of the epoch.
-        histograms: by layer.
-    """
-
-    number: int
-    step: int
-    histograms: dict[str, Histogram]
-
-
 class Logbook:
     """Keeps what the picture of a run needs and quantities forget at the end of an epoch.
 
@@ -170,7 +147,7 @@ class Logbook:
 
     def __init__(self) -> None:
         self.last_steps: list[int] = []
-        self._epochs: list[Epoch] = []
+        self._histograms: dict[int, dict[str, Histogram]] = {}
         self._every = 1
 
     def end_epoch(self, number: int, step: int, quantities: Iterable[Quantity]) -> None:
@@ -183,12 +160,11 @@ class Logbook:
             for layer, histogram in _of_model_or_layers(quantity)
             if histogram.total
         }
-        if not found or number % self._every:
-            return
-        self._epochs.append(Epoch(number, max(0, step), found))
-        if len(self._epochs) > MOST_EPOCHS:
+        if found and not number % self._every:
+            self._histograms[number] = found
+        if len(self._histograms) > MOST_EPOCHS:
             self._every *= 2
-            self._epochs = [epoch for epoch in self._epochs if not epoch.number % self._every]
+            self._histograms = {epoch: each for epoch, each in self._histograms.items() if not epoch % self._every}
 
     def record(
         self,
@@ -213,17 +189,17 @@ class Logbook:
             layers=list(layers),
             steps=pd.DataFrame([row for each in quantities for row in _steps(each)], columns=list(STEPS)),
             epochs=pd.DataFrame([self._figure(entry) for entry in history], columns=list(EPOCHS)),
-            histograms=pd.DataFrame([row for epoch in self._epochs for row in _bins(epoch)], columns=list(HISTOGRAMS)),
+            histograms=pd.DataFrame(list(self._bins()), columns=list(HISTOGRAMS)),
             findings=pd.DataFrame(
                 [(each.step or 0, each.kind, each.layer, str(each)) for each in findings], columns=list(FINDINGS)
             ),
             drawings={
                 each.name: Drawing(
-                    each.title or each.name.capitalize(),
-                    {measure: each.caption(measure) for measure in each.captions},
-                    each.lines,
-                    each.bands,
-                    each.log_scale,
+                    title=each.title or each.name.capitalize(),
+                    captions={measure: each.caption(measure) for measure in each.captions},
+                    lines=each.lines,
+                    bands=each.bands,
+                    log_scale=each.log_scale,
                 )
                 for each in quantities
             },
@@ -233,6 +209,15 @@ class Logbook:
         row = entry.row
         step = self.last_steps[entry.epoch]
         return entry.quantity, row.measure, row.layer, entry.epoch, step, row.statistic, row.value
+
+    def _bins(self) -> Iterator[tuple[Any, ...]]:
+        for epoch, histograms in self._histograms.items():
+            for layer, histogram in histograms.items():
+                edges = histogram.edges[0]
+                for place, count in enumerate(histogram.counts.tolist()):
+                    if count:
+                        step = self.last_steps[epoch]
+                        yield GradHist1d.name, layer, epoch, step, edges[place], edges[place + 1], count
 
 
 def _of_model_or_layers(quantity: GradHist1d) -> Iterator[tuple[str, Histogram]]:
@@ -247,16 +232,6 @@ def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
         joined, own = quantity.joined.get(measure, {}), quantity.timelines.get(measure, {})
         for layer in dict.fromkeys([*joined, *own]):
             timelines = [each[layer] for each in (joined, own) if layer in each]
-            for part in chain.from_iterable(timeline.stretches() for timeline in timelines):
-                moments = part.moments
-                figures = [moments.point(name) for name in ("mean", "std", "min", "max")]
-                where = (quantity.name, measure, layer, part.start, part.stop)
-                yield (*where, moments.count, moments.non_finite, *figures)
-
-
-def _bins(epoch: Epoch) -> Iterator[tuple[Any, ...]]:
-    for layer, histogram in epoch.histograms.items():
-        edges, counts = histogram.edges[0], histogram.counts.tolist()
-        for place, count in enumerate(counts):
-            if count:
-                yield GradHist1d.name, layer, epoch.number, epoch.step, edges[place], edges[place + 1], count
+            for start, stop, moments in chain.from_iterable(timeline.stretches() for timeline in timelines):
+                where = (quantity.name, measure, layer, start, stop)
+                yield (*where, moments.count, moments.non_finite, *moments.figures().values())
