@@ -1,10 +1,10 @@
 """The health of gradients, layer by layer: on saved models and real data, and during training.
 
 In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`) says what is looked
-at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits of a
-configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out by an
-`examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training` a run; `report` and
-`tensorboard` write.
+at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits
+of a configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out
+by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training` a run;
+`report` and `tensorboard` write.
 """
 
 from __future__ import annotations

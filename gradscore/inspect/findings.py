@@ -272,8 +272,8 @@ def _scale(vitals: Vitals) -> list[Finding]:
     layer = vitals.layers[far[0]]
     sentence = (
         f"{described(vitals, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} "
-        f"running standard deviations away and variances differ by a factor of {10**layer.spread:.2g}; look at how inputs are "
-        "normalised"
+        f"running standard deviations away and variances differ by a factor of {10**layer.spread:.2g}; "
+        "look at how inputs are normalised"
     )
     return [Finding("wrong scale", far[0], sentence, tuple(far[1:]))]
 

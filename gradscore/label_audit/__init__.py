@@ -1,8 +1,8 @@
 """An audit of labels: which samples have a given label that is probably wrong, and why.
 
-In come a model and labelled samples, or a configuration (`audits`); out comes an `Audit`, a table of all samples ranked,
-with the evidence for each. `ranking` puts together what `heads` (last layers fitted to the other samples), the network,
-its gradients and neighbours say; `pages` writes the files: CSV, Parquet, and a gallery to click through.
+In come a model and labelled samples, or a configuration (`audits`); out comes an `Audit`, a table of all samples
+ranked, with the evidence for each. `ranking` puts together what `heads` (last layers fitted to the other samples),
+the network, its gradients and neighbours say; `pages` writes the files: CSV, Parquet, and a gallery to click through.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ In come a model and samples; out come, for each sample, a few thousand numbers w
 gradients. `of_samples` does it for a program, `of_split` for a configuration; `kinds` has the projections by name
 (`rademacher`, `sparse`, `factored`), each a linear map that takes the gradients of one parameter at a time.
 `gradient_stream` computes gradients for the samples of `looked_at`, of a loss of logits (`given_loss`) or of one that
-calls the model itself, as a program `asked`; a `folder` keeps what was found, `table` compares it, and `stored` has exact
-products with a few whole gradients.
+calls the model itself, as a program `asked`; a `folder` keeps what was found, `table` compares it, and `stored` has
+exact products with a few whole gradients.
 """
 
 from __future__ import annotations
