@@ -58,7 +58,7 @@ test-oldest: install
 
 # Needs Chromium.
 browser-test: install
-	$(BIN)/python -m pytest -q tests/reporting/evaluation/browser.py
+	$(BIN)/python -m pytest -q tests/reporting/browser.py
 
 # Takes the extra `ray` into the environment, and starts clusters on this machine.
 ray-test: install

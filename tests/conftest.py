@@ -11,6 +11,7 @@ import elsewhere
 import pytest
 import torch
 from devices import devices
+from matplotlib.figure import Figure
 from report_runs import report_evaluation, report_run  # noqa: F401  fixtures of several folders
 from safetensors.torch import save_file
 from torch import nn
@@ -19,6 +20,7 @@ from gradscore.config import Config
 from gradscore.deployment import make_bundle, write_bundle
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.features import extract
+from gradscore.reporting import Plot
 from gradscore.store import RunFolder
 
 NET = """
@@ -58,6 +60,20 @@ def device(request: pytest.FixtureRequest) -> str:
     """The name of a device."""
     name: str = request.param
     return name
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """The figures of pages that the test writes, by name."""
+    found: dict[str, Figure] = {}
+    draw = Plot.drawn
+
+    def noting(plot: Plot, kind: str) -> bytes:
+        found[plot.name] = plot.figure
+        return draw(plot, kind)
+
+    monkeypatch.setattr(Plot, "drawn", noting)
+    return found
 
 
 def run_config(

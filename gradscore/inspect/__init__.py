@@ -4,7 +4,7 @@ In come a model and what it is run on; out come figures for each layer. A quanti
 at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits
 of a configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out
 by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training` a run;
-`report` and `tensorboard` write.
+`inspection_report`, `training_report` and `tensorboard` write.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .checkpoints import CheckpointMoves, compare_checkpoints
 from .examination import Group, HealthWarning, examine
 from .findings import Finding
+from .inspection_report import InspectionFiles, write_inspection, write_moves
 from .inspector import InspectionWarning, Inspector
 from .quantities import (
     QUANTITIES,
@@ -43,10 +44,10 @@ from .quantities import (
     TensorQuantity,
     every,
 )
-from .report import InspectionFiles, write_inspection, write_moves
 from .saved_model import Inspection, inspect_config
 from .tensorboard import to_tensorboard
-from .training import TrainingRecord, read_record, write_training
+from .training import TrainingRecord, read_record
+from .training_report import write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback

@@ -37,8 +37,9 @@ from .quantities.quantity import (
     ordered_rows,
 )
 from .quantities.sample_gradients import feeding
-from .training import Logbook, TrainingLoop, TrainingRecord, write_training
+from .training import Logbook, TrainingLoop, TrainingRecord
 from .training.record import LOSS, RATE
+from .training_report import write_training
 from .watcher import Watcher
 
 Named = TypeVar("Named")

@@ -7,8 +7,8 @@ the network, its gradients and neighbours say; `pages` writes the files: CSV, Pa
 
 from __future__ import annotations
 
+from .audit_page import AuditFiles, PixelsOf, check_audit_target, write_audit
 from .audits import AuditedSplit, audit, audit_config, audited_features
-from .pages import AuditFiles, PixelsOf, check_audit_target, write_audit
 from .ranking import Audit, ranked
 
 __all__ = [

@@ -1,54 +1,45 @@
-"""Pages: what the reports of all rooms share, and the report of an evaluation.
+"""Pages: what the reports of an evaluation and of all tools share, and the report of an evaluation.
 
-In come plots as plain descriptions (`plots`, in the colours of `palette`) and texts; out come PNG and SVG files
-(`drawing`), interactive figures (`interactive`), small images (`thumbnails`) and pages that need nothing but a browser
-(`page`). `evaluation` has the report that `gradscore evaluate` writes. Everything that draws needs the extra `report`.
+`plots` draws, `page` writes pages that need nothing but a browser, with the plots as PNG and SVG beside them.
+`evaluation_report` is what `gradscore evaluate` writes: sentences and tables (`evaluation_text`), plots, and samples to
+look at (`gallery`). Everything that draws needs the extra `report`.
 """
 
 from __future__ import annotations
 
-from .evaluation import ReportFiles, write_report
-from .page import check_packages, render, write_page, write_plots
-from .palette import GREY, PALETTE, colour
+from .evaluation_report import ReportFiles, write_report
+from .page import Part, check_packages, render, thumbnail, write_page
 from .plots import (
-    Curve,
-    Curves,
-    HeatMap,
-    Histograms,
-    LayerLine,
-    LayerProfile,
+    GREY,
+    PALETTE,
+    Line,
     Plot,
-    TimeLine,
-    TimeRow,
-    TimeRows,
+    colour,
+    curves,
     file_name,
+    heat_map,
     histograms,
-    subsampled,
+    layer_profile,
+    time_rows,
 )
-from .thumbnails import data_uri
 
 __all__ = [
     "GREY",
     "PALETTE",
-    "Curve",
-    "Curves",
-    "HeatMap",
-    "Histograms",
-    "LayerLine",
-    "LayerProfile",
+    "Line",
+    "Part",
     "Plot",
     "ReportFiles",
-    "TimeLine",
-    "TimeRow",
-    "TimeRows",
     "check_packages",
     "colour",
-    "data_uri",
+    "curves",
     "file_name",
+    "heat_map",
     "histograms",
+    "layer_profile",
     "render",
-    "subsampled",
+    "thumbnail",
+    "time_rows",
     "write_page",
-    "write_plots",
     "write_report",
 ]

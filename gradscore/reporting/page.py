@@ -1,28 +1,48 @@
-"""Pages that need nothing but a browser: plots, scripts and texts in one file."""
+"""Pages that need nothing but a browser: texts, plots and small images in one file, and the plots beside it."""
 
 from __future__ import annotations
 
-import json
+import base64
+import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from PIL import Image
+
+from ..data import Pixels
 from ..errors import MissingExtraError
 from ..printable import printable
-from ..system import write_text
+from ..system import write_bytes, write_text
 from .plots import Plot
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-PACKAGES = ("jinja2", "matplotlib", "plotly")
+PACKAGES = ("jinja2", "matplotlib")
 """What pages need: the extra `report`."""
 
 TEMPLATES = Path(__file__).parent / "templates"
-"""Templates that all pages share."""
+"""Templates that all pages share; `base.html.jinja` is a page of plots by itself."""
+
+THUMBNAIL = 96
+"""Thumbnails are no larger than this many pixels; smaller images stay as they are and are magnified by the page."""
 
 _MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*[]<>|#"} | {"\n": " ", "\r": " "})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a page: plots under a heading.
+
+    Attributes:
+        title: the heading.
+        plots: in the order of the page.
+        remark: what holds for all of them.
+    """
+
+    title: str
+    plots: Sequence[Plot]
+    remark: str = ""
 
 
 def check_packages(what: str, again: str) -> None:
@@ -42,32 +62,45 @@ def check_packages(what: str, again: str) -> None:
         )
 
 
-def write_plots(plots: Sequence[Plot], folder: Path) -> list[Path]:
-    """Writes every plot as PNG and SVG to a folder, where no other plot stays, and returns the files."""
-    from .drawing import draw  # imports matplotlib
-
-    drawn = [path for plot in plots for path in draw(plot, folder)]
-    for path in {*folder.glob("*.png"), *folder.glob("*.svg")} - set(drawn):
-        path.unlink()  # of an earlier report
-    return drawn
-
-
-def write_page(path: Path, template: Path, content: Mapping[str, object], plots: Sequence[Plot]) -> None:
-    """Writes a page that extends `base.html.jinja`.
+def write_page(
+    page: Path,
+    content: Mapping[str, object],
+    parts: Sequence[Part],
+    *,
+    template: Path = TEMPLATES / "base.html.jinja",
+    plots: Path | None,
+) -> list[Path]:
+    """Writes a page and its plots.
 
     Args:
-        path: the file.
-        template: its template.
-        content: what the template asks for.
-        plots: those whose names the page mentions.
+        page: the file.
+        content: what the template asks for beside the parts; see `base.html.jinja` for what every page may have.
+        parts: the plots of the page.
+        template: of the page, which extends `base.html.jinja`.
+        plots: the folder for every plot as PNG and SVG, where no other plot stays; None for no such files.
+
+    Returns:
+        The PNG and SVG files.
+
+    Raises:
+        OutputError: a file cannot be written.
     """
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
-    from .interactive import figure
-
-    figures = script_json({plot.name: figure(plot) for plot in plots})
-    write_text(path, render(template, {**content, "figures": figures, "plotly": Markup(get_plotlyjs())}))
+    images, files = {}, []
+    for plot in (plot for part in parts for plot in part.plots):
+        drawing = plot.drawn("svg")
+        images[plot.name] = Markup(_data_uri(drawing, "svg+xml"))  # nothing in it to escape
+        if plots is not None:
+            for kind, drawn in (("png", plot.drawn("png")), ("svg", drawing)):
+                files.append(plots / f"{plot.name}.{kind}")
+                write_bytes(files[-1], drawn)
+    if plots is not None:
+        for path in {*plots.glob("*.png"), *plots.glob("*.svg")} - set(files):
+            path.unlink()  # of an earlier page
+    shared = {"facts": [], "notices": [], "version": version("gradscore"), "parts": parts, "images": images}
+    write_text(page, render(template, {**shared, **content}))
+    return files
 
 
 def render(template: Path, content: Mapping[str, object]) -> str:
@@ -98,11 +131,15 @@ def markdown_text(value: object) -> str:
     return str(value).translate(_MARKDOWN_SIGNS)
 
 
-def script_json(value: object) -> Markup:
-    """JSON that can stand in a script element whatever its texts hold."""
-    from markupsafe import Markup
+def thumbnail(pixels: Pixels) -> str:
+    """A small copy of an image (H, W, C) uint8 as a PNG in a data URI."""
+    grey = pixels.shape[2] != 3
+    image = Image.fromarray(pixels[..., 0] if grey else pixels)
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    return _data_uri(buffer.getvalue(), "png")
 
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)
+
+def _data_uri(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"

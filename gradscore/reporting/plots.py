@@ -1,15 +1,38 @@
-"""What the plots of a report show, apart from how they are drawn."""
+"""Plots of pages, drawn by Matplotlib without a display; drawing needs the extra `report`.
+
+A function for each kind of plot takes data and texts and gives a `Plot`, whose figure `write_page` puts into the page
+and into PNG and SVG files. Texts that come from outside are drawn as they stand: no mathematics, and `printable`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeGuard
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
+from ..printable import printable
 from ..system import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PALETTE = ("#3b82c4", "#e07b39", "#3a9e75", "#b45fa8", "#c9a227", "#d1495b", "#5aa7d6", "#8a6d5c", "#7a7f87", "#6f7fd1")
+"""Colours that can be told apart on white and on black."""
+
+GREY = "#8b9096"
+"""For what is there to compare with."""
+
+MARK = "#b45309"
+"""Of a step at which something happened."""
 
 MAX_POINTS = 300
 """Points of a curve: one for every second pixel of a plot."""
@@ -17,152 +40,78 @@ MAX_POINTS = 300
 MANY_ROWS = 30
 """Heat maps of names with more rows than this have lower ones."""
 
-Axis = Sequence[str] | FloatArray
+WIDTH = 6.8
+"""Of a figure, in inches."""
+
+PIXELS_PER_INCH = 90
+"""Heights of plots are given in pixels."""
+
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "gradscore",  # the same plot gives the same bytes
+    "text.parse_math": False,  # names with dollar signs are names
+}
+
+Ticks = Sequence[str] | FloatArray
 """Names, the first on top or on the left, or centres of numbers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """A line, or with `sizes` points alone, whose areas say how many samples they stand for.
+def _styled(function: Callable[P, R]) -> Callable[P, R]:
+    """Runs a function with the settings of `STYLE`."""
 
-    Attributes:
-        name: in the legend.
-        x: (N,).
-        y: (N,).
-        colour: as `#rrggbb`.
-        dotted: whether the line is dotted.
-        sizes: (N,) numbers of samples, or None.
-    """
+    @wraps(function)
+    def run(*arguments: P.args, **settings: P.kwargs) -> R:
+        from matplotlib import rc_context
 
-    name: str
-    x: FloatArray
-    y: FloatArray
-    colour: str
-    dotted: bool = False
-    sizes: FloatArray | None = None
+        with rc_context(STYLE):
+            return function(*arguments, **settings)
+
+    return run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """What all plots have.
+class Plot:
+    """A figure and what a page says about it.
 
     Attributes:
-        name: of the files, and in the page.
+        name: of the files.
         title: above the plot.
         caption: what to see in it.
+        figure: the plot itself.
     """
 
     name: str
     title: str
     caption: str = ""
+    figure: Figure
+
+    @_styled
+    def drawn(self, kind: str) -> bytes:
+        """The content of a file of the plot, `png` or `svg`."""
+        file = BytesIO()
+        self.figure.savefig(file, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+        return file.getvalue()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curves(Named):
-    """Lines in one pair of axes.
-
-    Attributes:
-        x_label: of the axis.
-        y_label: of the axis.
-        curves: the lines.
-        unit_square: both axes go from 0 to 1.
-    """
-
-    x_label: str
-    y_label: str
-    curves: Sequence[Curve] = field(default_factory=list)
-    unit_square: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histograms(Named):
-    """Distributions over the same bins, each with area one.
-
-    Attributes:
-        x_label: of the axis.
-        edges: (B + 1,) of the bins; the outermost bins hold everything beyond.
-        densities: name, density (B,) and colour of each.
-    """
-
-    x_label: str
-    edges: FloatArray
-    densities: Sequence[tuple[str, FloatArray, str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeatMap(Named):
-    """A table of values as colours; NaN where there is nothing.
-
-    Attributes:
-        rows: R names or centres.
-        columns: C names or centres.
-        values: (R, C).
-        x_label: of the columns, if they are numbers.
-        y_label: of the rows, if they are numbers.
-        low: what the darkest colour stands for.
-        high: what the brightest stands for; the largest value if None.
-        unit: beside the bar of colours.
-        hover: (R,) text to show beside each row.
-    """
-
-    rows: Axis
-    columns: Axis
-    values: FloatArray
-    x_label: str = ""
-    y_label: str = ""
-    low: float = 0.0
-    high: float | None = None
-    unit: str = ""
-    hover: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerLine:
-    """A group of samples: a value for every layer, and a range about it.
+class Line:
+    """Values over something: y over x, or for `layer_profile` from left to right with the layers x from top to bottom.
 
     Attributes:
         name: in the legend.
         colour: as `#rrggbb`.
-        middle: (L,) values, NaN for a layer without one.
-        low: (L,) lower ends of the ranges; None without ranges.
-        high: (L,) upper ends.
-    """
-
-    name: str
-    colour: str
-    middle: FloatArray
-    low: FloatArray | None = None
-    high: FloatArray | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerProfile(Named):
-    """Layers as rows, groups as colours.
-
-    Attributes:
-        x_label: of the values.
-        layers: L names, the first on top.
-        lines: the groups.
-        log: whether the scale of the values is logarithmic.
-    """
-
-    x_label: str
-    layers: Sequence[str]
-    lines: Sequence[LayerLine]
-    log: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeLine:
-    """A value over steps, and ranges about it.
-
-    Attributes:
-        name: in the legend.
-        colour: as `#rrggbb`.
-        x: (S,) steps.
-        y: (S,) values, NaN where there is none.
-        bands: lower and upper ends (S,) of ranges.
+        x: (N,).
+        y: (N,), NaN where there is none.
+        bands: lower and upper ends (N,) of ranges about y.
         dotted: whether the line is dotted.
+        sizes: (N,) for points instead of a line: how many samples each stands for.
     """
 
     name: str
@@ -171,75 +120,62 @@ class TimeLine:
     y: FloatArray
     bands: Sequence[tuple[FloatArray, FloatArray]] = ()
     dotted: bool = False
+    sizes: FloatArray | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeRow:
-    """A row of `TimeRows`: a layer, say, with its lines."""
-
-    name: str
-    lines: Sequence[TimeLine]
+def colour(number: int) -> str:
+    """The colour of the line or group with this number, as `#rrggbb`."""
+    return PALETTE[number % len(PALETTE)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeRows(Named):
-    """Layers as rows, each with axes of its own over the same steps.
-
-    Attributes:
-        x_label: of the steps.
-        rows: from top to bottom.
-        log: whether the scale of the values is logarithmic.
-        marks: steps at which something happened.
-        ends: the first and the last step of the axes; those of the lines for None.
-    """
-
-    x_label: str
-    rows: Sequence[TimeRow]
-    log: bool = False
-    marks: Sequence[float] = ()
-    ends: tuple[float, float] | None = None
+def file_name(text: str) -> str:
+    """A text as part of a file name: letters, digits, hyphens and underscores."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
 
 
-Plot = Curves | Histograms | HeatMap | LayerProfile | TimeRows
+@_styled
+def curves(
+    lines: Sequence[Line],
+    *,
+    name: str,
+    title: str,
+    x_label: str,
+    y_label: str,
+    caption: str = "",
+    unit_square: bool = True,
+) -> Plot:
+    """Lines in one pair of axes; with `unit_square` both go from 0 to 1."""
+    figure, (axes,) = _axes(380, left=0.11, bottom=0.13, top=0.92)
+    for line in lines:
+        if line.sizes is not None:
+            areas = 10 + 120 * line.sizes / line.sizes.max()
+            axes.scatter(line.x, line.y, areas, color=line.colour, alpha=0.8, label=printable(line.name))
+        else:
+            _draw_line(axes, line, *_subsampled(line.x, line.y), linewidth=1.0 if line.dotted else 2.0)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    if unit_square:
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    else:
+        axes.set_ylim(bottom=0)
+    axes.legend()
+    return _finished(figure, name, title, caption)
 
 
-def is_numbers(axis: Axis) -> TypeGuard[FloatArray]:
-    """Whether an axis has numbers rather than names."""
-    return isinstance(axis, np.ndarray)
-
-
-def height_of(plot: Plot) -> int:
-    """A height in pixels at which everything in the plot can be read."""
-    match plot:
-        case LayerProfile(layers=layers):
-            return 120 + 17 * max(len(layers), 8)
-        case TimeRows(rows=rows):
-            return 90 + 78 * len(rows)
-        case HeatMap(rows=rows) if not is_numbers(rows):
-            return 110 + (17 if len(rows) <= MANY_ROWS else 13) * max(len(rows), 6)
-        case _:
-            return 380
-
-
-def subsampled(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """At most about `MAX_POINTS` points of a curve, first and last among them."""
-    if len(x) <= MAX_POINTS:
-        return x, y
-    places = np.unique(np.linspace(0, len(x) - 1, MAX_POINTS).round().astype(int))
-    return x[places], y[places]
-
-
+@_styled
 def histograms(
-    groups: Sequence[tuple[str, FloatArray, str]], *, name: str, title: str, caption: str, x_label: str
-) -> Histograms:
-    """Bins scores over the range that holds all but half a percent at either end; few samples get wider bins.
+    groups: Sequence[tuple[str, FloatArray, str]], *, name: str, title: str, x_label: str, caption: str = ""
+) -> Plot:
+    """Distributions over the same bins, each with area one.
+
+    The bins cover the range that holds all but half a percent at either end, and the outermost ones hold everything
+    beyond; few samples get wider bins.
 
     Args:
         groups: name, values (N,) and colour of each distribution.
-        name: see `Histograms`.
-        title: see `Histograms`.
-        caption: see `Histograms`.
-        x_label: see `Histograms`.
+        name: see `Plot`.
+        title: see `Plot`.
+        x_label: what the values are.
+        caption: see `Plot`.
     """
     values = np.concatenate([each for _, each, _ in groups])
     low, high = np.quantile(values, [0.005, 0.995])
@@ -247,13 +183,220 @@ def histograms(
         low, high = low - 0.5, high + 0.5
     fewest = min(len(each) for _, each, _ in groups)
     edges = np.linspace(low, high, 1 + int(np.clip(2 * np.sqrt(fewest), 10, 40)))
-    densities = []
-    for label, each, colour in groups:
+    figure, (axes,) = _axes(380, left=0.11, bottom=0.13, top=0.92)
+    for label, each, shade in groups:
         counts, _ = np.histogram(np.clip(each, low, high), edges)
-        densities.append((label, counts / max(1, counts.sum()) / (edges[1] - edges[0]), colour))
-    return Histograms(name=name, title=title, caption=caption, x_label=x_label, edges=edges, densities=densities)
+        density = counts / max(1, counts.sum()) / (edges[1] - edges[0])
+        axes.stairs(density, edges, fill=True, alpha=0.4, color=shade, label=printable(label))
+        axes.stairs(density, edges, color=shade)
+    axes.set(xlabel=x_label, ylabel="density")
+    axes.legend()
+    return _finished(figure, name, title, caption)
 
 
-def file_name(text: str) -> str:
-    """A text as part of a file name: letters, digits, hyphens and underscores."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
+@_styled
+def heat_map(
+    values: FloatArray,
+    *,
+    rows: Ticks,
+    columns: Ticks,
+    name: str,
+    title: str,
+    caption: str = "",
+    x_label: str = "",
+    y_label: str = "",
+    low: float = 0.0,
+    high: float | None = None,
+    unit: str = "",
+) -> Plot:
+    """A table of values (R, C) as colours; NaN where there is nothing.
+
+    Args:
+        values: (R, C).
+        rows: R names or centres.
+        columns: C names or centres.
+        name: see `Plot`.
+        title: see `Plot`.
+        caption: see `Plot`.
+        x_label: of the columns, if they are numbers.
+        y_label: of the rows, if they are numbers.
+        low: what the darkest colour stands for.
+        high: what the brightest stands for; the largest value if None.
+        unit: beside the bar of colours.
+    """
+    height = 380 if _is_numbers(rows) else 110 + (17 if len(rows) <= MANY_ROWS else 13) * max(len(rows), 6)
+    inches = height / PIXELS_PER_INCH
+    # Names that are longer reach into the margin below the figure, as on the left.
+    below = 0.55 if _is_numbers(columns) else min(0.35 + 0.08 * _longest(columns), 0.6 * inches)
+    # The bar of colours on the right has figures beside it.
+    figure, (axes,) = _axes(height, left=_left(rows), right=0.9, bottom=below / inches, top=1 - 0.4 / inches)
+    (left, right), (start, end) = _ends(columns), _ends(rows)
+    upright = _is_numbers(rows)  # numbers grow upwards, names are read downwards
+    image = axes.imshow(
+        np.ma.masked_invalid(values),
+        aspect="auto",
+        cmap="viridis",
+        vmin=low,
+        vmax=high,
+        extent=(left, right, start, end) if upright else (left, right, end, start),
+        origin="lower" if upright else "upper",
+        interpolation="nearest",
+    )
+    if _is_numbers(columns):
+        axes.set_xlabel(x_label)
+    else:
+        axes.set_xticks(range(len(columns)), list(map(printable, columns)), rotation=60, ha="right")
+    if _is_numbers(rows):
+        axes.set_ylabel(y_label)
+    else:
+        axes.set_yticks(range(len(rows)), list(map(printable, rows)), fontsize=8 if len(rows) <= MANY_ROWS else 7)
+    axes.grid(visible=False)
+    bar = figure.colorbar(image, ax=axes, pad=0.03, fraction=0.055, label=unit)
+    bar.ax.tick_params(labelsize=8)
+    return _finished(figure, name, title, caption)
+
+
+@_styled
+def layer_profile(
+    lines: Sequence[Line],
+    *,
+    layers: Sequence[str],
+    name: str,
+    title: str,
+    x_label: str,
+    caption: str = "",
+    log: bool = False,
+) -> Plot:
+    """Layers as rows, the first on top, with a line for each group of samples; `log` is for the scale of values."""
+    height = 120 + 17 * max(len(layers), 8)
+    inches = height / PIXELS_PER_INCH
+    figure, (axes,) = _axes(height, left=_left(layers), bottom=0.55 / inches, top=1 - 0.6 / inches)
+    for line in lines:
+        for low, high in line.bands:
+            axes.fill_betweenx(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0)
+        label = printable(line.name)
+        axes.plot(line.y, line.x, "o-", color=line.colour, label=label, linewidth=1.3, markersize=3)
+    if log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(_plainly)
+        left, right = axes.get_xlim()
+        axes.xaxis.set_minor_formatter(_plainly if right < 10 * left else "")
+    axes.set_yticks(range(len(layers)), list(map(printable, layers)), fontsize=7)
+    axes.set_ylim(len(layers) - 0.4, -0.6)
+    axes.set_xlabel(x_label)
+    _legend_above(axes, 1.0)
+    return _finished(figure, name, title, caption, pad=22)
+
+
+@_styled
+def time_rows(
+    rows: Sequence[tuple[str, Sequence[Line]]],
+    *,
+    name: str,
+    title: str,
+    x_label: str,
+    caption: str = "",
+    log: bool = False,
+    marks: Sequence[float] = (),
+    ends: tuple[float, float] | None = None,
+) -> Plot:
+    """Values over steps, a row of axes for each layer, say.
+
+    Args:
+        rows: name and lines of each row, from top to bottom.
+        name: see `Plot`.
+        title: see `Plot`.
+        x_label: of the steps.
+        caption: see `Plot`.
+        log: whether the scale of the values is logarithmic.
+        marks: steps at which something happened.
+        ends: the first and the last step of the axes; those of the lines for None.
+    """
+    height = 90 + 78 * len(rows)
+    inches = height / PIXELS_PER_INCH
+    figure, every = _axes(height, rows=len(rows), left=0.11, bottom=0.5 / inches, top=1 - 0.75 / inches, hspace=0.55)
+    for axes, (row, lines) in zip(every, rows, strict=True):
+        for line in lines:
+            for low, high in line.bands:
+                axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0)
+            _draw_line(axes, line, line.x, line.y, linewidth=1.2)
+        for step in marks:
+            axes.axvline(step, color=MARK, linewidth=0.8, linestyle="--")
+        if log:
+            axes.set_yscale("log")
+            axes.yaxis.set_minor_formatter("")
+        axes.yaxis.set_major_formatter(_plainly)
+        axes.tick_params(labelsize=7)
+        axes.annotate(printable(row), (0, 1), xycoords="axes fraction", fontsize=7, va="bottom")
+    every[-1].set_xlabel(x_label)
+    if ends is not None:
+        every[-1].set_xlim(*ends)
+    _legend_above(every[0], 1.15)
+    return _finished(figure, name, title, caption, pad=34)
+
+
+def _axes(
+    height: int, *, rows: int = 1, left: float, bottom: float, top: float, right: float = 0.97, hspace: float = 0.0
+) -> tuple[Figure, list[Axes]]:
+    """A new figure with axes one above the other, and room for labels as shares of it.
+
+    Having Matplotlib work the room out from the drawn text would take as long as drawing.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height / PIXELS_PER_INCH))
+    margins = {"left": left, "right": right, "bottom": bottom, "top": top, "hspace": hspace}
+    return figure, list(figure.subplots(rows, sharex=True, squeeze=False, gridspec_kw=margins)[:, 0])
+
+
+def _finished(figure: Figure, name: str, title: str, caption: str, pad: float = 6) -> Plot:
+    """The plot with its title."""
+    figure.axes[0].set_title(printable(title), loc="left", fontsize=11, pad=pad)
+    return Plot(name=name, title=title, caption=caption, figure=figure)
+
+
+def _draw_line(axes: Axes, line: Line, x: FloatArray, y: FloatArray, *, linewidth: float) -> None:
+    style = ":" if line.dotted else "-"
+    # A line of one point would not be seen.
+    marker = "o" if len(x) == 1 else None
+    label = printable(line.name)
+    axes.plot(x, y, style, color=line.colour, label=label, linewidth=linewidth, marker=marker, markersize=3)
+
+
+def _legend_above(axes: Axes, height: float) -> None:
+    axes.legend(fontsize=8, ncols=4, handlelength=1.4, loc="lower left", bbox_to_anchor=(0, height), borderaxespad=0.2)
+
+
+def _subsampled(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """At most about `MAX_POINTS` points of a curve, first and last among them."""
+    if len(x) <= MAX_POINTS:
+        return x, y
+    places = np.unique(np.linspace(0, len(x) - 1, MAX_POINTS).round().astype(int))
+    return x[places], y[places]
+
+
+def _plainly(value: float, place: float = 0.0) -> str:
+    """A tick without mathematical signs, which the settings show as they stand."""
+    del place
+    return f"{value:g}"
+
+
+def _is_numbers(ticks: Ticks) -> TypeGuard[FloatArray]:
+    return isinstance(ticks, np.ndarray)
+
+
+def _left(ticks: Ticks) -> float:
+    return min(0.5, (0.35 + 0.08 * _longest(ticks)) / WIDTH)
+
+
+def _longest(ticks: Ticks) -> int:
+    """Characters of the longest label of an axis."""
+    return 8 if _is_numbers(ticks) else max((len(str(name)) for name in ticks), default=0)
+
+
+def _ends(ticks: Ticks) -> tuple[float, float]:
+    """Where an axis begins and ends."""
+    if not _is_numbers(ticks):
+        return -0.5, len(ticks) - 0.5
+    half = (ticks[1] - ticks[0]) / 2 if len(ticks) > 1 else 0.5
+    return float(ticks[0] - half), float(ticks[-1] + half)

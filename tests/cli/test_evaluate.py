@@ -16,8 +16,7 @@ from gradscore.detector.report import Report
 from gradscore.evaluation.run import evaluate_run
 from gradscore.evaluation.score_table import ScoreFile, score_columns
 from gradscore.evaluation.verdict import Verdict
-from gradscore.reporting.evaluation.figures import Figures
-from gradscore.reporting.evaluation.sentences import headlines
+from gradscore.reporting.evaluation_text import Records, headlines
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
@@ -155,7 +154,7 @@ def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypat
     monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted)])
     assert found.exit_code == 0
-    assert "note: no report: it needs jinja2, matplotlib, plotly; run `pip install 'gradscore[report]'`" in found.stdout
+    assert "note: no report: it needs jinja2, matplotlib; run `pip install 'gradscore[report]'`" in found.stdout
 
 
 def failing(*_: object) -> None:
@@ -164,7 +163,7 @@ def failing(*_: object) -> None:
 
 HINDRANCES = {
     "a package is missing": ("gradscore.reporting.page.find_spec", lambda name: None, 0),
-    "no figure can be drawn": ("gradscore.reporting.drawing.draw", failing, 2),
+    "no figure can be drawn": ("gradscore.reporting.plots.Plot.drawn", failing, 2),
 }
 
 
@@ -232,7 +231,7 @@ def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> N
     CliRunner().invoke(app, ["fit-meta", str(run)])
     found = evaluate_run(RunFolder(run))
     assert "ood/leave_one_dataset_out/far: no other OOD set" in "\n".join(found.notices)
-    assert headlines(Figures(found.records))[-1].text.endswith("by a model fitted on in-distribution samples only.")
+    assert headlines(Records(found.records))[-1].text.endswith("by a model fitted on in-distribution samples only.")
 
 
 def test_nothing_to_tell_from_the_rest_is_inconclusive(tmp_path: Path) -> None:

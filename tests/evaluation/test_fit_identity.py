@@ -13,7 +13,7 @@ from gradscore.config import Config
 from gradscore.deployment import make_bundle
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.reporting.evaluation import write_report
+from gradscore.reporting import write_report
 from gradscore.store import RunFolder, RunWriter, changing
 
 LABELS = [

@@ -1,9 +1,6 @@
 """The picture of training: what is kept of a run, the file, the page, and findings while it goes on."""
 
-import json
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -29,8 +26,8 @@ from gradscore.inspect import (
     write_training,
 )
 from gradscore.inspect.quantities.aggregates import CAPACITY, Timeline
-from gradscore.inspect.training.contents import training_sections
 from gradscore.inspect.training.record import KEY
+from gradscore.inspect.training_report import _parts
 from gradscore_cli.main import app
 
 
@@ -128,63 +125,52 @@ def test_a_file_of_a_run_that_has_seen_nothing(tmp_path):
     assert len(read_record(tmp_path / "run.parquet").steps) == 0
 
 
-def figures_of(page: Path):
-    found = re.search(r'id="figures">(.*?)</script>', page.read_text(), re.S)
-    assert found is not None
-    return json.loads(found.group(1))
+def named_lines(axes):
+    return [line for line in axes.lines if not line.get_label().startswith("_")]
 
 
-def test_page_of_a_run(tmp_path):
+def test_page_of_a_run(tmp_path, drawn):
     inspector = train("run")
     inspector.report(tmp_path / "training.html")
-    figures = figures_of(tmp_path / "training.html")
     plots = {path.stem for path in (tmp_path / "training-plots").glob("*.png")}
-    assert set(figures) == plots == {path.stem for path in (tmp_path / "training-plots").glob("*.svg")}
+    assert set(drawn) == plots == {path.stem for path in (tmp_path / "training-plots").glob("*.svg")}
     assert read_record(tmp_path / "training.parquet").name == "run"
     layers = ["(model)", *(name for name, _ in inspector.model.named_parameters())]
-    epochs = figures["parameter-gradient-norm-epochs"]
-    assert [each["text"] for each in epochs["layout"]["annotations"]] == layers
-    lines = [line for line in epochs["data"] if line.get("name")]
-    assert [line["name"] for line in lines] == ["median", "mean"] * len(layers)
-    bands = [line for line in epochs["data"] if line.get("fill") == "toself"]
-    assert len(bands) == 2 * len(layers)
+    epochs = drawn["parameter-gradient-norm-epochs"].axes
+    assert [axes.texts[0].get_text() for axes in epochs] == layers
+    assert [[line.get_label() for line in named_lines(axes)] for axes in epochs] == [["median", "mean"]] * len(layers)
+    assert [len(axes.collections) for axes in epochs] == [2] * len(layers)  # bands
     table = inspector.table().set_index(["quantity", "measure", "layer", "statistic", "epoch"])["value"]
     medians = [table["parameter gradient", "norm", layers[0], "median", epoch] for epoch in range(3)]
-    assert lines[0]["y"] == pytest.approx(medians, rel=1e-5)
-    assert bands[0]["y"][:3] == pytest.approx(
-        [table["parameter gradient", "norm", layers[0], "Q1", epoch] for epoch in range(3)], rel=1e-5
-    )
-    assert figures["output-norm-steps"]["layout"]["yaxis"]["type"] == "log"
-    heat = figures["histogram-run-0.weight"]["data"][0]
-    shares = 10 ** np.array(heat["z"], dtype=np.float64)
-    np.testing.assert_allclose(np.nansum(shares, axis=0), 1, rtol=0.02)
+    np.testing.assert_allclose(named_lines(epochs[0])[0].get_ydata(), medians)
+    low = [table["parameter gradient", "norm", layers[0], "Q1", epoch] for epoch in range(3)]
+    assert set(low) <= set(epochs[0].collections[0].get_paths()[0].vertices[:, 1])
+    assert drawn["output-norm-steps"].axes[0].get_yscale() == "log"
+    shares = 10 ** drawn["histogram-run-0.weight"].axes[0].images[0].get_array()
+    np.testing.assert_allclose(shares.sum(axis=0), 1)
 
 
-def test_findings_stand_on_the_axis_of_time(tmp_path):
+def test_findings_stand_on_the_axis_of_time(tmp_path, drawn):
     with pytest.warns(HealthWarning, match="NaN or infinite"):
         inspector = train("run", explodes_at=12, health=every(3))
     (finding, *_) = inspector.findings()
     assert 12 <= finding.step <= 18
     inspector.report(tmp_path / "training.html", images=False)
-    page = (tmp_path / "training.html").read_text()
-    assert f"step {finding.step}: " in page
-    lines = figures_of(tmp_path / "training.html")["training-loop-loss-steps"]["layout"]["shapes"]
-    assert finding.step in [line["x0"] for line in lines]
+    assert f"step {finding.step}: " in (tmp_path / "training.html").read_text()
+    assert finding.step in [line.get_xdata()[0] for line in drawn["training-loop-loss-steps"].axes[0].lines]
     assert not (tmp_path / "training-plots").exists()
 
 
 @pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
-def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path):
+def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path, drawn):
     train("run", explodes_at=12, health=every(3)).report(tmp_path / "training.html", images=False)
-    figures = figures_of(tmp_path / "training.html")
-    loss, epochs = figures["training-loop-loss-steps"], figures["output-norm-epochs"]
-    assert loss["layout"]["xaxis"]["range"] == [0, 29]
-    assert loss["layout"]["yaxis"]["type"] == "log"
-    assert epochs["layout"]["xaxis"]["range"] == [0, 2]
-    assert {line["x0"] for line in epochs["layout"]["shapes"]} == {1}
-    heat = figures["histogram-run-0.weight"]["data"][0]
-    assert heat["x"] == [0, 1, 2]
-    assert [any(row[epoch] is not None for row in heat["z"]) for epoch in range(3)] == [True, True, False]
+    loss, epochs = drawn["training-loop-loss-steps"].axes[0], drawn["output-norm-epochs"].axes[0]
+    assert (loss.get_xlim(), loss.get_yscale()) == ((0, 29), "log")
+    assert epochs.get_xlim() == (0, 2)
+    assert {line.get_xdata()[0] for line in epochs.lines if line.get_label().startswith("_")} == {1}
+    heat = drawn["histogram-run-0.weight"].axes[0].images[0]
+    assert heat.get_extent()[:2] == (-0.5, 2.5)
+    assert (~heat.get_array().mask).any(axis=0).tolist() == [True, True, False]
 
 
 def test_a_healthy_run_has_no_findings():
@@ -311,23 +297,23 @@ def test_histograms_of_many_epochs_are_thinned_evenly():
             inspector.observe_losses(model(torch.randn(2, 2)).sum(1))
             inspector.tick_epoch()
     assert sorted(set(inspector.record().histograms["epoch"])) == list(range(0, 150, 4))
-    (_, heat, *_) = [plot for section in training_sections([inspector.record()]) for plot in section.plots]
-    assert heat.columns.tolist() == list(range(0, 150, 4))
-    assert np.isfinite(heat.values).any(axis=0).all()
+    (_, heat, *_) = [plot for part in _parts([inspector.record()]) for plot in part.plots]
+    image = heat.figure.axes[0].images[0]
+    assert image.get_extent()[:2] == (-2, 150)
+    assert image.get_array().shape[1] == len(range(0, 150, 4))
+    assert not image.get_array().mask.all(axis=0).any()
 
 
 def invoke(*arguments):
     return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
 
 
-def test_runs_beside_each_other(tmp_path):
+def test_runs_beside_each_other(tmp_path, drawn):
     for name in ("slow", "fast"):
         train(name, steps=20).save(tmp_path / f"{name}.parquet")
     result = invoke("--training", tmp_path / "slow.parquet", tmp_path / "fast.parquet", "--out", tmp_path / "page")
     assert result.exit_code == 0, result.output
-    figures = figures_of(tmp_path / "page" / "training.html")
-    names = {line["name"] for line in figures["training-loop-loss-steps"]["data"] if line.get("name")}
-    assert names == {"slow", "fast"}
+    assert [line.get_label() for line in named_lines(drawn["training-loop-loss-steps"].axes[0])] == ["slow", "fast"]
     assert (tmp_path / "page" / "training-plots" / "training-loop-loss-steps.png").is_file()
     assert f"report: {tmp_path / 'page' / 'training.html'}" in result.stdout
 
@@ -348,19 +334,18 @@ def test_steps_are_drawn_as_they_are_set(options, lines, bands):
     with Inspector(model, [OutputNorm(**options)]) as inspector:
         for _ in range(3):
             model(torch.randn(2, 4))
-    ((plot,),) = [section.plots for section in training_sections([inspector.record()])]
-    (row,) = plot.rows
-    assert [line.name for line in row.lines] == lines
-    assert len(row.lines[0].bands) == bands
+    ((plot,),) = [part.plots for part in _parts([inspector.record()])]
+    (axes,) = plot.figure.axes
+    assert [line.get_label() for line in named_lines(axes)] == lines
+    assert len(axes.collections) == bands
 
 
-def test_runs_of_the_same_name_are_told_apart(tmp_path):
+def test_runs_of_the_same_name_are_numbered(tmp_path, drawn):
     record = train("run", steps=20).record()
     write_training([record, record], tmp_path / "training.html", images=False)
-    figures = figures_of(tmp_path / "training.html")
-    names = [line["name"] for line in figures["training-loop-loss-steps"]["data"] if line.get("name")]
+    names = [line.get_label() for line in named_lines(drawn["training-loop-loss-steps"].axes[0])]
     assert names == ["run", "run (2)"]
-    assert {"histogram-run-0.weight", "histogram-run-2--0.weight"} <= figures.keys()
+    assert {"histogram-run-0.weight", "histogram-run-2--0.weight"} <= drawn.keys()
 
 
 def test_one_run_beside_its_file(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 
 import gradscore
 from gradscore.errors import DataError, OutputError, StoreError
-from gradscore.label_audit import pages, write_audit
+from gradscore.label_audit import audit_page, write_audit
 from gradscore.system import only_writer
 
 NAME = "<b>cats</b> & dogs"
@@ -63,9 +63,9 @@ def test_the_page_does_without_images(found: gradscore.Audit, tmp_path: Path) ->
 
 
 def test_without_the_packages_for_pages_there_are_tables_and_a_notice(found, tmp_path: Path, monkeypatch) -> None:
-    pages.write_audit(found, tmp_path)
+    write_audit(found, tmp_path)
     monkeypatch.setattr("gradscore.reporting.page.PACKAGES", ("no_such_package",))
-    files = pages.write_audit(found, tmp_path)
+    files = write_audit(found, tmp_path)
     assert files.html is None
     assert "pip install 'gradscore[report]'" in files.notice
     assert (tmp_path / "audit.csv").exists()
@@ -105,7 +105,7 @@ def test_a_page_that_cannot_be_written_leaves_no_tables(found: gradscore.Audit, 
     def full(*_: object, **__: object) -> None:
         raise OutputError("no space left on the disk")
 
-    monkeypatch.setattr(pages, "write_page", full)
+    monkeypatch.setattr(audit_page, "write_page", full)
     with pytest.raises(OutputError, match="no space"):
         write_audit(found, tmp_path)
     assert not list(tmp_path.glob("audit.[cp]*"))

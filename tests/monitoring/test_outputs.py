@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradscore.monitoring import Monitor, json_lines, prometheus, write_monitor
-from gradscore.monitoring.pages import _drift
+from gradscore.monitoring.monitor_page import _evidence
 
 LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{stream="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
@@ -42,7 +42,7 @@ def test_e_values_are_on_one_scale_on_the_page_and_in_the_files(bundle, table) -
     monitor = Monitor(bundle, by=100, alpha=0.02)
     monitor.update(table(300, worse=4.0))
     alarm = next(each for each in monitor.alarms if each.stream == "score_wrong")
-    evidence, border = next(row for row in _drift(monitor.windows, monitor).rows if row.name == "score_wrong").lines
+    evidence, border = dict(_evidence(monitor.windows, monitor))["score_wrong"]
     ends = [window.log10_e_values["score_wrong"] for window in monitor.windows]
     np.testing.assert_allclose(border.y, 50)
     np.testing.assert_allclose(np.log10(evidence.y), ends)
@@ -55,7 +55,7 @@ def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None
     monitor = Monitor(bundle, by=100)
     monitor.update(table(100))
     far = replace(monitor.windows[0], log10_e_values=dict.fromkeys(monitor.watched, 400.0))
-    assert [row.lines[0].y.tolist() for row in _drift([far], monitor).rows] == [[1e100]] * len(monitor.watched)
+    assert [lines[0].y.tolist() for _, lines in _evidence([far], monitor)] == [[1e100]] * len(monitor.watched)
 
 
 def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from gradscore.config import Config
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, read_scores
 from gradscore.features import extract
 from gradscore.meta import Inputs
-from gradscore.reporting.evaluation.nearest import PER_SAMPLE, NearestOfBank
+from gradscore.reporting.gallery import PER_SAMPLE, NearestOfBank
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 

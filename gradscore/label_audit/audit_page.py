@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pandas as pd
 
 from ..data import Pixels
 from ..errors import DataError, MissingExtraError
-from ..reporting import HeatMap, Plot, check_packages, data_uri, histograms, write_page, write_plots
-from ..reporting import colour as colour_of
+from ..reporting import Part, Plot, check_packages, colour, heat_map, histograms, thumbnail, write_page
 from ..system import check_target, clear_page, csv_quoting, only_writer, replacing, without_formulas, writing
 from .ranking import Audit
 
@@ -22,6 +20,11 @@ SHOWN = 100
 """Samples on the page."""
 
 TEMPLATE = Path(__file__).parent / "templates" / "audit.html.jinja"
+
+FOOTER = (
+    "Scores: higher means that the label is more likely wrong. All samples are in audit.csv and audit.parquet; "
+    "decisions stay in this browser until they are exported."
+)
 
 PixelsOf = Callable[[int], Pixels | None]
 """From the place of a sample in the data to its image (H, W, C) uint8; None where there is none."""
@@ -113,10 +116,11 @@ def write_audit(
 
 def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | None, shown: int) -> Path:
     check_packages("page", "audit again")
-    plots = _plots(audit)
-    write_plots(plots, folder / "plots")
     content = {
         "name": name,
+        "title": f"labels of {name}",
+        "brand": "gradscore audit",
+        "footer": FOOTER,
         "facts": [
             ("samples", len(audit.table)),
             ("another class fits better", audit.suspected),
@@ -125,11 +129,9 @@ def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | Non
         "notices": audit.notices,
         "cards": _cards(audit, images, shown),
         "classes": [audit.name(label) for label in sorted(audit.table["label"].unique())],
-        "plots": plots,
-        "version": version("gradscore"),
     }
-    html = folder / PAGE
-    write_page(html, TEMPLATE, content, plots)
+    html, parts = folder / PAGE, [Part(title="All samples", plots=_plots(audit))]
+    write_page(html, content, parts, template=TEMPLATE, plots=folder / "plots")
     return html
 
 
@@ -150,7 +152,7 @@ def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
 
     def image(place: int) -> str | None:
         shown = None if images is None else images(place)
-        return None if shown is None else data_uri(_pixels(shown, place))
+        return None if shown is None else thumbnail(_pixels(shown, place))
 
     return [
         Card(
@@ -185,7 +187,7 @@ def _plots(audit: Audit) -> list[Plot]:
     suspected = table["suspected"].to_numpy(dtype=np.bool_)
     scores = table["score"].to_numpy(dtype=np.float64)
     parts = [("the label fits best", scores[~suspected]), ("another class fits better", scores[suspected])]
-    groups = [(title, values, colour_of(place)) for place, (title, values) in enumerate(parts) if len(values)]
+    groups = [(title, values, colour(place)) for place, (title, values) in enumerate(parts) if len(values)]
     classes = sorted(set(table["label"]) | set(table["suggested"]))
     counts = pd.crosstab(table["label"][suspected], table["suggested"][suspected])
     counts = counts.reindex(index=classes, columns=classes, fill_value=0)
@@ -198,13 +200,13 @@ def _plots(audit: Audit) -> list[Plot]:
             caption="Cross entropy against the label of last layers fitted to the other samples: higher fits worse.",
             x_label="score",
         ),
-        HeatMap(
+        heat_map(
+            counts.to_numpy(dtype=np.float64),
             name="classes",
             title="Which labels are doubted",
             caption="Rows: the given label, columns: the class that fits better, colour: the number of samples.",
             rows=names,
             columns=names,
-            values=counts.to_numpy(dtype=np.float64),
             unit="samples",
         ),
     ]

@@ -1,25 +1,34 @@
-"""Thumbnails of samples worth looking at, read again from the data the run was made of."""
+"""Thumbnails of samples worth looking at, and of what the bank has that is most like them.
+
+Images are read again from the data the run was made of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from ...config import Config
-from ...data import ImageSource, Pixels, Raw, content_hash, is_image, open_splits
-from ...errors import GradscoreError
-from ...evaluation import ScoreFile, positive_of
-from ...models import NamedCode
-from ...system import FloatArray
-from ..thumbnails import data_uri
-from .figures import IN_DIST_ONLY, MISCLASSIFICATION, Figures
-from .nearest import NearestOfBank, Neighbour
+from ..columns import penultimate_columns
+from ..config import Config
+from ..data import BANK, FIT, ImageSource, Pixels, Raw, content_hash, is_image, open_splits
+from ..errors import GradscoreError
+from ..evaluation import ScoreFile, positive_of
+from ..meta import Inputs
+from ..models import NamedCode
+from ..store import RunFolder
+from ..system import FloatArray
+from .evaluation_text import IN_DIST_ONLY, MISCLASSIFICATION, Records
+from .page import thumbnail
 
 PER_GALLERY = 12
 PER_OOD_SET = 6
+
+PER_SAMPLE = 3
+"""Samples of the bank shown below each sample."""
 
 BELOW = (
     "Below each, the nearest samples of the bank by the classifier's features, with their class and distance (0 to 2)."
@@ -60,17 +69,17 @@ class Galleries:
     missing: list[str]
 
 
-ThumbnailOf = Callable[[str, str], Pixels | None]
+ImageOf = Callable[[str, str], Pixels | None]
 """From split and sample to its image (H, W, C) uint8, None where there is none."""
 
 
 def make_galleries(
     scores: ScoreFile,
-    figures: Figures,
+    records: Records,
     config: Config,
     *,
     nearest: NearestOfBank | None = None,
-    thumbnail: ThumbnailOf | None = None,
+    given: ImageOf | None = None,
     class_names: Sequence[str] | None = None,
     code: Mapping[str, NamedCode] | None = None,
 ) -> Galleries:
@@ -78,17 +87,17 @@ def make_galleries(
 
     Args:
         scores: of the samples.
-        figures: the records.
+        records: of the evaluation.
         config: of the run, which says where the images are.
         nearest: finds the samples of the bank to show below each.
-        thumbnail: gives the images instead.
+        given: gives the images instead.
         class_names: of the model, in the order of its outputs; None where they are not known.
         code: what the run says of the code of `python:` data, by the names of the splits.
     """
-    images = _Images(config, nearest, thumbnail, class_names=class_names, code=code)
+    images = _Images(config, nearest, given, class_names=class_names, code=code)
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
-    for dataset in figures.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
+    for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
         key = (MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         block = scores.columns(*key, ["positive", "meta"]).sort_values("meta", kind="stable")
         places = block.index.to_numpy()
@@ -105,8 +114,8 @@ def make_galleries(
                 thumbnails=images.thumbnails(scores.rows(*key, wrong[:PER_GALLERY])),
             ),
         ]
-    for protocol in figures.protocols("ood")[:1]:
-        for dataset in figures.datasets("ood", protocol):
+    for protocol in records.protocols("ood")[:1]:
+        for dataset in records.datasets("ood", protocol):
             block = scores.columns("ood", protocol, dataset, ["positive", "meta"])
             ood = block[positive_of(block)].sort_values("meta", kind="stable").index.to_numpy()
             ordinary = block.loc[~positive_of(block), "meta"].to_numpy(dtype=np.float64)
@@ -128,7 +137,7 @@ class _Images:
         self,
         config: Config,
         nearest: NearestOfBank | None = None,
-        given: ThumbnailOf | None = None,
+        given: ImageOf | None = None,
         *,
         class_names: Sequence[str] | None = None,
         code: Mapping[str, NamedCode] | None = None,
@@ -174,13 +183,13 @@ class _Images:
         if raw is None or content_hash(raw) != row["content_hash"]:
             self.missing.setdefault(split, f"{split}: the data are no longer those the features were extracted from")
             return None
-        return data_uri(raw) if is_image(raw) else None
+        return thumbnail(raw) if is_image(raw) else None
 
     def _of_given(self, pixels: Pixels | None, split: str) -> str | None:
         if pixels is None:
             self.missing.setdefault(split, f"{split}: not every sample is an image that was kept")
             return None
-        return data_uri(pixels)
+        return thumbnail(pixels)
 
     def _raw(self, split: str, sample_id: str) -> Raw | None:
         opened = self._open(split)
@@ -207,3 +216,88 @@ class _Images:
 
     def _name(self, label: int) -> str:
         return str(label) if self._class_names is None else self._class_names[label]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """A sample of the bank near another one.
+
+    Attributes:
+        split: where it is, `in_dist.bank` or without a bank `in_dist.fit`.
+        sample_id: its name.
+        content_hash: of its content.
+        label: its class, -1 without one.
+        distance: Euclidean, between penultimate features of unit length: 0 to 2.
+    """
+
+    split: str
+    sample_id: str
+    content_hash: str
+    label: int
+    distance: float
+
+
+class NearestOfBank:
+    """Finds the samples of the bank that are nearest to others by penultimate features.
+
+    Args:
+        run: a run folder with meta models.
+        inputs: what makes their inputs, which holds the bank.
+    """
+
+    def __init__(self, run: RunFolder, inputs: Inputs) -> None:
+        self._run = run
+        self._bank = inputs.scores.bank
+        self._split = BANK if BANK in run.sizes else FIT
+
+    @property
+    def has_bank(self) -> bool:
+        """Whether there is anything to be near to."""
+        return self._bank is not None and self._bank.content is not None
+
+    def of(self, rows: pd.DataFrame) -> list[list[Neighbour]]:
+        """The nearest of each row of a table of scores, the nearest first; none where there is no bank."""
+        if not self.has_bank or rows.empty:
+            return [[] for _ in range(len(rows))]
+        found: dict[tuple[str, str], list[Neighbour]] = {}
+        for split, chosen in rows.groupby("split", sort=False):
+            for sample_id, neighbours in self._of_split(str(split), set(chosen["sample_id"])):
+                found[str(split), sample_id] = neighbours
+        return [found[str(split), str(name)] for split, name in zip(rows["split"], rows["sample_id"], strict=True)]
+
+    def _of_split(self, split: str, wanted: set[str]) -> list[tuple[str, list[Neighbour]]]:
+        bank = self._bank
+        if bank is None or bank.content is None:
+            return []
+        mask = self._run.read(split, ["sample_id"])["sample_id"].isin(list(wanted)).to_numpy(dtype=bool)
+        features = penultimate_columns(self._run.columns(split))
+        frame = self._run.read(split, ["sample_id", "prediction", "content_hash", *features], rows=mask)
+        near = bank.neighbours(
+            frame[features].to_numpy(dtype=np.float64),
+            frame["prediction"].to_numpy(dtype=np.int64),
+            frame["content_hash"].to_numpy(dtype=np.str_),
+        )
+        contents = bank.content[near.places[:, :PER_SAMPLE]]
+        return [
+            (
+                sample_id,
+                [self._neighbour(content, float(distance)) for content, distance in zip(row, away, strict=True)],
+            )
+            for sample_id, row, away in zip(
+                frame["sample_id"], contents.tolist(), near.distances[:, :PER_SAMPLE], strict=True
+            )
+        ]
+
+    def _neighbour(self, content: str, distance: float) -> Neighbour:
+        sample_id, label = self._samples[content]
+        return Neighbour(split=self._split, sample_id=sample_id, content_hash=content, label=label, distance=distance)
+
+    @cached_property
+    def _samples(self) -> dict[str, tuple[str, int]]:
+        """Name and label of the samples of the bank by content."""
+        known = [] if self._bank is None or self._bank.content is None else self._bank.content.tolist()
+        held = self._run.read(self._split, ["content_hash"])["content_hash"].isin(known).to_numpy(dtype=bool)
+        frame = self._run.read(self._split, ["content_hash", "sample_id", "label"], rows=held)
+        return {
+            content: (sample_id, int(label)) for content, sample_id, label in frame.itertuples(index=False, name=None)
+        }

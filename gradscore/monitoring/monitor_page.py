@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import MissingExtraError
-from ..reporting import GREY, TimeLine, TimeRow, TimeRows, check_packages, write_page, write_plots
-from ..reporting import colour as colour_of
+from ..reporting import GREY, Line, Part, Plot, check_packages, colour, time_rows, write_page
 from ..system import FloatArray, check_target, clear_page, write_text
 from .monitor import Monitor
 from .outputs import json_lines, prometheus
@@ -77,21 +76,18 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
         check_packages("page", "monitor again")
     except MissingExtraError as error:
         return MonitorFiles(lines=lines, figures=figures, html=None, notice=str(error))
-    # Where no sample could be scored, there is nothing to expect.
-    plots = [plot for plot in (_expected(windows), _drift(windows, monitor)) if plot.rows] if windows else []
-    write_plots(plots, folder / "plots")
+    plots = [*_expected(windows), *_drift(windows, monitor)] if windows else []
     content = {
         "name": name,
+        "brand": "gradscore monitor",
         "facts": _facts(monitor, windows),
         "notices": monitor.notices,
         "alarms": monitor.alarms,
         "alpha": monitor.alpha,
-        "plots": plots,
         "windows": windows[::-1],
         "shown": windows[: -SHOWN - 1 : -1],
-        "version": version("gradscore"),
     }
-    write_page(html, TEMPLATE, content, plots)
+    write_page(html, content, [Part(title="Timeline", plots=plots)], template=TEMPLATE, plots=folder / "plots")
     return MonitorFiles(lines=lines, figures=figures, html=html)
 
 
@@ -101,56 +97,62 @@ def _facts(monitor: Monitor, windows: Sequence[Window]) -> list[tuple[str, objec
     return [("windows", len(windows)), ("of", f"one {by}" if by in ("day", "week") else by), ("samples", samples)]
 
 
-def _expected(windows: Sequence[Window]) -> TimeRows:
+def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
     x = np.arange(1.0, len(windows) + 1)
+    band = _values(windows, lambda window: window.low), _values(windows, lambda window: window.high)
 
-    def line(name: str, place: int, of: Callable[[Window], float | None], *, dotted: bool = False) -> TimeLine:
-        return TimeLine(name=name, colour=colour_of(place), x=x, y=_values(windows, of), dotted=dotted)
+    def line(name: str, number: int, of: Callable[[Window], float | None], **settings: Any) -> Line:
+        return Line(name=name, colour=colour(number), x=x, y=_values(windows, of), **settings)
 
-    accuracy = TimeLine(
-        name="expected accuracy, 95 %",
-        colour=colour_of(0),
-        x=x,
-        y=_values(windows, lambda window: window.accuracy),
-        bands=[(_values(windows, lambda window: window.low), _values(windows, lambda window: window.high))],
-    )
     rows = [
-        TimeRow(
-            name="accuracy",
-            lines=[accuracy, line("mean confidence", 1, lambda each: each.mean_confidence, dotted=True)],
+        (
+            "accuracy",
+            [
+                line("expected accuracy, 95 %", 0, lambda window: window.accuracy, bands=[band]),
+                line("mean confidence", 1, lambda window: window.mean_confidence, dotted=True),
+            ],
         ),
-        TimeRow(name="rejected", lines=[line("rejected", 2, lambda window: window.rejected)]),
-        TimeRow(name="flagged as OOD", lines=[line("flagged as OOD", 3, lambda window: window.ood)]),
+        ("rejected", [line("rejected", 2, lambda window: window.rejected)]),
+        ("flagged as OOD", [line("flagged as OOD", 3, lambda window: window.ood)]),
     ]
-    return TimeRows(
-        name="expected",
-        title="What to expect",
-        caption="Shares of each window; where the band is missing, the interval is not known. Dashed across: alarms.",
-        x_label="window",
-        rows=[row for row in rows if np.isfinite(row.lines[0].y).any()],
-        marks=_marks(windows),
-    )
+    known = [(name, lines) for name, lines in rows if np.isfinite(lines[0].y).any()]
+    if known:  # where no sample could be scored, there is nothing to expect
+        yield time_rows(
+            known,
+            name="expected",
+            title="What to expect",
+            caption="Shares of each window; where the band is missing, the interval is not known. Dashed: alarms.",
+            x_label="window",
+            marks=_marks(windows),
+        )
 
 
-def _drift(windows: Sequence[Window], monitor: Monitor) -> TimeRows:
+def _drift(windows: Sequence[Window], monitor: Monitor) -> Iterator[Plot]:
+    rows = _evidence(windows, monitor)
+    if rows:
+        yield time_rows(
+            rows,
+            name="drift",
+            title="Evidence of a change",
+            caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that "
+            "the stream has; the largest within each window. It cannot be won without a change, and an alarm is raised "
+            f"at the dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
+            x_label="window",
+            log=True,
+            marks=_marks(windows),
+        )
+
+
+def _evidence(windows: Sequence[Window], monitor: Monitor) -> list[tuple[str, list[Line]]]:
+    """For each stream the e-values of the windows, and the line at which an alarm is raised."""
     x = np.arange(1.0, len(windows) + 1)
-    border = TimeLine(name="alarm", colour=GREY, x=x, y=np.full(len(x), 1 / monitor.alpha), dotted=True)
-
-    def evidence(stream: str) -> TimeLine:
-        powers = _values(windows, lambda window: window.log10_e_values[stream])
-        return TimeLine(name="e-value", colour=colour_of(0), x=x, y=10 ** np.minimum(powers, HIGHEST))
-
-    return TimeRows(
-        name="drift",
-        title="Evidence of a change",
-        caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that the "
-        "stream has; the largest within each window. It cannot be won without a change, and an alarm is raised at the "
-        f"dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
-        x_label="window",
-        rows=[TimeRow(name=stream, lines=[evidence(stream), border]) for stream in monitor.watched],
-        log=True,
-        marks=_marks(windows),
-    )
+    border = Line(name="alarm", colour=GREY, x=x, y=np.full(len(x), 1 / monitor.alpha), dotted=True)
+    rows = []
+    for stream in monitor.watched:
+        powers = np.array([window.log10_e_values[stream] for window in windows], dtype=np.float64)
+        values = 10 ** np.minimum(powers, HIGHEST)
+        rows.append((stream, [Line(name="e-value", colour=colour(0), x=x, y=values), border]))
+    return rows
 
 
 def _values(windows: Sequence[Window], of: Callable[[Window], float | None]) -> FloatArray:

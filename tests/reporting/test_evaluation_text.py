@@ -1,12 +1,9 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from gradscore.evaluation import Record, verdicts
-from gradscore.reporting.evaluation.figures import Figures
-from gradscore.reporting.evaluation.sentences import gains, headlines
-from gradscore.reporting.plots import histograms, subsampled
+from gradscore.reporting.evaluation_text import Records, gains, headlines
 
 TEST = "in_dist.test"
 
@@ -59,13 +56,13 @@ def test_too_few_samples_give_no_verdict():
 
 
 def test_the_headline_in_plain_words():
-    (found,) = headlines(Figures([record()]))
+    (found,) = headlines(Records([record()]))
     assert (found.value, found.interval) == ("0.900", "AUROC (0.850 to 0.930)")
     assert "more suspicious 90.0 % of the time (50 wrong, 450 right)." in found.text
 
 
 def test_few_mistakes_are_said_in_the_headline():
-    (found,) = headlines(Figures([record(n_positive=5)]))
+    (found,) = headlines(Records([record(n_positive=5)]))
     assert "Only 5 are wrong, so the interval is wide." in found.text
 
 
@@ -73,7 +70,7 @@ def test_leave_one_dataset_out_is_the_headline_for_ood():
     found = [
         record(task="ood", protocol=name, dataset="a") for name in ("known", "leave_one_dataset_out", "in_dist_only")
     ]
-    (headline,) = headlines(Figures(found))
+    (headline,) = headlines(Records(found))
     assert headline.title == "OOD: a"
     assert "fitted on the other OOD sets only" in headline.text
 
@@ -85,31 +82,10 @@ def test_groups_stand_for_their_sets():
         record(**ood, dataset="near (mean)"),
         record(**ood, dataset="near (pooled)", value=0.7, low=0.6, high=0.8),
     ]
-    (headline,) = headlines(Figures([*sets, *groups]))
+    (headline,) = headlines(Records([*sets, *groups]))
     assert (headline.title, headline.interval) == ("Near OOD", "mean AUROC (0.850 to 0.930)")
     assert "Pooled over all samples: 0.700 (0.600 to 0.800)." in headline.text
 
 
 def test_nothing_to_report_has_no_headline():
-    assert headlines(Figures([])) == []
-
-
-def test_thinned_curves_keep_their_ends():
-    x, y = subsampled(np.arange(5000.0), np.arange(5000.0) ** 2)
-    assert (len(x), x[0], x[-1]) == (300, 0.0, 4999.0)
-    assert (y == x**2).all()
-
-
-def test_histograms_hold_every_sample():
-    generator = np.random.default_rng(0)
-    values = generator.standard_cauchy(1000)
-    found = histograms(
-        [("a", values, "#000000"), ("b", values[:50], "#ffffff")], name="n", title="t", caption="c", x_label="x"
-    )
-    areas = [np.sum(density * np.diff(found.edges)) for _, density, _ in found.densities]
-    assert areas == pytest.approx([1.0, 1.0])
-
-
-def test_a_histogram_of_one_value():
-    found = histograms([("a", np.ones(3), "#000000")], name="n", title="t", caption="c", x_label="x")
-    assert (found.edges[0], found.edges[-1]) == (0.5, 1.5)
+    assert headlines(Records([])) == []

@@ -1,0 +1,332 @@
+"""The report of an inspection: tables as Parquet, plots as PNG and SVG, and one page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import MissingExtraError
+from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, layer_profile, write_page
+from ..system import FloatArray, clear_page, replacing
+from .quantities.aggregates import Aggregate
+from .quantities.gsnr import MeanGSNR
+from .quantities.histograms import GradHist1d, GradHist2d
+from .quantities.quantity import MODEL, Quantity, layer_of, model_order
+from .saved_model import TABLES, Inspection, write_tables
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PAGE = "report.html"
+TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
+
+FOOTER = (
+    "Rows are layers or parameters from input to output, colours are groups of samples. The figures are in the Parquet "
+    "files beside this page, the plots in plots/."
+)
+
+HISTOGRAMS = (
+    "Elements of single samples' gradients. Each row is a parameter, colour the share of its elements. Every row has "
+    "a range of its own, the same in all groups and written beside its name: the largest gradient of that parameter in "
+    "a first batch of each group. What lies beyond is counted at the ends."
+)
+
+HISTOGRAMS_2D = (
+    "Every element of every sample's gradient against the value of the parameter entry it belongs to, over the whole "
+    "model; colour is the share. What lies beyond an axis is counted at its end."
+)
+
+SIGNAL_MAPS = (
+    "Maps: the ratio of every entry by itself, one row for each parameter with the median beside its name, colour the "
+    "share of its entries. Entries whose gradient is zero for all samples, and others below the scale, are counted at "
+    "its low end; gsnr.parquet has them all."
+)
+
+SIGNAL_BINS = 61
+"""As many as the histograms of gradients have."""
+
+SIGNAL_DECADES = 8
+"""Decades below the largest ratio that the maps show: one estimated from N samples is noise below 1/N."""
+
+BANDS = {"std": "one standard deviation", "min-max": "extremes", "Q1-Q3": "quartiles"}
+"""What ranges are called in captions."""
+
+MOVES = {
+    "relative": ("How far", "Size of the step relative to the parameter's own size.", "relative step"),
+    "correlation": ("Which way", "Cosine with the step before: 1 goes on, -1 turns back.", "correlation"),
+}
+"""Columns of the table of moves: title, caption and axis of their plots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionFiles:
+    """What was written.
+
+    Attributes:
+        tables: Parquet files.
+        html: the page; None if a package that it needs is missing.
+        plots: PNG and SVG of every plot.
+        notice: what is missing, and how to get it; empty if nothing is.
+    """
+
+    tables: list[Path]
+    html: Path | None
+    plots: list[Path]
+    notice: str = ""
+
+
+def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> InspectionFiles:
+    """Writes the tables of an inspection, its plots and its page.
+
+    Args:
+        inspection: what was found.
+        folder: where the files go.
+        name: of the model, for the heading.
+
+    Returns:
+        The files.
+    """
+    clear_page(folder / PAGE, *(folder / name for name in TABLES))
+    tables = write_tables(inspection, folder)
+    try:
+        check_packages("page", "inspect again")
+    except MissingExtraError as error:
+        return InspectionFiles(tables=tables, html=None, plots=[], notice=str(error))
+    content = {
+        "facts": [(group, f"{count} samples") for group, count in inspection.samples.items()],
+        "findings": inspection.findings,
+        "verdict": inspection.verdict,
+        "remark": f"{inspection.scope.capitalize()}.",
+        "notices": inspection.notices,
+    }
+    plots = _write_page(folder, name, _parts_of_inspection(inspection), content)
+    return InspectionFiles(tables=tables, html=folder / PAGE, plots=plots)
+
+
+def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> InspectionFiles:
+    """Writes the table of how a model moved between checkpoints, its plots and its page; see `write_inspection`."""
+    table = folder / "checkpoints.parquet"
+    clear_page(folder / PAGE, table)
+    with replacing(table) as temporary:
+        moves.to_parquet(temporary, index=False)
+    try:
+        check_packages("page", "inspect again")
+    except MissingExtraError as error:
+        return InspectionFiles(tables=[table], html=None, plots=[], notice=str(error))
+    plots = _write_page(folder, name, [_part_of_moves(moves)], {"findings": [], "verdict": "", "notices": notices})
+    return InspectionFiles(tables=[table], html=folder / PAGE, plots=plots)
+
+
+def _write_page(folder: Path, name: str, parts: Sequence[Part], content: Mapping[str, object]) -> list[Path]:
+    heading = {"name": name, "title": f"gradients of {name}", "brand": "gradscore inspect", "footer": FOOTER}
+    return write_page(folder / PAGE, {**heading, **content}, parts, template=TEMPLATE, plots=folder / "plots")
+
+
+def _parts_of_inspection(inspection: Inspection) -> list[Part]:
+    """The plots of an inspection, by what they show."""
+    found: list[Part] = []
+    for place, template in enumerate(next(iter(inspection.groups.values()))):
+        groups = {name: quantities[place] for name, quantities in inspection.groups.items()}
+        match template:
+            case GradHist1d():
+                plots = _alike(_heats(groups, inspection.layers))
+                found.append(Part(title="Histograms of gradients", plots=plots, remark=HISTOGRAMS))
+            case GradHist2d():
+                plots = _alike(_heats_2d(groups))
+                found.append(Part(title="Gradients and parameters", plots=plots, remark=HISTOGRAMS_2D))
+            case MeanGSNR():
+                signal = _signal(groups, inspection.layers, inspection.samples)
+                heats = _alike(_signal_heats(groups, inspection.layers))
+                found.append(Part(title="Do samples agree?", plots=[signal, *heats], remark=SIGNAL_MAPS))
+            case _:
+                title = template.title or template.name.capitalize()
+                found.append(Part(title=title, plots=list(_profiles(groups, inspection.layers))))
+    return [part for part in found if part.plots]
+
+
+def _part_of_moves(moves: pd.DataFrame) -> Part:
+    """The plots of how a model moved between checkpoints."""
+    layers = [name for name in dict.fromkeys(moves["layer"]) if name != MODEL]
+    steps = list(dict.fromkeys(zip(moves["from"], moves["to"], strict=True)))
+    plots: list[Plot] = []
+    for column, (title, caption, label) in MOVES.items():
+        lines = []
+        for number, (start, stop) in enumerate(steps):
+            part = moves[(moves["from"] == start) & (moves["to"] == stop)].set_index("layer")[column]
+            values = part.reindex(layers).to_numpy(dtype=np.float64)
+            if np.isfinite(values).any():
+                lines.append(_line(f"{start} to {stop}", values, number))
+        if lines:
+            plots.append(
+                layer_profile(
+                    lines,
+                    layers=layers,
+                    name=f"checkpoints-{column}",
+                    title=title,
+                    caption=caption,
+                    x_label=label,
+                    log=column == "relative" and _all_positive(lines),
+                )
+            )
+    return Part(title="From checkpoint to checkpoint", plots=plots)
+
+
+def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plot]:
+    first = next(iter(groups.values()))
+    measures = dict.fromkeys(measure for quantity in groups.values() for measure in quantity.value)
+    point = f"Point: {first.lines[0]}" if first.lines else ""
+    drawn = f"{point}{f'; band: {BANDS[first.bands[0]]}' if first.bands else ''}."
+    for measure in measures:
+        found = {name: quantity.value.get(measure, {}) for name, quantity in groups.items()}
+        layers = _in_order({layer for layers in found.values() for layer in layers}, order)
+        lines = [_aggregated(name, found[name], layers, number, first) for number, name in enumerate(groups)]
+        yield layer_profile(
+            lines,
+            layers=layers,
+            name=file_name(f"{first.name}-{measure}"),
+            title=f"{first.name.capitalize()}: {measure}",
+            caption=f"{first.caption(measure)} {drawn}".strip(),
+            x_label=measure,
+            log=first.log_scale and "norm" in measure and _all_positive(lines),
+        )
+
+
+def _in_order(layers: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Layers, and calls of layers, in the order of the model; what is none of them is left out."""
+    place = model_order(order)
+    return sorted((layer for layer in layers if layer_of(layer)[0] in set(order)), key=place)
+
+
+def _all_positive(lines: Sequence[Line]) -> bool:
+    """Whether a logarithmic scale can show lines: there is something to show, and nothing at or below zero."""
+    values = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
+    return bool(len(values)) and bool((values > 0).all())
+
+
+def _line(name: str, values: FloatArray, number: int, bands: Sequence[tuple[FloatArray, FloatArray]] = ()) -> Line:
+    """The line of the group with this number: a value for every layer."""
+    places = np.arange(len(values), dtype=np.float64)
+    return Line(name=name, colour=colour(number), x=places, y=values, bands=bands)
+
+
+def _aggregated(
+    name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int, quantity: Quantity
+) -> Line:
+    """The first line and the first band that a quantity is to be drawn with."""
+    middle, band = [], []
+    for layer in layers:
+        aggregate = aggregates.get(layer)
+        if aggregate is None:
+            middle.append(nan)
+            band.append((nan, nan))
+        else:
+            middle.append(aggregate.point(quantity.lines[0]))
+            band.append(aggregate.band(quantity.bands[0]) if quantity.bands else (nan, nan))
+    low, high = np.array(band, dtype=np.float64).reshape(-1, 2).T
+    return _line(name, np.array(middle, dtype=np.float64), number, [(low, high)])
+
+
+def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mapping[str, int]) -> Plot:
+    ratios = {name: quantity.over_data_set() for name, quantity in groups.items() if isinstance(quantity, MeanGSNR)}
+    layers = [layer for layer in order if any(layer in found for found in ratios.values())]
+    lines = [
+        _line(name, np.array([found.get(layer, nan) for layer in layers]), number)
+        for number, (name, found) in enumerate(ratios.items())
+    ]
+    noise = {name: f"{1 / (count - 3):.2g}" if count > 3 else "anything" for name, count in samples.items()}
+    whole = "; ".join(f"{name} {found.get(MODEL, nan):.3g} ({noise[name]})" for name, found in ratios.items())
+    return layer_profile(
+        lines,
+        layers=layers,
+        name="gsnr",
+        title="Gradient signal-to-noise ratio",
+        caption="Squared mean over variance of each entry's gradient over all samples of a group, mean over entries. "
+        "Large where samples want the same change of a parameter. Few samples look as if they agreed: n samples of "
+        f"nothing but noise give about 1 / (n - 3). Whole model, and in brackets what noise would give: {whole}.",
+        x_label="mean GSNR",
+        log=_all_positive(lines),
+    )
+
+
+HeatMap = dict[str, Any]
+"""What `heat_map` takes."""
+
+
+def _alike(heats: Iterable[HeatMap]) -> list[Plot]:
+    """The plots with one scale of colours, so that groups can be compared."""
+    found = list(heats)
+    lowest = min((float(np.nanmin(heat["values"], initial=-1.0)) for heat in found), default=-1.0)
+    return [heat_map(**heat, low=lowest, high=0.0, unit="share, log10") for heat in found]
+
+
+def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[HeatMap]:
+    """How the ratios of entries are distributed, by parameter; undefined ones are left out."""
+    logs: dict[str, dict[str, FloatArray]] = {}
+    for name, quantity in groups.items():
+        if isinstance(quantity, MeanGSNR):
+            with np.errstate(divide="ignore"):
+                found = {layer: np.log10(quantity.ratios(layer).cpu().numpy()) for layer in quantity.moments}
+            logs[name] = {layer: found[layer][~np.isnan(found[layer])] for layer in order if layer in found}
+    finite = [ratios[np.isfinite(ratios)] for found in logs.values() for ratios in found.values()]
+    high = max((float(ratios.max()) for ratios in finite if len(ratios)), default=nan)
+    if not np.isfinite(high):
+        return
+    low = max(high - SIGNAL_DECADES, min(float(ratios.min()) for ratios in finite if len(ratios)))
+    edges = np.linspace(low, max(high, low + 1), SIGNAL_BINS + 1)
+    for name, found in logs.items():
+        rows = {layer: ratios for layer, ratios in found.items() if len(ratios)}
+        if rows:
+            counts = [np.histogram(ratios.clip(edges[0], edges[-1]), edges)[0] for ratios in rows.values()]
+            yield {
+                "name": file_name(f"gsnr-map-{name}"),
+                "title": f"Signal-to-noise ratio of entries: {name}",
+                "x_label": "GSNR of an entry, log10",
+                "columns": (edges[:-1] + edges[1:]) / 2,
+                "rows": [f"{layer}  {10 ** float(np.median(ratios)):.2g}" for layer, ratios in rows.items()],
+                "values": np.stack([_log_shares(each) for each in counts]),
+            }
+
+
+def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[HeatMap]:
+    for name, quantity in groups.items():
+        if not isinstance(quantity, GradHist1d) or not quantity.histograms:
+            continue
+        layers = [layer for layer in order if layer in quantity.histograms]
+        histograms = [quantity.histograms[layer] for layer in layers]
+        yield {
+            "name": file_name(f"histogram-{name}"),
+            "title": f"Gradients: {name}",
+            "x_label": "gradient, in shares of the row's range",
+            "columns": (np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
+            "rows": [
+                f"{layer}  ±{histogram.ranges[0][1]:.2g}" for layer, histogram in zip(layers, histograms, strict=True)
+            ],
+            "values": np.stack([_log_shares(histogram.counts.numpy()) for histogram in histograms]),
+        }
+
+
+def _heats_2d(groups: Mapping[str, Quantity]) -> Iterator[HeatMap]:
+    for name, quantity in groups.items():
+        if isinstance(quantity, GradHist2d) and quantity.model.total:
+            gradient, parameter = quantity.model.edges
+            yield {
+                "name": file_name(f"histogram-2d-{name}"),
+                "title": f"Gradients and parameters: {name}",
+                "x_label": "gradient",
+                "y_label": "parameter",
+                "columns": (gradient[:-1] + gradient[1:]) / 2,
+                "rows": (parameter[:-1] + parameter[1:]) / 2,
+                "values": _log_shares(quantity.model.counts.numpy()).T,
+            }
+
+
+def _log_shares(counts: NDArray[np.int64]) -> FloatArray:
+    shares = np.where(counts > 0, counts / max(1, counts.sum()), np.nan)
+    logs: FloatArray = np.log10(shares)
+    return logs
