@@ -2,7 +2,8 @@
 
 In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
 to be expected (`accuracy`, by `terms` of each window), alarms by the evidence of a change (`streams`), and files of
-both (`outputs`, `monitor_page`). What is known between two calls lies in one file (`state`). `monitor` brings them together.
+both (`outputs`, `monitor_page`). What is known between two calls lies in one file (`state`). `monitor` brings them
+together.
 """
 
 from __future__ import annotations
