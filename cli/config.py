@@ -7,10 +7,10 @@ import typer
 from .options import ConfigArgument, JsonOption, SetOption
 from .output import json_text
 
-app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
+config = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 
 
-@app.command("show")
+@config.command("show")
 def show(config: ConfigArgument, settings: SetOption = None, as_json: JsonOption = False) -> None:
     """Print every setting of a configuration, defaults included.
 
@@ -22,6 +22,6 @@ def show(config: ConfigArgument, settings: SetOption = None, as_json: JsonOption
     typer.echo(json_text(loaded.model_dump(mode="json")) + "\n" if as_json else dump_config(loaded), nl=False)
 
 
-@app.callback()
+@config.callback()
 def _config() -> None:
     pass

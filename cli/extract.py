@@ -125,7 +125,6 @@ def extracted(
     """Extracts, here or by Ray, and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
-    from gradscore.distributed import extract_with_ray
     from gradscore.features import extract as run_extract
     from gradscore.losses import refuse_with_labels
 
@@ -136,6 +135,8 @@ def extracted(
         if ray_options is None:
             summary = run_extract(loaded, out=run, trust_code=trust_code, check_kept=check_kept, progress=tell)
         else:
+            from gradscore.distributed import extract_with_ray
+
             summary = extract_with_ray(loaded, ray_options, out=run, trust_code=trust_code, progress=tell)
     report(output, summary)
     return summary

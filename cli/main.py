@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from gradscore.errors import GradscoreError
 from gradscore.printable import printable
 
 from .addresses import check_addresses, named
-from .audit import audit
-from .bundle import bundle
-from .check import WritesJson, check
-from .compare import compare
-from .config import app as config_app
-from .doctor import doctor
-from .evaluate import evaluate
-from .extract import extract
-from .fit_meta import fit_meta
-from .init import init
-from .inspect import inspect
-from .merge import merge
-from .monitor import monitor
+from .check import WritesJson
 from .options import INTERRUPTED, TrustsOneFile
-from .project import project
 from .rendering import escape_remarks_of_others
-from .run import run
-from .runs import app as runs_app
-from .score import score
 from .threads import wait_asleep
 
 BUG = 70
@@ -151,23 +136,37 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.command("init")(init)
-app.command("doctor")(doctor)
-app.command("run")(run)
-app.command("extract")(extract)
-app.command("merge")(merge)
-app.command("fit-meta")(fit_meta)
-app.command("evaluate")(evaluate)
-app.command("compare")(compare)
-app.command("bundle")(bundle)
-app.command("score", cls=TrustsOneFile)(score)
-app.command("monitor", cls=TrustsOneFile)(monitor)
-app.command("check", cls=WritesJson)(check)
-app.command("inspect")(inspect)
-app.command("audit")(audit)
-app.command("project")(project)
-app.add_typer(config_app, name="config")
-app.add_typer(runs_app, name="runs")
+
+COMMANDS: dict[str, type[TyperCommand] | None] = {
+    "init": None,
+    "doctor": None,
+    "run": None,
+    "extract": None,
+    "merge": None,
+    "fit-meta": None,
+    "evaluate": None,
+    "compare": None,
+    "bundle": None,
+    "score": TrustsOneFile,
+    "monitor": TrustsOneFile,
+    "check": WritesJson,
+    "inspect": None,
+    "audit": None,
+    "project": None,
+    "config": None,
+    "runs": None,
+}
+"""All commands in the order of `--help`, and what parses their arguments where that is a class of its own.
+
+Each is what has its name in the file of that name: a function, or an app of several.
+"""
+
+for _name, _class in COMMANDS.items():
+    _command = getattr(import_module(f".{_name.replace('-', '_')}", __package__), _name.replace("-", "_"))
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name, cls=_class)(_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -17,12 +17,12 @@ from .rendering import cell, figures_table
 if TYPE_CHECKING:
     from gradscore.store import RunSummary
 
-app = typer.Typer(help="Look at run folders.", no_args_is_help=True)
+runs = typer.Typer(help="Look at run folders.", no_args_is_help=True)
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to look, with all below it.")]
 
 
-@app.command("list")
+@runs.command("list")
 def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List the run folders below a folder.
 
@@ -43,7 +43,7 @@ def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False
     output.explain(f"{len(found)} run{'s' * (len(found) != 1)} in {folder}")
 
 
-@app.command("show")
+@runs.command("show")
 def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Show what a run holds: splits, columns, meta models, evaluation, hashes and versions.
 
@@ -75,7 +75,7 @@ def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = Fal
     output.note(found.notices, rest=f"{run / 'manifest.json'}")
 
 
-@app.command("verify")
+@runs.command("verify")
 def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Compute the checksum of every file of a run anew; exits with 2 if one is damaged or missing.
 
@@ -100,7 +100,7 @@ def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = F
         )
 
 
-@app.callback()
+@runs.callback()
 def _runs() -> None:
     pass
 
