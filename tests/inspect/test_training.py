@@ -169,7 +169,7 @@ def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path, drawn):
     assert epochs.get_xlim() == (0, 2)
     assert {line.get_xdata()[0] for line in epochs.lines if line.get_label().startswith("_")} == {1}
     heat = drawn["histogram-run-0.weight"].axes[0].images[0]
-    assert heat.get_extent()[:2] == (-0.5, 2.5)
+    assert heat.get_extent()[:2] == [-0.5, 2.5]
     assert (~heat.get_array().mask).any(axis=0).tolist() == [True, True, False]
 
 
@@ -299,7 +299,7 @@ def test_histograms_of_many_epochs_are_thinned_evenly():
     assert sorted(set(inspector.record().histograms["epoch"])) == list(range(0, 150, 4))
     (_, heat, *_) = [plot for part in _parts([inspector.record()]) for plot in part.plots]
     image = heat.figure.axes[0].images[0]
-    assert image.get_extent()[:2] == (-2, 150)
+    assert image.get_extent()[:2] == [-2, 150]
     assert image.get_array().shape[1] == len(range(0, 150, 4))
     assert not image.get_array().mask.all(axis=0).any()
 
