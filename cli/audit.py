@@ -13,7 +13,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table
-from .sources import SourceArgument, code_of, opened
+from .sources import SourceArgument, opened, trust_of
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def audit(
         found = audit_config(
             config,
             split=split,
-            trust_code=trust_code,
-            code=code_of(run, output),
+            trust_code=trust_of(run, output, trust_code),
             progress=tell,
         )
     name = f"{config.run.parent.name}: labels of {split}"

@@ -16,7 +16,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table
-from .sources import code_of, opened
+from .sources import opened, trust_of
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def inspect(
             samples=samples,
             batch_size=batch_size,
             loss=loss,
-            trust_code=trust_code,
-            code=code_of(run, output),
+            trust_code=trust_of(run, output, trust_code),
             progress=tell,
         )
     _print(output, found)

@@ -13,7 +13,7 @@ from .options import JsonOption, QuietOption, SetOption, TrustOption
 from .output import Output
 from .progress import counting
 from .rendering import figures_table
-from .sources import SourceArgument, code_of, opened
+from .sources import SourceArgument, opened, trust_of
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def project(
             seed=seed,
             out=out,
             like=None if bank is None else bank.about,
-            trust_code=trust_code,
-            code=code_of(run, output),
+            trust_code=trust_of(run, output, trust_code),
             progress=tell,
         )
     more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))

@@ -14,7 +14,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.models import RunCode
+    from gradscore.models import CodeTrust
     from gradscore.store import RunFolder
 
 SourceArgument = Annotated[
@@ -55,8 +55,6 @@ def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, P
     return run.config, source / folder, run
 
 
-def code_of(run: RunFolder | None, output: Output) -> RunCode:
-    """What the run folder says of the code that its configuration names; what of it runs is said before it does."""
-    from gradscore.models import USERS_OWN  # imports PyTorch, which help need not wait for
-
-    return USERS_OWN if run is None else run.code(tell=output.code)
+def trust_of(run: RunFolder | None, output: Output, trust_code: bool) -> bool | CodeTrust:
+    """Which code may run: of a run folder what it was made with, which is said before it does."""
+    return trust_code if run is None else run.trust(trust_code, tell=output.code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import ConfigError, DataError, GradscoreError
-from ..models import NamedCode, TellCode, is_file_source, load_function
+from ..models import CodeTrust, is_file_source, load_function
 from ..system import Registry
 
 CODE = "python"
@@ -146,22 +146,13 @@ AUGMENTATIONS: Registry[AugmentationKind] = Registry(
 """Kinds of augmentations by name."""
 
 
-def open_augmentations(
-    names: Sequence[str],
-    *,
-    trust_code: bool = False,
-    named: Mapping[str, NamedCode] | None = None,
-    tell: TellCode | None = None,
-) -> list[Augmentation]:
+def open_augmentations(names: Sequence[str], *, trust_code: bool | CodeTrust = False) -> list[Augmentation]:
     """The augmentations that `features.augmentations` names.
 
     Args:
         names: as they are written: `<kind>` or `<kind>:<argument>` with a kind of `AUGMENTATIONS`, or
             `python:<file.py or module>:<function>`.
-        trust_code: allow augmentations of the last form, whose code is run.
-        named: what the bundle or run folder that names the code says of it, by the names of the augmentations; None for
-            the user's own configuration.
-        tell: called before code of that form runs.
+        trust_code: allow augmentations of the last form, whose code is run; a `CodeTrust` says which.
 
     Raises:
         ConfigError: there is no such kind, its argument cannot be used, or two augmentations have the same name.
@@ -171,10 +162,7 @@ def open_augmentations(
     for place, name in enumerate(names):
         where = f"features.augmentations.{place}"
         if _is_code(name):
-            code = None if named is None else named[augmentation_name(name)]
-            function: Callable[..., Any] = load_function(
-                name.removeprefix(f"{CODE}:"), {}, trust_code=trust_code, named=code, tell=tell, setting=where
-            )
+            function: Callable[..., Any] = load_function(name.removeprefix(f"{CODE}:"), {}, trust_code, setting=where)
             augmentation = _user_augmentation(name, function)
         else:
             augmentation = _made(name, where)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..errors import DataError
-from ..models import NamedCode
+from ..models import CodeTrust
 from ..printable import storable
 from .class_names import ClassNames, decide
 from .content import content_hash
@@ -173,8 +173,7 @@ def open_splits(
     seed: int,
     only: Collection[str] | None = None,
     model_names: Sequence[str] | None = None,
-    trust_code: bool = False,
-    named: Mapping[str, NamedCode] | None = None,
+    trust_code: bool | CodeTrust = False,
 ) -> dict[str, SampleDataset]:
     """Opens the data of all splits, by name and in order.
 
@@ -189,9 +188,7 @@ def open_splits(
         seed: of random choices of the source.
         only: names of the splits that are wanted; all of them if None.
         model_names: what the model calls its classes, if it does.
-        trust_code: allow `python:` sources, whose code is run.
-        named: what the run folder that names such code says of it, by the names of the splits; None for the user's own
-            configuration.
+        trust_code: allow `python:` sources, whose code is run; a `CodeTrust` says which.
 
     Raises:
         DataError: data that cannot be used.
@@ -211,8 +208,7 @@ def open_splits(
                 columns = None if name == FIT else known_columns(spec)
                 alike[key] = open_source(spec.source, spec.arguments, base=None, seed=seed, columns=columns)
             return alike[key]
-        code = None if named is None else named.get(name)
-        return open_source(spec.source, spec.arguments, base=base, seed=seed, trust_code=trust_code, code=code)
+        return open_source(spec.source, spec.arguments, base=base, seed=seed, trust_code=trust_code)
 
     def known_columns(spec: DatasetConfig) -> Sequence[str] | None:
         is_told = spec.arguments.get("inputs") is not None or not _is_table(spec.source)

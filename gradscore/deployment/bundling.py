@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,14 +13,13 @@ import pandas as pd
 from torch import nn
 
 from ..columns import META_COLUMNS
-from ..config import FeaturesConfig
-from ..data import FIT, TEST, BadSample, SampleDataset, augmentation_name, collate
+from ..data import FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..features import Extractor, LiveModel, Progress, input_dtype, open_datasets, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions, tolerance
-from ..models import NamedCode, TellCode, build_model, to_be_named, weights_sha256
+from ..models import NamedCode, build_model, to_be_named, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
@@ -47,7 +46,7 @@ def make_bundle(
     trust_code: bool = False,
     model_source: str | None = None,
     scores: Sequence[str] = (),
-    tell: TellCode | None = None,
+    tell: Callable[[NamedCode], None] | None = None,
     model: nn.Module | None = None,
     samples: ModelInputs | None = None,
     shifted_copies: int = 0,
@@ -83,15 +82,18 @@ def make_bundle(
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
-    config = run.config
+    config, trust = run.config, run.trust(trust_code, tell=tell)
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
     # There is no file to refer to, unless a program has the model.
     with_weights = with_weights or (model is None and config.model.checkpoint is None)
     if model is None:
-        named = run.named_code(advice=f"--model '{to_be_named(config.model.source)}', in Python model_source=...")
-        named = named if model_source is None else replace(named, folders=None)
-        model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, named=named, tell=tell)
+        advice = f"--model '{to_be_named(config.model.source)}', in Python model_source=..."
+        own = replace(trust, advice=advice)
+        if model_source is not None:
+            known = trust.hashes[run.config.model.source]
+            own = replace(own, folders=None, hashes={config.model.source: known})
+        model = build_model(config.model, seed=config.extract.seed, trust_code=own)
     _check_weights(run, model)
     calibration = calibration_samples(run)
     labelled, notices = calibration.apart, calibration.notices
@@ -107,24 +109,21 @@ def make_bundle(
         augmentation["name"]: augmentation["code_sha256"]
         for augmentation in run.manifest["inputs"]["features"].get("augmentations", [])
     }
-    augmentations = named_augmentations(config.features, hashes, run.named_code(advice=""))
     live = LiveModel.of(
         model,
         features=config.features,
         num_classes=config.model.num_classes,
         means=means,
-        trust_code=trust_code,
-        named=augmentations,
-        tell=tell,
+        trust_code=trust,
     )
     reference = plain_reference(labelled, detectors, with_labels=shifted_copies > 0)
     if shifted_copies:
-        fit = open_datasets(config, only=[FIT], trust_code=trust_code, named=run.named_data_code())[FIT]
+        fit = open_datasets(config, only=[FIT], trust_code=trust)[FIT]
         reference = shifted_reference(
             run, reference, detectors, live.extractor, fit, copies=shifted_copies, progress=progress
         )
     if samples is None:
-        dataset = open_datasets(config, only=[TEST], trust_code=trust_code, named=run.named_data_code())[TEST]
+        dataset = open_datasets(config, only=[TEST], trust_code=trust)[TEST]
         samples = _first_samples(dataset)
     self_test, about_self_test = self_test_of(samples, live.extractor)
     notices += about_self_test
@@ -192,21 +191,6 @@ def _deployed_models(
             f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
         )
     return found, notices
-
-
-def named_augmentations(
-    features: FeaturesConfig, hashes: Mapping[str, str | None], model: NamedCode
-) -> dict[str, NamedCode]:
-    """What a bundle or run folder says of the code of its augmentations, by their names.
-
-    Args:
-        features: the augmentations.
-        hashes: of their code.
-        model: what it says of the code of its model; the augmentations may lie in the same folders.
-    """
-    advice = "features.augmentations in a configuration of your own"
-    names = map(augmentation_name, features.augmentations)
-    return {name: replace(model, sha256=hashes.get(name), advice=advice) for name in names}
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:

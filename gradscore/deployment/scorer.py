@@ -17,16 +17,15 @@ from torch import Tensor, nn
 
 from ..columns import augmentations_of, logit_columns
 from ..config import ModelConfig
-from ..data import Preprocessing, Raw, RawImage, form, is_pixels
+from ..data import Preprocessing, Raw, RawImage, augmentation_name, form, is_pixels
 from ..errors import BundleError, DataError, ModelError
 from ..features import LiveModel, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
-from ..models import Interface, NamedCode, TellCode, build_model, memory_state, to_be_named, weights_sha256
+from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .baseline import Baseline, Seen
 from .bundle import Bundle, Detector, read_bundle
-from .bundling import named_augmentations
 from .conformal import p_values
 from .given import Given, raw_images, raw_samples
 from .self_test import self_test_inputs
@@ -51,9 +50,6 @@ NOT_FINITE = "its logits or gradients are not finite"
 WEIGHTS = "--weights FILE"
 """How a command is told where weights are now that were moved."""
 
-NAMED_BY_HAND = NamedCode(by="the bundle", sha256=None, folders=None, advice="")
-"""Of a bundle that was made or read in Python: its augmentations must have their hashes, wherever they lie."""
-
 Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
 
@@ -73,9 +69,7 @@ class Scorer:
         model: nn.Module,
         *,
         device: Device | None = "auto",
-        trust_code: bool = False,
-        code: NamedCode | None = None,
-        tell: TellCode | None = None,
+        trust_code: bool | CodeTrust = False,
     ) -> None:
         """Takes a bundle and its model with weights; `Scorer.load` does so from a file, and says where code may lie.
 
@@ -99,8 +93,6 @@ class Scorer:
             num_classes=bundle.model.num_classes,
             means=bundle.mean_gradients,
             trust_code=trust_code,
-            named=named_augmentations(bundle.features, bundle.augmentation_code_sha256, code or NAMED_BY_HAND),
-            tell=tell,
         ).extractor
         self._state = memory_state(self.model)
         with warnings.catch_warnings():
@@ -118,7 +110,7 @@ class Scorer:
         model_source: str | None = None,
         weights: Path | None = None,
         sha256: str | None = None,
-        tell: TellCode | None = None,
+        tell: Callable[[NamedCode], None] | None = None,
         model: nn.Module | None = None,
     ) -> Self:
         """Reads a bundle and makes a scorer of it.
@@ -155,16 +147,20 @@ class Scorer:
         options, arguments = f"--model '{to_be_named(config.source)}'", "model_source=..."
         if is_lost:  # said together, so that nobody mends one to be told of the other
             options, arguments = f"{options} {WEIGHTS}", f"{arguments}, weights=..."
-        code = NamedCode(
+        known = bundle.augmentation_code_sha256
+        trust = CodeTrust(
+            allowed=trust_code,
             by=str(path),
-            sha256=bundle.code_sha256,
+            hashes={config.source: bundle.code_sha256}
+            | {name: known.get(augmentation_name(name)) for name in bundle.features.augmentations},
             folders=(Path(path).absolute().parent,),
             advice=f"{options}, in Python {arguments}",
+            tell=tell,
         )
-        named = code if model_source is None else replace(code, folders=None)
         if model is None:
             try:
-                built = build_model(config, trust_code=trust_code, named=named, tell=tell)
+                own = trust if model_source is None else replace(trust, folders=None)
+                built = build_model(config, trust_code=own)
             except ModelError as error:
                 if not is_lost or str(config.checkpoint) not in str(error):
                     raise
@@ -172,7 +168,7 @@ class Scorer:
             model = _with_weights(built, config, bundle)
         else:
             check_mode(model)
-        return cls(bundle, model, device=device, trust_code=trust_code, code=code, tell=tell)
+        return cls(bundle, model, device=device, trust_code=trust)
 
     def __call__(
         self,

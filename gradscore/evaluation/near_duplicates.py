@@ -284,7 +284,7 @@ def _signatures(run: RunFolder, rows: Mapping[str, pd.DataFrame]) -> dict[str, S
         num_classes=run.config.model.num_classes,
         seed=run.config.extract.seed,
         only=set(rows),
-        named=run.named_data_code(),
+        trust_code=run.trust(),
     )
     return {name: _of_split(name, opened[name].images, frame) for name, frame in rows.items()}
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from ..config import Config
 from ..data import SampleDataset, open_splits
-from ..models import NamedCode, class_names
+from ..models import CodeTrust, class_names
 
 
 def open_datasets(
     config: Config,
     *,
     only: Collection[str] | None = None,
-    trust_code: bool = False,
-    named: Mapping[str, NamedCode] | None = None,
+    trust_code: bool | CodeTrust = False,
 ) -> dict[str, SampleDataset]:
     """Opens the data of the splits of a configuration, by name and in order.
 
     Args:
         config: the settings.
         only: names of the splits that are wanted; all of them if None.
-        trust_code: allow `python:` sources, whose code is run.
-        named: what the run folder that names such code says of it, by the names of the splits; None for the user's own
-            configuration.
+        trust_code: allow `python:` sources, whose code is run; a `CodeTrust` says which.
 
     Raises:
         DataError: data that cannot be used.
@@ -37,5 +34,4 @@ def open_datasets(
         only=only,
         model_names=class_names(config.model),
         trust_code=trust_code,
-        named=named,
     )

@@ -125,6 +125,5 @@ def _emptied(before: Mapping[str, Any], now: dict[str, Any], path: str = "") -> 
             found += [lost for first, second in pairs for lost in _emptied(first, second, place)]
         elif key.endswith("sha256") and old is not None and new is None:
             now[key] = old
-            if not key.endswith("syntax_sha256"):
-                found.append(place.removesuffix(f".{key}"))
+            found.append(place.removesuffix(f".{key}"))
     return found

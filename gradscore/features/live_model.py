@@ -13,9 +13,8 @@ from ..config import Config, FeaturesConfig
 from ..data import Batch, open_augmentations
 from ..errors import GradscoreError, ModelError
 from ..models import (
+    CodeTrust,
     LastLayer,
-    NamedCode,
-    TellCode,
     coarsest_dtype,
     find_last_layer,
     group_parameters,
@@ -59,9 +58,7 @@ class LiveModel:
         features: FeaturesConfig,
         num_classes: int,
         means: MeanGradients | None = None,
-        trust_code: bool = False,
-        named: Mapping[str, NamedCode] | None = None,
-        tell: TellCode | None = None,
+        trust_code: bool | CodeTrust = False,
     ) -> Self:
         """Sets up the extractor of a model where it is and as it is.
 
@@ -70,9 +67,7 @@ class LiveModel:
             features: what features there are.
             num_classes: K, the number of its outputs.
             means: mean gradients, for the column `gradient_cosine`, where they are known.
-            trust_code: allow `python:` augmentations, whose code is run.
-            named: what a bundle or run folder says of that code, by the names of the augmentations.
-            tell: called before that code runs.
+            trust_code: allow `python:` augmentations, whose code is run; a `CodeTrust` says which.
 
         Raises:
             ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
@@ -87,7 +82,7 @@ class LiveModel:
             groups=groups,
             last_layer=layer,
             means=means,
-            augmentations=open_augmentations(features.augmentations, trust_code=trust_code, named=named, tell=tell),
+            augmentations=open_augmentations(features.augmentations, trust_code=trust_code),
         )
         return cls(extractor, groups, layer)
 

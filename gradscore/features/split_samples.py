@@ -11,7 +11,7 @@ from torch import nn
 from ..config import Config, ExtractConfig
 from ..data import Batch, SampleDataset, load_batches, plan_batches, planned_splits
 from ..errors import ConfigError, DataError
-from ..models import RunCode, build_model
+from ..models import CodeTrust, build_model
 from ..system import closest, each_input, resolve_device
 from .datasets import open_datasets
 from .live_model import input_dtype
@@ -82,27 +82,19 @@ class OpenSplit:
         return [*self.said, *(f"{skipped} was skipped" for skipped in self.samples.skipped)]
 
 
-def model_on(device: torch.device, config: Config, *, trust_code: bool, code: RunCode, notices: list[str]) -> nn.Module:
+def model_on(device: torch.device, config: Config, *, trust_code: bool | CodeTrust, notices: list[str]) -> nn.Module:
     """The model of a configuration on a device.
 
     Args:
         device: where it goes.
         config: the settings.
         trust_code: as for `open_split`.
-        code: as for `open_split`.
         notices: gets what is to be said of how it was built.
 
     Raises:
         ModelError: it cannot be built.
     """
-    built = build_model(
-        config.model,
-        seed=config.extract.seed,
-        trust_code=trust_code,
-        named=code.model,
-        tell=code.tell,
-        notices=notices,
-    )
+    built = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
     return built.to(device)
 
 
@@ -112,8 +104,7 @@ def open_split(
     *,
     loss: str,
     command: str,
-    trust_code: bool,
-    code: RunCode,
+    trust_code: bool | CodeTrust,
 ) -> OpenSplit:
     """Opens the samples of a split and the model of a configuration.
 
@@ -122,8 +113,7 @@ def open_split(
         split: which samples.
         loss: where it looks at labels, all samples need one.
         command: begins the message if there is no such split.
-        trust_code: allow a `python:` model or data, whose code is run.
-        code: what the run folder that the configuration is from says of that code.
+        trust_code: allow a `python:` model or data, whose code is run; a `CodeTrust` says which.
 
     Raises:
         ConfigError: no such split or device.
@@ -134,9 +124,9 @@ def open_split(
     if split not in planned:
         raise ConfigError(f"{command}: no split '{split}'; {closest(split, planned)}")
     device = resolve_device(config.extract.device)
-    dataset = open_datasets(config, only=[split], trust_code=trust_code, named=code.data)[split]
+    dataset = open_datasets(config, only=[split], trust_code=trust_code)[split]
     check_labelled([loss], dataset.labels, dataset.ids, where=split)
     said: list[str] = []
-    model = model_on(device, config, trust_code=trust_code, code=code, notices=said)
+    model = model_on(device, config, trust_code=trust_code, notices=said)
     samples = SplitSamples(dataset=dataset, name=split, dtype=input_dtype(model), options=config.extract)
     return OpenSplit(model=model, samples=samples, said=said)

@@ -20,7 +20,7 @@ from ..errors import AmplifiedRoundingError, ConfigError, DataError, EngineError
 from ..features import ForwardPass, model_on, open_datasets
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import USERS_OWN, RunCode
+from ..models import CodeTrust
 from ..system import full_precision, replacing, resolve_device
 from .examination import Group, examine
 from .findings import LOOKED_FOR, Finding
@@ -173,8 +173,7 @@ def inspect_config(
     samples: int = 256,
     batch_size: int = 32,
     loss: str | None = None,
-    trust_code: bool = False,
-    code: RunCode = USERS_OWN,
+    trust_code: bool | CodeTrust = False,
     progress: Progress | None = None,
 ) -> Inspection:
     """Inspects the classifier of a configuration with samples of its test split and OOD sets.
@@ -186,8 +185,7 @@ def inspect_config(
         samples: at most so many of each split, drawn at random with the seed of the configuration.
         batch_size: samples in a batch; what is measured per batch depends on it.
         loss: whose gradients are looked at; by default the first loss of the configuration that looks at no labels.
-        trust_code: allow a `python:` model, whose code is run.
-        code: what the run folder that the configuration is from says of that code.
+        trust_code: allow a `python:` model, whose code is run; `RunFolder.trust` says which of a run folder.
         progress: told after every batch.
 
     Returns:
@@ -209,9 +207,9 @@ def inspect_config(
     templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
     origin: list[str] = []
-    model = model_on(device, config, trust_code=trust_code, code=code, notices=origin)
+    model = model_on(device, config, trust_code=trust_code, notices=origin)
     _refuse_complex(model, templates, names)
-    datasets = open_datasets(config, trust_code=trust_code, named=code.data)
+    datasets = open_datasets(config, trust_code=trust_code)
     notices: list[str] = []
     groups = chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
     found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)

@@ -14,7 +14,7 @@ from ..config import Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Peeked, Pixels, SampleDataset, are_images, is_image
 from ..errors import ConfigError, GradscoreError
 from ..features import Progress, count_classes, feature_table, given_samples, open_split, warn_of_overflow
-from ..models import USERS_OWN, Interface, RunCode
+from ..models import CodeTrust, Interface
 from .heads import check_class_sizes
 from .ranking import Audit, check_names, ranked
 
@@ -172,8 +172,7 @@ def audit_config(
     config: Config,
     *,
     split: str = FIT,
-    trust_code: bool = False,
-    code: RunCode = USERS_OWN,
+    trust_code: bool | CodeTrust = False,
     progress: Progress | None = None,
 ) -> AuditedSplit:
     """Audits the labels of a split.
@@ -183,8 +182,7 @@ def audit_config(
     Args:
         config: the settings.
         split: which samples; all of them need labels.
-        trust_code: allow a `python:` model or data, whose code is run.
-        code: what the run folder that the configuration is from says of that code.
+        trust_code: allow a `python:` model or data, whose code is run; `RunFolder.trust` says which of a run folder.
         progress: told after every batch.
 
     Returns:
@@ -196,7 +194,7 @@ def audit_config(
         DataError: samples that cannot be used or have no label, or a class with too few.
         EngineError: gradients that cannot be computed.
     """
-    opened = open_split(config, split, loss="label", command="audit", trust_code=trust_code, code=code)
+    opened = open_split(config, split, loss="label", command="audit", trust_code=trust_code)
     dataset = opened.samples.dataset
     if dataset.labels is not None:  # as open_split made sure
         check_class_sizes(dataset.labels)

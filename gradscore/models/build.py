@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from ..errors import ModelError
 from ..objects import fetched
 from ..system import as_address, closest, is_address, some
-from .checkpoint import Loaded, load_checkpoint
-from .code import NamedCode, TellCode
+from .code import CodeTrust
 from .interface import Interface, refuse_foreign
 from .settings import ModelConfig
 from .sources import MODEL_SOURCES, ModelRequest, ModelSource
+from .weights import Loaded, load_checkpoint
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ def build_model(
     config: ModelConfig,
     *,
     seed: int = 0,
-    trust_code: bool = False,
-    named: NamedCode | None = None,
-    tell: TellCode | None = None,
+    trust_code: bool | CodeTrust = False,
     notices: list[str] | None = None,
 ) -> nn.Module:
     """Builds a classifier and loads its weights.
@@ -54,9 +52,7 @@ def build_model(
     Args:
         config: source, arguments and checkpoint.
         seed: of the random weights that no checkpoint replaces; the state of the random numbers outside stays as it is.
-        trust_code: allow a `python:` source or a program, whose code is run.
-        named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
-        tell: called before such code runs.
+        trust_code: allow a `python:` source or a program, whose code is run; a `CodeTrust` says which.
         notices: takes what a reader of the figures should know of the weights.
 
     Returns:
@@ -68,7 +64,7 @@ def build_model(
         MissingExtraError: the source needs a package that is not installed.
     """
     told = notices is not None
-    built = build_classifier(config, seed=seed, trust_code=trust_code, named=named, tell=tell, look_for_random=told)
+    built = build_classifier(config, seed=seed, trust_code=trust_code, look_for_random=told)
     if notices is not None:
         notices += weight_notices(built, config, seed=seed)
     return built.model
@@ -78,9 +74,7 @@ def build_classifier(
     config: ModelConfig,
     *,
     seed: int = 0,
-    trust_code: bool = False,
-    named: NamedCode | None = None,
-    tell: TellCode | None = None,
+    trust_code: bool | CodeTrust = False,
     look_for_random: bool = True,
 ) -> BuiltModel:
     """As `build_model`, with what is known of the weights.
@@ -89,8 +83,6 @@ def build_classifier(
         config: source, arguments and checkpoint.
         seed: of random weights.
         trust_code: allow code of others.
-        named: what the bundle or run folder that names the code says of it.
-        tell: called before such code runs.
         look_for_random: find out which weights are random, for which the model is made twice.
 
     Raises:
@@ -113,8 +105,6 @@ def build_classifier(
         outputs=1 if config.one_logit else config.num_classes,
         with_weights=config.checkpoint is None,
         trust_code=trust_code,
-        named=named,
-        tell=tell,
     )
     model = _seeded(source, request, seed)
     refuse_foreign(model, source=f"model.source {config.source}")

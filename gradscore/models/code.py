@@ -1,47 +1,52 @@
-"""The code of `python:` models: which it is, and whether it may run.
+"""The code of others: whether it may run, which it is, and running it.
 
-A configuration is its user's own. A bundle or a run folder may be someone else's, and running what it names is running
-what its maker chose: `NamedCode` says where such code may lie and which hash it must have, before any of it runs.
+`CodeTrust` is the one place that asks. A configuration is its user's own; a bundle or a run folder may be someone
+else's, and running what it names is running what its maker chose. So all code is read and hashed before any of it runs:
+a Python file together with the files beside it that it imports, which are found by reading. What was hashed is what
+runs, whatever lies beside it, and a file can import nothing else from its folder.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import json
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
-from importlib.machinery import PathFinder
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import ModelError
 from ..objects import is_copy
-from ..system import forget
-from .siblings import TURN, Sibling, importing, joint_sha256, siblings_of
+from ..system import forget, loaded, sha256
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
-"""Environment variable that allows `python:` models when set to 1."""
+"""Environment variable that allows code when set to 1."""
 
 _INSTALLED = ("site-packages", "dist-packages")
-_ADVICE = "get the file it was made with, or make it anew with the code that is there now"
+
+_TURN = threading.RLock()
+"""Names of modules belong to the whole process: one thread at a time imports files of models and those beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelCode:
+class NamedCode:
     """Code that is about to run.
 
     Attributes:
-        source: `python:<file.py or module>:<factory>`.
-        arguments: what the factory is called with; none for an augmentation, which is called with samples.
-        sha256: hash of the file; None for a module without one.
+        source: `python:<file.py or module>:<function>`, or `program:<file>`.
+        arguments: what the function is called with; none for an augmentation, which is called with samples.
+        sha256: hash of the code; None for a module without a file.
     """
 
     source: str
@@ -54,42 +59,83 @@ class ModelCode:
         return f"{self.source} with arguments {arguments}, SHA-256 of the code {self.sha256 or 'unknown'}"
 
 
-TellCode = Callable[[ModelCode], None]
-"""Called before the code of a `python:` model runs."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class NamedCode:
-    """What a bundle or a run folder says of the code of its model.
+class CodeTrust:
+    """Which code of others may run: that of `python:` sources and of programs.
 
     Attributes:
-        by: the file or folder, for messages.
-        sha256: of the code, as it says.
-        folders: the code must lie below one of them; None if the user named the code.
+        allowed: the user allows it; so does the environment variable GRADSCORE_TRUST_CODE=1.
+        by: the bundle or run folder that names the code; None for the user's own configuration.
+        hashes: SHA-256 of the code that `by` was made with, by source; None for code without a file.
+        folders: the code must lie below one of them; None where the user named it.
         advice: how a user names the code.
+        tell: called before code runs.
     """
 
-    by: str
-    sha256: str | None
-    folders: tuple[Path, ...] | None
-    advice: str
+    allowed: bool = False
+    by: str | None = None
+    hashes: Mapping[str, str | None] = field(default_factory=dict)
+    folders: tuple[Path, ...] | None = None
+    advice: str = ""
+    tell: Callable[[NamedCode], None] | None = None
 
-    def check_place(self, where: str, *, suffix: str = ".py") -> None:
-        """Refuses a module, and a file outside the folders or among installed packages, that the user did not name.
+    @classmethod
+    def of(cls, trust_code: bool | CodeTrust) -> CodeTrust:
+        """What `trust_code` says, be it whether the code that a user's own configuration names may run."""
+        return trust_code if isinstance(trust_code, CodeTrust) else cls(allowed=trust_code)
+
+    def ask(
+        self,
+        source: str,
+        where: str,
+        digest: Callable[[], str | None],
+        *,
+        setting: str,
+        arguments: Mapping[str, Any] | None = None,
+        suffix: str = ".py",
+    ) -> None:
+        """Makes sure that code may run, and tells that it will.
 
         Args:
-            where: the file or module.
-            suffix: of such files.
+            source: what names it.
+            where: its file or module.
+            digest: reads it and returns its SHA-256; None for a module without a file.
+            setting: that of the source, for messages.
+            arguments: what it will be called with.
+            suffix: of files of such code.
 
         Raises:
-            ModelError: the code lies elsewhere, or is not there.
+            ModelError: it is not trusted, lies elsewhere than code of the bundle or run folder may, or is not the code
+                that this was made with.
         """
+        self._check_place(where, suffix)
+        if not (self.allowed or os.environ.get(TRUST_VARIABLE) == "1"):
+            raise ModelError(
+                f"{setting} '{source}' runs the code in {where}; if you trust it, say so with --trust-code or "
+                f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
+            )
+        found = digest()
+        known = self.hashes.get(source)
+        if self.by is not None and (known is None or found != known):
+            made, there = ("unknown" if each is None else f"{each[:12]}..." for each in (known, found))
+            raise ModelError(
+                f"{self.by} was made with code of SHA-256 {made}, {where} has {there}; nothing of it was run. To go "
+                "on, get the file it was made with, or make it anew with the code that is there now"
+            )
+        if self.tell is not None:
+            self.tell(NamedCode(source=source, arguments=arguments or {}, sha256=found))
+
+    def _check_place(self, where: str, suffix: str) -> None:
+        """Refuses a module, and a file outside the folders or among installed packages, that the user did not name."""
         if self.folders is None:
             return
         path = Path(where).resolve()
-        near = where.endswith(suffix) and any(path.is_relative_to(folder.resolve()) for folder in self.folders)
+        homes = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        # Functions of Python and of installed packages do what an attacker may want.
+        is_installed = any(map(path.is_relative_to, homes)) or not set(path.parts).isdisjoint(_INSTALLED)
+        is_near = where.endswith(suffix) and any(path.is_relative_to(folder.resolve()) for folder in self.folders)
         wrong = ""
-        if not near or _is_installed(path):
+        if is_installed or not is_near:
             # Beside the local copy of an object there is nothing that its user put there.
             allowed = dict.fromkeys(str(folder.resolve()) for folder in self.folders if not is_copy(folder))
             below = f"below {' or '.join(allowed)} that belongs to no installed package"
@@ -103,226 +149,223 @@ class NamedCode:
                 f"{self.advice}"
             )
 
-    def check_hash(self, where: str, found: str | None) -> None:
-        """Refuses other code than the file was made with.
-
-        Raises:
-            ModelError: the hashes differ, or there is none.
-        """
-        if self.sha256 is None or found != self.sha256:
-            raise ModelError(
-                f"{self.by} was made with code of SHA-256 {_short(self.sha256)}, {where} has {_short(found)}; "
-                f"nothing of it was run. To go on, {_ADVICE}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunCode:
-    """What a run folder says of the code that its configuration names; nothing of that of a user's own configuration.
-
-    Attributes:
-        model: of the code of its model.
-        data: of the code of `python:` data, by the names of the splits.
-        tell: called before the code of the model runs.
-    """
-
-    model: NamedCode | None = None
-    data: Mapping[str, NamedCode] | None = None
-    tell: TellCode | None = None
-
-
-USERS_OWN = RunCode()
-"""Of a configuration that is from no run folder."""
-
 
 def load_function(
-    name: str,
-    arguments: Mapping[str, Any],
-    *,
-    trust_code: bool,
-    named: NamedCode | None = None,
-    tell: TellCode | None = None,
-    setting: str = "model.source",
+    name: str, arguments: Mapping[str, Any], trust_code: bool | CodeTrust, *, setting: str = "model.source"
 ) -> Callable[..., object]:
-    """Runs the code of a `python:` model or augmentation and returns the function that is named.
+    """Runs the code of a `python:` source and returns the function that is named.
 
     Args:
         name: `<file.py or module>:<function>`.
-        arguments: what the function will be called with, for `tell`.
-        trust_code: allow it.
-        named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
-        tell: called before anything runs.
+        arguments: what the function will be called with.
+        trust_code: whether the code may run.
         setting: what names the code, for messages.
 
     Raises:
-        ModelError: the code is not trusted, not what it should be, or fails.
+        ModelError: the code may not run, or fails.
     """
     where, _, function = name.rpartition(":")
     if not where or not function:
         raise ModelError(f"{setting} 'python:{name}': wanted python:<file.py or module>:<function>")
-    check_trust(f"python:{name}", where, trust_code=trust_code, named=named, setting=setting)
-    file = _file_of(where)
-    content = None if file is None else _content(file)
-    beside = {} if file is None or content is None else _siblings(file, content, where)
-    found = None if content is None else joint_sha256(content, beside)
-    if named is not None:
-        named.check_hash(where, found)
-    if tell is not None:
-        tell(ModelCode(source=f"python:{name}", arguments=arguments, sha256=found))
-    module = _run(where, content, beside)
-    named_function = getattr(module, function, None)
-    if not callable(named_function):
+    files: list[_File] = []
+
+    def digest() -> str | None:
+        files[:] = _files_of(where)
+        return _digest(files)
+
+    CodeTrust.of(trust_code).ask(f"python:{name}", where, digest, setting=setting, arguments=arguments)
+    package = f"gradscore_model_{sha256(where.encode())[:16]}"
+    found = getattr(_imported(where, files, package), function, None)
+    if not callable(found):
         raise ModelError(f"{where} has no function {function!r}")
-    return _with_imports(named_function, beside, _package(where)) if beside else named_function
+    made: Callable[..., object] = found
+    if len(files) < 2:
+        return made
 
+    @wraps(made)
+    def run(*args: Any, **kwargs: Any) -> object:  # it may import files beside its own while it runs
+        with _importing(files[1:], package):
+            return made(*args, **kwargs)
 
-def check_trust(
-    source: str,
-    where: str,
-    *,
-    trust_code: bool,
-    named: NamedCode | None,
-    suffix: str = ".py",
-    setting: str = "model.source",
-) -> None:
-    """Makes sure that the code of a source may run.
-
-    Args:
-        source: what is asked for.
-        where: its file or module.
-        trust_code: allow it.
-        named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
-        suffix: of files of such code.
-        setting: what names the code, for messages.
-
-    Raises:
-        ModelError: it may not.
-    """
-    if named is not None:
-        named.check_place(where, suffix=suffix)
-    if not (trust_code or os.environ.get(TRUST_VARIABLE) == "1"):
-        raise ModelError(
-            f"{setting} '{source}' runs the code in {where}; if you trust it, say so with --trust-code or "
-            f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
-        )
+    return run
 
 
 def code_hash(where: str) -> str | None:
     """The hash of the code of a Python file or module, with the files beside it that it imports; None without a file.
 
     Nothing of it is run.
-
-    Args:
-        where: the file or module.
     """
-    file = _file_of(where)
-    if file is None or not file.is_file():
-        return None
-    content = _content(file)
-    return joint_sha256(content, _siblings(file, content, where))
-
-
-def code_syntax_hash(where: str) -> str | None:
-    """As `code_hash`, of the syntax trees of the files; None where one is no Python."""
-    file = _file_of(where)
-    if file is None or not file.is_file():
-        return None
-    content = _content(file)
     try:
-        beside = {
-            name: replace(each, content=_syntax(each.content)) for name, each in _siblings(file, content, where).items()
-        }
-        return joint_sha256(_syntax(content), beside)
-    except (SyntaxError, ValueError, RecursionError):
+        return _digest(_files_of(where))
+    except ModelError:
         return None
 
 
-def _syntax(content: bytes) -> bytes:
-    return ast.dump(ast.parse(content)).encode()
+@dataclass(frozen=True)
+class _File:
+    """A module.
+
+    Attributes:
+        name: relative to the folder of the file that was named.
+        path: its file; a folder for a package without `__init__.py`.
+        content: what is in it.
+        is_package: whether there may be modules in it.
+    """
+
+    name: str
+    path: Path
+    content: bytes
+    is_package: bool = False
 
 
-def _file_of(where: str) -> Path | None:
-    """A Python file itself, or that of a module; `find_spec` alone would import the packages around it."""
-    if where.endswith(".py"):
-        return Path(where)
-    first, *inner = where.split(".")
+def _files_of(where: str) -> list[_File]:
+    """A Python file and those beside it that it imports, or that these import; or the file of a module alone.
+
+    Raises:
+        ModelError: the file is not there, or one cannot be read.
+    """
     try:
-        spec = importlib.util.find_spec(first)
-        for depth, _ in enumerate(inner, start=2):
+        if not where.endswith(".py"):
+            file = _file_of_module(where)
+            return [] if file is None else [_File(where, file, file.read_bytes())]
+        file = Path(where)
+        if not file.is_file():
+            raise ModelError(f"model source file {file} does not exist")
+        main = _File(file.stem, file, file.read_bytes())
+        found: dict[str, _File] = {}
+        wanted = _imports(main.content, package=())
+        while wanted:
+            name, is_relative = wanted.pop()
+            if not name or ".".join(name) in found or not (is_relative or _is_beside(file.parent, name[0])):
+                continue
+            sibling = _sibling(file.parent, name)
+            if sibling is not None:
+                found[sibling.name] = sibling
+                wanted += _imports(sibling.content, package=name if sibling.is_package else name[:-1])
+        return [main, *(found[name] for name in sorted(found))]
+    except OSError as error:
+        raise ModelError(
+            f"model source {where}: {error.filename} cannot be read: {error.strerror}; check its permissions"
+        ) from None
+
+
+def _file_of_module(where: str) -> Path | None:
+    """The file of a module; `find_spec` alone would import the packages around it."""
+    parts = where.split(".")
+    try:
+        spec = importlib.util.find_spec(parts[0])
+        for depth in range(2, len(parts) + 1):
             if spec is not None:
-                spec = PathFinder.find_spec(".".join(where.split(".")[:depth]), spec.submodule_search_locations or [])
+                spec = PathFinder.find_spec(".".join(parts[:depth]), spec.submodule_search_locations or [])
     except (ImportError, ValueError):
         return None
     file = None if spec is None or spec.origin is None else Path(spec.origin)
     return file if file is not None and file.is_file() else None
 
 
-def _content(file: Path) -> bytes:
-    if not file.is_file():
-        raise ModelError(f"model source file {file} does not exist")
+def _digest(files: Sequence[_File]) -> str | None:
+    """The hash of a file and of those beside it; that of the file alone where it has none."""
+    if len(files) < 2:
+        return sha256(files[0].content) if files else None
+    main, *others = files
+    lines = [f"{sha256(main.content)}\n", *(f"{each.name} {sha256(each.content)}\n" for each in others)]
+    return sha256("".join(lines).encode())
+
+
+def _imports(content: bytes, *, package: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
+    """Every name that may be a module, with the packages around it, and whether it is certainly beside the file."""
     try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ModelError(f"model source file {file} cannot be read: {error.strerror}; check its permissions") from None
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # importing it says so, with its place
+        return []
+    found: list[tuple[tuple[str, ...], bool]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(tuple(each.name.split(".")), False) for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level > 1 else package
+            module = (*(base if node.level else ()), *(node.module.split(".") if node.module else ()))
+            found += [((*module, each.name), node.level > 0) for each in node.names] + [(module, node.level > 0)]
+    return [(name[:depth], is_relative) for name, is_relative in found for depth in range(1, len(name) + 1)]
 
 
-def _siblings(file: Path, content: bytes, where: str) -> dict[str, Sibling]:
-    """The files beside a file that it imports; none for a module, which has a package of its own."""
-    if not where.endswith(".py"):
-        return {}
+def _is_beside(folder: Path, root: str) -> bool:
+    """Whether an absolute import means a file beside: those of Python come first, folders without a module last."""
+    if root in sys.stdlib_module_names:
+        return False
+    if (folder / f"{root}.py").is_file() or (folder / root / "__init__.py").is_file():
+        return True
+    spec = importlib.util.find_spec(root) if (folder / root).is_dir() else None
+    return (folder / root).is_dir() and (spec is None or spec.origin is None)
+
+
+def _sibling(folder: Path, parts: tuple[str, ...]) -> _File | None:
+    path, name = folder.joinpath(*parts), ".".join(parts)
+    module, package = path.with_name(f"{path.name}.py"), path / "__init__.py"
+    if package.is_file():
+        return _File(name, package, package.read_bytes(), is_package=True)
+    if module.is_file():
+        return _File(name, module, module.read_bytes())
+    return _File(name, path, b"", is_package=True) if path.is_dir() else None
+
+
+def _imported(where: str, files: Sequence[_File], package: str) -> ModuleType:
+    """The module, which is run."""
     try:
-        return siblings_of(file, content)
-    except OSError as error:
-        raise ModelError(f"{error.filename}, which {where} imports, cannot be read: {error.strerror}") from None
-
-
-def _package(where: str) -> str:
-    return f"gradscore_model_{hashlib.sha256(where.encode()).hexdigest()[:16]}"
-
-
-def _run(where: str, content: bytes | None, beside: dict[str, Sibling]) -> ModuleType:
-    try:
-        if not where.endswith(".py") or content is None:
+        if not where.endswith(".py"):
             return importlib.import_module(where)
-        package = _package(where)
-        name = f"{package}.{Path(where).stem}"
-        spec = importlib.util.spec_from_file_location(name, where)
-        if spec is None:
-            raise ModelError(f"model source file {where} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        with TURN:
+        main, *beside = files
+        name = f"{package}.{main.name}"
+        module = ModuleType(name)
+        module.__file__, module.__package__ = where, package
+        with _TURN:
             forget({package})  # what an earlier run of the same file imported, which may have changed since
             around = ModuleType(package)
             around.__path__ = []
             sys.modules[package] = around  # for relative imports
             sys.modules[name] = module  # classes defined there can be pickled for worker processes
-            with importing(beside, package):
-                # What was hashed is what runs: the loader of the module would read the file again, or compiled code
-                # beside it.
-                exec(compile(content, where, "exec", dont_inherit=True), module.__dict__)
-    except ModelError:
-        raise
+            with _importing(beside, package):
+                exec(compile(main.content, where, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
         raise ModelError(f"importing the model source {where} failed: {type(error).__name__}: {error}") from error
     return module
 
 
-def _with_imports(function: Callable[..., Any], beside: dict[str, Sibling], package: str) -> Callable[..., object]:
-    """A function that may import files beside its own while it runs."""
+@contextmanager
+def _importing(files: Sequence[_File], package: str) -> Iterator[None]:
+    """Lets files be imported, by their names and as modules of `package`; other modules of these names step aside."""
+    if not files:
+        yield
+        return
+    roots = {each.name.partition(".")[0] for each in files}
+    with _TURN:
+        aside = {name: module for name in loaded(roots) if (module := sys.modules.pop(name, None)) is not None}
+        finder = _Finder({each.name: each for each in files}, package)
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            forget(roots)
+            sys.modules.update(aside)
 
-    @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> object:
-        with importing(beside, package):
-            return function(*args, **kwargs)
 
-    return run
+class _Finder(MetaPathFinder, Loader):
+    """Imports files from what was read, so that what was hashed is what runs."""
 
+    def __init__(self, files: Mapping[str, _File], package: str) -> None:
+        self._files, self._package = files, package
 
-def _is_installed(path: Path) -> bool:
-    """Whether a file belongs to Python or to an installed package, whose functions do what an attacker may want."""
-    homes = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(path.is_relative_to(home) for home in homes) or not set(path.parts).isdisjoint(_INSTALLED)
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        file = self._files.get(fullname.removeprefix(f"{self._package}."))
+        if file is None:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, origin=str(file.path), is_package=file.is_package)
 
-
-def _short(digest: str | None) -> str:
-    return "unknown" if digest is None else f"{digest[:12]}..."
+    def exec_module(self, module: ModuleType) -> None:
+        file = self._files[module.__name__.removeprefix(f"{self._package}.")]
+        module.__file__ = str(file.path)
+        exec(compile(file.content, str(file.path), "exec", dont_inherit=True), module.__dict__)

@@ -1,18 +1,17 @@
-"""What a model is told apart by: hashes of its weights and of its code."""
+"""What a model is told apart by, hashes of its weights and its code, and what its classes are called."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from ..system import file_sha256
-from .code import code_hash, code_syntax_hash
-from .sources import MODEL_SOURCES
-
-PYTHON = "python"
+from ..system import file_sha256, is_address
+from .code import code_hash
+from .settings import ModelConfig
+from .sources import MODEL_SOURCES, PYTHON, source_path
+from .weights import weight_files
 
 
 def weights_sha256(model: nn.Module) -> str:
@@ -28,32 +27,6 @@ def coarsest_dtype(model: nn.Module) -> str:
     """The coarsest type of floating numbers among the parameters, such as `float32`."""
     kinds = {each.dtype for each in model.parameters() if each.is_floating_point()}
     return str(max(kinds, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)).removeprefix("torch.")
-
-
-def is_file_source(source: str) -> bool:
-    """Whether the code of a model source is a Python file, not a module."""
-    return source.startswith(f"{PYTHON}:") and source.rpartition(":")[0].endswith(".py")
-
-
-def source_path(source: str) -> Path | None:
-    """The file or folder in the source of a model or augmentation; None for those that have none."""
-    kind, _, rest = source.partition(":")
-    if is_file_source(source):
-        return Path(rest.rpartition(":")[0])
-    return Path(rest) if kind in MODEL_SOURCES and MODEL_SOURCES[kind].is_path else None
-
-
-def at_path(source: str, path: Path) -> str:
-    """The same source with another file or folder in it."""
-    kind = source.partition(":")[0]
-    function = f":{source.rpartition(':')[2]}" if kind == PYTHON else ""
-    return f"{kind}:{path.as_posix()}{function}"
-
-
-def to_be_named(source: str) -> str:
-    """A source as its user may name it: with FOLDER in the place of a folder in which there is no such file here."""
-    path = source_path(source)
-    return source if path is None or path.exists() else at_path(source, Path("FOLDER") / path.name)
 
 
 def code_sha256(source: str) -> str | None:
@@ -72,10 +45,42 @@ def code_sha256(source: str) -> str | None:
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
 
 
-def code_syntax_sha256(source: str) -> str | None:
-    """The hash of what the files of a `python:` model say to Python: comments and layout do not count.
+def weight_files_sha256(config: ModelConfig) -> str | None:
+    """The hash of the files that a model's weights are read from; no code in them runs.
 
-    None for other models, and for files that are no Python.
+    Equal hashes say that the weights are the same; another hash may also be that of the same weights written anew.
+
+    Returns:
+        None where no file of this machine is known to hold them: they lie at an address, are random, or code of the
+        model reads them by itself.
+
+    Raises:
+        ModelError: a folder without weights.
+        OSError: a file is missing or cannot be read.
     """
-    kind, _, rest = source.partition(":")
-    return code_syntax_hash(rest.rpartition(":")[0]) if kind == PYTHON else None
+    kind = MODEL_SOURCES.get(config.source.partition(":")[0])
+    place = config.checkpoint
+    if place is None and kind is not None and kind.brings_weights:
+        place = source_path(config.source)
+    if place is None or is_address(place):
+        return None
+    files = weight_files(place) if place.is_dir() else [place]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file_sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def class_names(config: ModelConfig) -> list[str] | None:
+    """The names of the classes in the order of the logits; None where the source of the model does not name them.
+
+    Args:
+        config: the model; nothing of it is built, and no code of others runs.
+
+    Raises:
+        ModelError: the source cannot be used.
+    """
+    kind, _, name = config.source.partition(":")
+    find = MODEL_SOURCES[kind].class_names if kind in MODEL_SOURCES else None
+    names = None if find is None else find(name)
+    return names if names is not None and len(names) == config.num_classes else None

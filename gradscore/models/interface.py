@@ -22,7 +22,7 @@ ROUNDING = 1e-5
 
 _PASSED_ON = {
     *(
-        "Augmentation",
+        "View",
         "UnsafeView",
         "Reshape",
         "ReshapeAlias",

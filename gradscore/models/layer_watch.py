@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError, ModelError
 from ..gradients import Gradients, Layout, Tap, probe, read_graph
-from .parameter_groups import ROOT
+from .layers import ROOT
 
 CUTTING = frozenset(
     {
@@ -48,8 +48,8 @@ class Call:
     Attributes:
         layer: its name.
         number: how many outputs the layer gave before in this pass.
-        points: where its gradient can be had, if it needs one: at the output itself and, for an augmentation of a whole
-            tensor, at that. An augmentation that is changed in place afterwards leaves the graph.
+        points: where its gradient can be had, if it needs one: at the output itself and, for a view of a whole tensor,
+            at that. A view that is changed in place afterwards leaves the graph.
         active: where the output is not zero, bool, for activation functions.
     """
 
@@ -142,7 +142,7 @@ class LayerWatch:
             if isinstance(tensor, Tensor):
                 number = sum((call.layer, call.active is not None) == (layer, activation) for call in calls)
                 active = tensor.detach() != 0 if activation else None
-                calls.append(Call(layer, number, _points(tensor, augmentation=not activation), active))
+                calls.append(Call(layer, number, _points(tensor, with_base=not activation), active))
 
         def after(layer: str, module: nn.Module, inputs: object, output: Any) -> None:
             del module, inputs
@@ -291,10 +291,10 @@ def owners(parameters: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] or ROOT for name in parameters))
 
 
-def _points(tensor: Tensor, *, augmentation: bool) -> tuple[Point, ...]:
+def _points(tensor: Tensor, *, with_base: bool) -> tuple[Point, ...]:
     tensors = [tensor]
     base = tensor._base
-    if augmentation and base is not None and base.numel() == tensor.numel():
+    if with_base and base is not None and base.numel() == tensor.numel():
         tensors.append(base)
     return tuple(Point(each.grad_fn, each.output_nr, each.shape) for each in tensors if each.grad_fn is not None)
 

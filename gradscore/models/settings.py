@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from ..system import AnchoredPath, Elsewhere, InFeatures, InReport, Section, anchored
-from .identity import at_path, source_path
-from .sources import MODEL_SOURCES
+from .sources import MODEL_SOURCES, at_path, source_path
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..config import Config
 from ..data import FIT
 from ..features import Progress, open_split
-from ..models import USERS_OWN, RunCode
+from ..models import CodeTrust
 from .given_loss import check_loss
 from .kinds import make_projection
 from .looked_at import looking_at
@@ -25,8 +25,7 @@ def project_config(
     seed: int = 0,
     out: str | Path | None = None,
     like: About | None = None,
-    trust_code: bool = False,
-    code: RunCode = USERS_OWN,
+    trust_code: bool | CodeTrust = False,
     progress: Progress | None = None,
 ) -> Projections:
     """A random projection of the gradient of every sample of a split; see `project`.
@@ -42,8 +41,7 @@ def project_config(
         seed: as for `project`.
         out: as for `project`.
         like: what the projections are to be compared with.
-        trust_code: allow a `python:` model or data, whose code is run.
-        code: what the run folder that the configuration is from says of that code.
+        trust_code: allow a `python:` model or data, whose code is run; `RunFolder.trust` says which of a run folder.
         progress: told after every batch.
 
     Returns:
@@ -59,7 +57,7 @@ def project_config(
     """
     check_loss(loss)
     projection = make_projection(kind, dim, seed)
-    opened = open_split(config, split, loss=loss, command="project", trust_code=trust_code, code=code)
+    opened = open_split(config, split, loss=loss, command="project", trust_code=trust_code)
     with looking_at(opened.model, opened.samples, loss=loss, batch_size=config.extract.batch_size) as samples:
         return projections_of(
             samples,

@@ -110,7 +110,7 @@ def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageO
         nearest=NearestOfBank(run, inputs),
         given=thumbnail,
         class_names=run.class_names,
-        code=run.named_data_code(),
+        trust=run.trust(),
     )
     plots = write_page(html, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))

@@ -5,7 +5,7 @@ Images are read again from the data the run was made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from ..data import BANK, FIT, ImageSource, Pixels, Raw, content_hash, is_image, 
 from ..errors import GradscoreError
 from ..evaluation import ScoreFile, positive_of
 from ..meta import Inputs
-from ..models import NamedCode
+from ..models import CodeTrust
 from ..store import RunFolder
 from ..system import FloatArray
 from .evaluation_text import IN_DIST_ONLY, MISCLASSIFICATION, Records
@@ -81,7 +81,7 @@ def make_galleries(
     nearest: NearestOfBank | None = None,
     given: ImageOf | None = None,
     class_names: Sequence[str] | None = None,
-    code: Mapping[str, NamedCode] | None = None,
+    trust: CodeTrust | None = None,
 ) -> Galleries:
     """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
 
@@ -92,9 +92,9 @@ def make_galleries(
         nearest: finds the samples of the bank to show below each.
         given: gives the images instead.
         class_names: of the model, in the order of its outputs; None where they are not known.
-        code: what the run says of the code of `python:` data, by the names of the splits.
+        trust: which code of `python:` data may run.
     """
-    images = _Images(config, nearest, given, class_names=class_names, code=code)
+    images = _Images(config, nearest, given, class_names=class_names, trust=trust)
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
@@ -140,9 +140,9 @@ class _Images:
         given: ImageOf | None = None,
         *,
         class_names: Sequence[str] | None = None,
-        code: Mapping[str, NamedCode] | None = None,
+        trust: CodeTrust | None = None,
     ) -> None:
-        self._config, self._class_names, self._code = config, class_names, code
+        self._config, self._class_names, self._trust = config, class_names, trust or CodeTrust()
         self._nearest = nearest
         self._given = given
         self._opened: dict[str, tuple[ImageSource, dict[str, int]] | None] = {}
@@ -209,7 +209,7 @@ class _Images:
                 seed=config.extract.seed,
                 only=[split],
                 model_names=self._class_names,
-                named=self._code,
+                trust_code=self._trust,
             )[split].images
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]

@@ -24,7 +24,7 @@ from ..data import BANK, FIT, DatasetConfig, augmentation_name, base_split, kind
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
-from ..models import code_sha256, code_syntax_sha256, processor_sha256, source_path
+from ..models import code_sha256, processor_sha256, source_path
 from ..statistics import STATISTICS
 from ..system import Influence, as_address, is_address, parse_json, settings_of, write_text
 
@@ -168,7 +168,6 @@ def describe_inputs(
             **settings_of(config.model, Influence.FEATURES),
             "source": _without_folder(config.model.source),
             "code_sha256": code_sha256(config.model.source),
-            "code_syntax_sha256": code_syntax_sha256(config.model.source),
             "weights_sha256": weights_sha256,
             "dtype": dtype,
         },
@@ -263,11 +262,7 @@ def _other_packages(features: FeaturesConfig) -> dict[str, str]:
 
 def _describe_augmentations(augmentations: Sequence[str]) -> list[dict[str, str | None]]:
     return [
-        {
-            "name": augmentation_name(augmentation),
-            "code_sha256": code_sha256(augmentation),
-            "code_syntax_sha256": code_syntax_sha256(augmentation),
-        }
+        {"name": augmentation_name(augmentation), "code_sha256": code_sha256(augmentation)}
         for augmentation in augmentations
     ]
 
@@ -341,7 +336,7 @@ def find_changes(manifest: Mapping[str, Any], config: Config, inputs: Mapping[st
     if FIT in stale and COSINE in config.features.columns:
         stale = {name: f"features.columns has {COSINE}, and {FIT} changed" for name in planned if name != BANK} | stale
     return Changes(
-        common=differences(*(_common(each) for each in _with_equal_code(before, now))),
+        common=differences(_common(before), _common(now)),
         stale={name: reason for name, reason in stale.items() if name in known and name in planned},
         removed=[name for name in known if name not in planned],
         added=[name for name in planned if name not in known],
@@ -405,26 +400,6 @@ def _of_settings(before: Mapping[str, Any], now: Mapping[str, Any], known: Mappi
         reason = "samples were skipped, and extract.on_error is now fail"
         found |= {name: reason for name, entry in known.items() if entry.get("skipped", True)}
     return found
-
-
-def _with_equal_code(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both inputs without the hashes of code that says the same to Python."""
-    first, second = deepcopy(dict(before)), deepcopy(dict(now))
-    pairs = [
-        (first["model"], second["model"]),
-        *zip(first["features"].get("augmentations", []), second["features"].get("augmentations", []), strict=False),
-    ]
-    for old, new in pairs:
-        same_bytes = old.get("code_sha256") == new.get("code_sha256")
-        syntax = old.get("code_syntax_sha256")
-        if same_bytes or (syntax is not None and syntax == new.get("code_syntax_sha256")):
-            for entry in (old, new):
-                entry.pop("code_sha256", None)
-                entry.pop("code_syntax_sha256", None)
-        else:
-            old.pop("code_syntax_sha256", None)
-            new.pop("code_syntax_sha256", None)
-    return first, second
 
 
 def other_inputs(path: Path, found: list[str]) -> StoreError:

@@ -6,8 +6,8 @@ Nothing in it depends on where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,9 @@ from safetensors.numpy import load_file, save
 
 from ..columns import META_COLUMNS, RECOMPUTED
 from ..config import Config, dump_config, parse_config
-from ..data import BANK, SplitInfo
+from ..data import BANK, SplitInfo, augmentation_name, planned_splits
 from ..errors import ConfigError, OutputError, StoreError
-from ..models import Head, NamedCode, RunCode, TellCode
+from ..models import CodeTrust, Head, NamedCode
 from ..objects import is_copy
 from ..system import (
     BoolArray,
@@ -148,33 +148,29 @@ class RunFolder:
         ]
         return any(source.startswith(("python:", "program:")) for source in sources)
 
-    def named_code(self, *, advice: str) -> NamedCode:
-        """What the run says of the code of its model, which may lie beside the run or in the working directory.
+    def trust(self, allowed: bool = False, *, tell: Callable[[NamedCode], None] | None = None) -> CodeTrust:
+        """Which of the code that its configuration names may run: what the run was made with.
+
+        Files may lie beside the run or in the working directory.
 
         Args:
-            advice: how a user names code elsewhere.
+            allowed: the user allows it.
+            tell: called before code runs.
         """
-        return NamedCode(
+        inputs, planned = self.manifest["inputs"], planned_splits(self.config.data)
+        hashes = {self.config.model.source: inputs["model"].get("code_sha256")}
+        data, augmentations = inputs["data"], inputs["features"].get("augmentations", [])
+        hashes |= {spec.source: data[name].get("code_sha256") for name, (_, spec) in planned.items() if name in data}
+        known = {each["name"]: each["code_sha256"] for each in augmentations}
+        hashes |= {name: known.get(augmentation_name(name)) for name in self.config.features.augmentations}
+        return CodeTrust(
+            allowed=allowed,
             by=str(self.path),
-            sha256=self.manifest["inputs"]["model"].get("code_sha256"),
+            hashes=hashes,
             folders=(Path.cwd(),) if is_copy(self.path) else (self.path.absolute().parent, Path.cwd()),
-            advice=advice,
+            advice="give a configuration of your own in place of the run folder",
+            tell=tell,
         )
-
-    def named_data_code(self) -> dict[str, NamedCode]:
-        """What the run says of the code of `python:` data, by the names of the splits."""
-        code = self.named_code(advice="extract from a configuration of your own")
-        data = self.manifest["inputs"]["data"]
-        return {name: replace(code, sha256=entry.get("code_sha256")) for name, entry in data.items()}
-
-    def code(self, *, tell: TellCode | None = None) -> RunCode:
-        """What the run says of all code that its configuration names, for who looks at its model and data again.
-
-        Args:
-            tell: called before the code of the model runs.
-        """
-        model = self.named_code(advice="give the configuration file in place of the run folder")
-        return RunCode(model=model, data=self.named_data_code(), tell=tell)
 
     @property
     def class_names(self) -> list[str] | None:

@@ -9,7 +9,7 @@ from score_names import score_names
 
 from gradscore.baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, Ordinary, Samples, plain_name
 from gradscore.errors import EvaluationError, MissingExtraError, StoreError
-from gradscore.models.last_layer import Head
+from gradscore.models.layers import Head
 
 GENERATOR = np.random.default_rng(0)
 M, D, K = 80, 6, 3

@@ -9,7 +9,7 @@ from score_names import score_names
 from gradscore.baselines import BASELINES, Ordinary, Samples
 from gradscore.baselines import penultimate as detectors
 from gradscore.errors import EvaluationError
-from gradscore.models.last_layer import Head
+from gradscore.models.layers import Head
 from gradscore.system import import_torchvision
 
 GENERATOR = np.random.default_rng(0)

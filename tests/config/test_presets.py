@@ -10,7 +10,7 @@ from gradscore.config.presets import PRESETS
 from gradscore.config.schema import FeaturesConfig, load_config
 from gradscore.errors import ConfigError, ModelError
 from gradscore.features.extractor import Extractor
-from gradscore.models.parameter_groups import group_parameters, last_layer
+from gradscore.models.layers import group_parameters, last_layer
 
 CLASSES = 4
 CONFIG = """

@@ -14,7 +14,7 @@ from gradscore.deployment import Scorer, make_bundle, read_bundle
 from gradscore.deployment.archive import read_archive, write_archive
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
-from gradscore.models import ModelCode
+from gradscore.models import NamedCode
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
@@ -69,10 +69,10 @@ def test_code_in_a_folder_below_is_run(place: Path) -> None:
 
 def test_code_elsewhere_is_run_where_its_user_names_it(place: Path) -> None:
     bundle = renamed(place / "x.gradscore", "python:../net.py:net")
-    told: list[ModelCode] = []
+    told: list[NamedCode] = []
     source = f"python:{place.parent}/net.py:net"
     Scorer.load(bundle, trust_code=True, model_source=source, tell=told.append)
-    assert told == [ModelCode(source=source, arguments={}, sha256=file_sha256(place.parent / "net.py"))]
+    assert told == [NamedCode(source=source, arguments={}, sha256=file_sha256(place.parent / "net.py"))]
 
 
 def test_a_module_is_run_where_its_user_names_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def copied(small_run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 USES: dict[str, Callable[[RunFolder], object]] = {
     "bundle": lambda run: make_bundle(run, alpha=0.1, trust_code=True),
-    "inspect": lambda run: inspect_config(run.config, samples=4, trust_code=True, code=run.code()),
+    "inspect": lambda run: inspect_config(run.config, samples=4, trust_code=run.trust(True)),
 }
 
 

@@ -85,15 +85,9 @@ def add_a_late_image(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def comment_the_model(folder: Path) -> dict[str, Any]:
-    (folder / "net.py").write_text(NET.replace("return", "# sixteen pixels\n    return"))
-    return {}
-
-
 CHANGES: dict[str, tuple[Callable[[Path], dict[str, Any]], set[str]]] = {
     "a file of an OOD set": (add_a_late_image, {"ood.late"}),
     "a file that a synthetic set is made of": (replace_a_fit_image, {"in_dist.fit", "ood.blurred"}),
-    "a comment in the code of the model": (comment_the_model, set()),
     "another batch size": (lambda _: {"batch_size": 2}, set()),
     "skip instead of fail": (lambda _: {"on_error": "skip"}, set()),
 }
@@ -120,13 +114,6 @@ def test_what_is_computed_anew_is_what_a_new_run_gives(folder: Path, change, _co
     extract(make_config(folder, **{**options, "batch_size": 3}), out=folder / "new", trust_code=True)
     tables = [[RunFolder(folder / name).table_sha256(split) for split in SPLITS] for name in ("run", "new")]
     assert tables[0] == tables[1]
-
-
-def test_the_code_of_a_commented_model_is_the_one_that_later_commands_trust(folder: Path) -> None:
-    run(folder)
-    before = RunFolder(folder / "run").manifest["inputs"]["model"]["code_sha256"]
-    run(folder, **comment_the_model(folder))
-    assert RunFolder(folder / "run").manifest["inputs"]["model"]["code_sha256"] != before
 
 
 def test_an_ood_set_that_is_no_longer_asked_for_goes_and_the_others_stay(folder: Path) -> None:

@@ -23,7 +23,7 @@ from torch import nn
 
 from gradscore.config.schema import FeaturesConfig
 from gradscore.features.extractor import Extractor
-from gradscore.models.parameter_groups import group_parameters
+from gradscore.models.layers import group_parameters
 
 
 @pytest.mark.parametrize("loss", LOSS_VALUES)

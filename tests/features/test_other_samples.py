@@ -507,12 +507,11 @@ def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
 def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
     config = make_config(tmp_path, "a function")
     extract(config, trust_code=True)
-    run = RunFolder(config.run)
-    named = run.named_data_code()
-    assert len(open_datasets(config, trust_code=True, named=named)) == 4
+    trust = RunFolder(config.run).trust(True)
+    assert len(open_datasets(config, trust_code=trust)) == 4
     (tmp_path / "data.py").write_text("raise SystemExit(0)\n" + DATA)
     with pytest.raises(ModelError, match="nothing of it was run"):
-        open_datasets(config, trust_code=True, named=named)
+        open_datasets(config, trust_code=trust)
 
 
 def test_data_that_are_code_want_trust(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gradscore.errors import ConfigError, ModelError
 from gradscore.evaluation.run import EvaluationReport, evaluate_run
 from gradscore.meta import group_of
 from gradscore.models import Interface
-from gradscore.models.last_layer import find_last_layer
+from gradscore.models.layers import find_last_layer
 from gradscore.store import read_head
 from gradscore.store.run_folder import RunFolder
 

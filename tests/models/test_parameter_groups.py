@@ -2,7 +2,7 @@ import pytest
 from torch import nn
 
 from gradscore.errors import ConfigError, ModelError
-from gradscore.models.parameter_groups import group_parameters
+from gradscore.models.layers import group_parameters
 
 
 class Net(nn.Module):

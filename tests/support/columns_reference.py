@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradscore.config.schema import FeaturesConfig
 from gradscore.features.extractor import Extractor
-from gradscore.models.parameter_groups import group_parameters
+from gradscore.models.layers import group_parameters
 
 COLUMNS = ["output_gradient_norm", "activation_rate", "gradient_cosine"]
 LOSS_VALUES = {

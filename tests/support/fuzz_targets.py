@@ -138,7 +138,7 @@ def _read_run(path: Path) -> None:
     run = RunFolder(folder)
     infos = run.splits()
     _ = run.config, run.samples_per_second, is_complete(folder, run.manifest)
-    run.named_code(advice="x")
+    run.trust()
     for info in infos:
         run.read(info.name)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import DataError
-from ...models import NamedCode
+from ...models import CodeTrust
 from ...system import Registry
 from .base import (
     DECODING_ERRORS,
@@ -190,8 +190,7 @@ def open_source(
     *,
     base: ImageSource | None = None,
     seed: int = 0,
-    trust_code: bool = False,
-    code: NamedCode | None = None,
+    trust_code: bool | CodeTrust = False,
     columns: Sequence[str] | None = None,
 ) -> ImageSource:
     """Opens a source of raw samples.
@@ -201,8 +200,7 @@ def open_source(
         arguments: those of its kind.
         base: the images that a source made of others is made of.
         seed: of random choices.
-        trust_code: allow a source that is code, which is run.
-        code: what the run folder that names the code says of it; None for the user's own configuration.
+        trust_code: allow a source that is code, which is run; a `CodeTrust` says which.
         columns: names of the numbers that the model takes, in its order, by which those of a table are found, unless
             the arguments name them; None where they are not known.
 
@@ -234,7 +232,6 @@ def open_source(
             base=base,
             seed=seed,
             trust_code=trust_code,
-            code=code,
             columns=columns,
         )
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ...errors import DataError
-from ...models import NamedCode
+from ...models import CodeTrust
 from ...printable import storable
 
 Pixels = NDArray[np.uint8]
@@ -202,8 +202,7 @@ class Request:
         arguments: settings beside it.
         base: the in-distribution images that a source made of others is made of; None for other kinds.
         seed: of random choices.
-        trust_code: allow a source that is code, which is run.
-        code: what the run folder that names the code says of it; None for the user's own configuration.
+        trust_code: whether a source that is code may run, and which.
         columns: names of the numbers that the model takes, in its order, which a table is to give; None where they are
             not known.
     """
@@ -213,8 +212,7 @@ class Request:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     base: ImageSource | None = None
     seed: int = 0
-    trust_code: bool = False
-    code: NamedCode | None = None
+    trust_code: bool | CodeTrust = False
     columns: Sequence[str] | None = None
 
 

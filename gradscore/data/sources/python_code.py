@@ -72,13 +72,7 @@ def code_source(request: Request) -> CodeSource:
         DataError: it returns something else.
         ModelError: the code is not trusted, or fails when it is imported.
     """
-    function = load_function(
-        request.name,
-        request.arguments,
-        trust_code=request.trust_code,
-        named=request.code,
-        setting="data source",
-    )
+    function = load_function(request.name, request.arguments, request.trust_code, setting="data source")
     try:
         found = function(**request.arguments)
         samples = _indexed(found, request.source)

@@ -137,15 +137,9 @@ class Expected(_Section):
     probe: Probe
 
     def changed_from(self, other: Expected) -> list[str]:
-        """What differs from the model of other expected figures; comments and layout of code do not count."""
-        before, now = (_without_layout(each.model) for each in (other, self))
+        """What differs from the model of other expected figures."""
+        before, now = other.model, self.model
         return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
-
-
-def _without_layout(model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A model without the hash of the bytes of its code, where that of what it says to Python is known."""
-    is_known = model.get("code_syntax_sha256") is not None
-    return {name: value for name, value in model.items() if not (is_known and name == "code_sha256")}
 
 
 def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> Expected:

@@ -1,20 +1,45 @@
-"""Where classifiers come from: one file for each kind of source.
+"""Where classifiers come from.
 
 In comes what `model.source` says, `<kind>:<name>`, with its arguments; out comes a module. `MODEL_SOURCES` lists the
-kinds; `base` says what a source is.
+kinds; `base` says what a source is, `packages` has those of torchvision, timm and a function of the user's,
+`transformers_folder` those of transformers with what becomes of samples, `program` those of `torch.export`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ...system import Registry
 from .base import ModelRequest, ModelSource
+from .packages import python_model, timm_model, torchvision_model
 from .program import program_files, program_model
-from .python_code import python_model
-from .timm_models import timm_model
-from .torchvision_models import torchvision_model
-from .transformers_folder import class_names, config_files, transformers_model
+from .transformers_folder import (
+    TRANSFORMERS,
+    FolderProcessor,
+    class_names,
+    config_files,
+    processor_files,
+    processor_sha256,
+    transformers_model,
+)
 
-__all__ = ["MODEL_SOURCES", "ModelRequest", "ModelSource"]
+__all__ = [
+    "MODEL_SOURCES",
+    "PYTHON",
+    "TRANSFORMERS",
+    "FolderProcessor",
+    "ModelRequest",
+    "ModelSource",
+    "at_path",
+    "is_file_source",
+    "processor_files",
+    "processor_sha256",
+    "source_path",
+    "to_be_named",
+]
+
+PYTHON = "python"
+"""The kind of source that is code of the user's."""
 
 MODEL_SOURCES: Registry[ModelSource] = Registry(
     "model source",
@@ -56,3 +81,29 @@ MODEL_SOURCES: Registry[ModelSource] = Registry(
     wanted=ModelSource,
 )
 """Kinds of model sources by name."""
+
+
+def is_file_source(source: str) -> bool:
+    """Whether the code of a model source is a Python file, not a module."""
+    return source.startswith(f"{PYTHON}:") and source.rpartition(":")[0].endswith(".py")
+
+
+def source_path(source: str) -> Path | None:
+    """The file or folder in the source of a model or augmentation; None for those that have none."""
+    kind, _, rest = source.partition(":")
+    if is_file_source(source):
+        return Path(rest.rpartition(":")[0])
+    return Path(rest) if kind in MODEL_SOURCES and MODEL_SOURCES[kind].is_path else None
+
+
+def at_path(source: str, path: Path) -> str:
+    """The same source with another file or folder in it."""
+    kind = source.partition(":")[0]
+    function = f":{source.rpartition(':')[2]}" if kind == PYTHON else ""
+    return f"{kind}:{path.as_posix()}{function}"
+
+
+def to_be_named(source: str) -> str:
+    """A source as its user may name it: with FOLDER in the place of a folder in which there is no such file here."""
+    path = source_path(source)
+    return source if path is None or path.exists() else at_path(source, Path("FOLDER") / path.name)

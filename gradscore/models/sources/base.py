@@ -13,7 +13,7 @@ from torch import nn
 
 from ...errors import MissingExtraError, ModelError
 from ...system import import_torchvision
-from ..code import NamedCode, TellCode
+from ..code import CodeTrust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +26,14 @@ class ModelRequest:
         outputs: the number of its outputs; 1 for one logit for two classes.
         with_weights: load the weights that the source has itself, if it has any; False where a checkpoint replaces
             them.
-        trust_code: code of others may run.
-        named: what the bundle or run folder that names the code says of it; None for the user's own configuration.
-        tell: called before code of others runs.
+        trust_code: whether code of others may run, and which.
     """
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     outputs: int = 2
     with_weights: bool = True
-    trust_code: bool = False
-    named: NamedCode | None = None
-    tell: TellCode | None = None
+    trust_code: bool | CodeTrust = False
 
     def without(self, *arguments: str) -> None:
         """Refuses arguments that would fetch weights.

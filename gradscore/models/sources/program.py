@@ -12,8 +12,8 @@ from torch import nn
 
 from ...errors import ModelError
 from ...system import file_sha256
-from ..code import ModelCode, check_trust
-from ..weight_files import READING_ERRORS, format_of
+from ..code import CodeTrust
+from ..weights import READING_ERRORS, format_of
 from .base import ModelRequest
 
 
@@ -38,12 +38,8 @@ def program_model(request: ModelRequest) -> nn.Module:
             f"model.source {source} is no program of torch.export, by its content ({found}); a file of weights belongs "
             "into model.checkpoint, beside the source of its model"
         )
-    check_trust(f"program:{path}", str(path), trust_code=request.trust_code, named=request.named, suffix=".pt2")
-    digest = file_sha256(path)
-    if request.named is not None:
-        request.named.check_hash(str(path), digest)
-    if request.tell is not None:
-        request.tell(ModelCode(source=source, arguments={}, sha256=digest))
+    trust = CodeTrust.of(request.trust_code)
+    trust.ask(source, str(path), lambda: file_sha256(path), setting="model.source", suffix=".pt2")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read
@@ -52,7 +48,7 @@ def program_model(request: ModelRequest) -> nn.Module:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ModelError(
             f"model.source {source} cannot be read: {reason}; is it damaged, or of another PyTorch?"
-        ) from (error)
+        ) from error
 
 
 def program_files(name: str) -> Sequence[Path]:

@@ -1,4 +1,4 @@
-"""Files of weights, read without running any code in them.
+"""Weights: read from files without running any code in them, and brought into a model.
 
 What a file is, its content says, before anything parses it: `torch.load` hands a TorchScript archive to another loader,
 `weights_only` or not.
@@ -6,26 +6,26 @@ What a file is, its content says, before anything parses it: `torch.load` hands 
 
 from __future__ import annotations
 
-import io
 import pickle
-import pickletools
 import re
 import struct
 import warnings
 import zipfile
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import ModelError
 from ..system import some
+
+COUNTER = "num_batches_tracked"
+"""Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
 
 NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
 """Keys under which training scripts put the weights among other things."""
@@ -57,9 +57,6 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 _PROGRAM_BEFORE = "serialized_exported_program.json"
 """Beside what a program of `torch.export` lay before it had a folder of its own in the archive."""
-
-_PICKLES_BEFORE = 3
-"""Pickles before that of the object in a file from before zip archives: a number, a version and the machine."""
 
 _SAVE = "torch.save(model.state_dict(), 'weights.pt')"
 
@@ -237,45 +234,15 @@ def _other_classes(path: Path) -> list[str]:
 def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     """What a file of `torch.save` holds beside plain weights."""
     if re.search("operand|load key|magic|truncated|ran out", str(error), re.IGNORECASE):
-        told = re.search(
-            r"WeightsUnpickler error: ([^\n]+)", str(error)
-        )  # what stands around it advises to run the file
-        return f"cannot be read: {told.group(1) if told else 'no pickle of weights'}; is it damaged?"
+        reason = re.search(r"WeightsUnpickler error: ([^\n]+)", str(error))  # the rest advises to run the file
+        return f"cannot be read: {reason.group(1) if reason else 'no pickle of weights'}; is it damaged?"
     match = re.search(r"GLOBAL (\S+)", str(error))
     what = f"objects of {match.group(1)}" if match else "more than plain weights"
-    load = f"torch.load('{path.name}', weights_only=False)"
-    return f"holds {what} and is refused, since reading it could run code; " + (
-        "it is an object of a class as a whole, a module most likely: where you trust it and its code is, save the "
-        f"weights alone: torch.save({load}.state_dict(), 'weights.pt')"
-        if _is_an_object(path)
-        else "where you trust it, save the weights alone, by the key under which they lie: "
-        f"torch.save({load}['state_dict'], 'weights.pt')"
+    return (
+        f"holds {what} and is refused, since reading it could run code; where you trust it and its code is, save the "
+        f"weights alone: found = torch.load('{path.name}', weights_only=False); torch.save(found.state_dict() if "
+        "hasattr(found, 'state_dict') else found['state_dict'], 'weights.pt'), or under the key where they lie"
     )
-
-
-def _is_an_object(path: Path) -> bool:
-    """Whether a file of `torch.save` is one object of a class, not a mapping; its pickle is looked at and not run."""
-    try:
-        with path.open("rb") as file:
-            if file.read(2) == b"PK":
-                with zipfile.ZipFile(file) as archive:
-                    inside = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-                    return _begins_with_a_class(io.BytesIO(archive.read(inside)))
-            file.seek(0)
-            for _ in range(_PICKLES_BEFORE):
-                deque(pickletools.genops(file), maxlen=0)
-            return _begins_with_a_class(file)
-    except (*READING_ERRORS, StopIteration):
-        return False
-
-
-def _begins_with_a_class(pickled: IO[bytes]) -> bool:
-    first = next(
-        (code.name, value)
-        for code, value, _ in pickletools.genops(pickled)
-        if code.name in ("GLOBAL", "EMPTY_DICT", "EMPTY_LIST", "STOP")
-    )
-    return first[0] == "GLOBAL" and first[1] != "collections OrderedDict"
 
 
 def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], tuple[str, ...]]:
@@ -310,3 +277,117 @@ def _are_alike(one: object, other: object) -> bool:
 
 def _are_tensors(value: object) -> TypeGuard[Mapping[Any, Tensor]]:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was taken of a checkpoint.
+
+    Attributes:
+        prefix: what was taken off the names; empty where they fit.
+        names: how many of them were loaded.
+        left_out: names that do not begin with the prefix.
+        keys: under which the weights lie in the file.
+        beside: keys of other weights of the same names.
+    """
+
+    prefix: str
+    names: int
+    left_out: tuple[str, ...]
+    keys: tuple[str, ...]
+    beside: tuple[str, ...]
+
+
+def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) -> Loaded:
+    """Loads weights from a file, or a folder with such files, without running any code in them.
+
+    A state dict among other things (`state_dict`, `model`, or the only one there is), and names that fit once a
+    beginning that all of them share is taken off (`module.`, `_orig_mod.`, `net.`), are understood.
+
+    Args:
+        model: takes the weights.
+        path: a file of `torch.save` or safetensors, or a folder with the files of one model.
+        prefix: what the names of the weights begin with; names that begin otherwise are left out. None for what fits.
+
+    Returns:
+        What was taken, and what was not.
+
+    Raises:
+        ModelError: a file cannot be read or its weights do not fit the model.
+    """
+    whole = _weights(path)
+    found = whole.tensors
+    wanted = model.state_dict()
+    if prefix is None:
+        prefix = _common_prefix(found, wanted)
+    elif not any(name.startswith(prefix) for name in found):
+        raise ModelError(
+            f"model.prefix {prefix!r}: no name in checkpoint {path} begins so; its names: {some([*found])}"
+        )
+    state = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+    problems = {
+        "missing": [name for name in wanted if name not in state and not name.endswith(COUNTER)],
+        "unexpected": [name for name in state if name not in wanted],
+        "of another shape": [
+            f"{name} (model {tuple(wanted[name].shape)}, file {tuple(state[name].shape)})"
+            for name in wanted
+            if name in state and state[name].shape != wanted[name].shape
+        ],
+    }
+    told = [f"{len(names)} {kind}: {some(names)}" for kind, names in problems.items() if names]
+    if told:
+        raise ModelError(
+            f"checkpoint {path} does not fit the model: {'; '.join(told)}. "
+            f"Check model.source, model.arguments and the number of classes{_prefix_advice(found, wanted)}"
+        )
+    model.load_state_dict(state, strict=False)
+    left_out = tuple(name for name in found if not name.startswith(prefix))
+    return Loaded(prefix, len(state), left_out, whole.keys, whole.beside)
+
+
+def _common_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What all names of `state` begin with, and fit those of the model without; empty where there is no such thing."""
+    first = next(iter(state))
+    for ending in wanted:
+        prefix = first.removesuffix(ending)
+        if prefix == first or not prefix.endswith(".") or not all(name.startswith(prefix) for name in state):
+            continue
+        if _fits({name.removeprefix(prefix) for name in state}, wanted):
+            return prefix
+    return ""
+
+
+def _fits(names: set[str], wanted: Mapping[str, Tensor]) -> bool:
+    return {name for name in wanted if not name.endswith(COUNTER)} <= names <= wanted.keys()
+
+
+def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What `model.prefix` would make some of the names fit."""
+    first = next(iter(wanted), "")
+    for name in state:
+        prefix = name.removesuffix(first)
+        if name.endswith(f".{first}") and _fits(
+            {each.removeprefix(prefix) for each in state if each.startswith(prefix)}, wanted
+        ):
+            return f"; the names that begin with {prefix!r} would fit: set model.prefix to it to leave out the others"
+    return ""
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by name, on the CPU; formats as for `load_checkpoint`.
+
+    Args:
+        path: the file, or a folder.
+
+    Raises:
+        ModelError: a file cannot be read or holds something else.
+    """
+    found = _weights(path).tensors
+    prefix = PARALLEL if all(name.startswith(PARALLEL) for name in found) else ""
+    return {name.removeprefix(prefix): value for name, value in found.items()}
+
+
+def _weights(path: Path) -> StateDict:
+    files = [read_state_dict(file) for file in (weight_files(path) if path.is_dir() else [path])]
+    tensors = {name: value for file in files for name, value in file.tensors.items()}
+    return replace(files[0], tensors=tensors)
