@@ -25,7 +25,7 @@ demo: install
 	$(BIN)/gradscore evaluate runs/digits/run
 	@echo 'weights: runs/digits/model.safetensors; features, meta models, evaluation: runs/digits/run'
 
-# Is the digits model still as good as its expected? Written with --update; see docs/ci.md.
+# Is the digits model still as good as its expected figures say? Written with --update; see docs/check.md.
 # Weights trained on another processor are like those of another seed, and 523 samples may not tell them apart (exit 3).
 gate: install
 	$(BIN)/python data_scripts/digits.py

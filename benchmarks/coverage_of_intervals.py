@@ -1,6 +1,6 @@
 """How often does each interval that gradscore prints hold the true value? Simulated.
 
-    python benchmarks/coverage_of_intervals.py --sets 2000 --write docs/coverage-of-intervals.md
+    python benchmarks/coverage_of_intervals.py --sets 2000 --write docs/evidence.md
 
 Populations whose true figures are known stand for a score: positives and negatives normal with equal spread, positives
 twice as wide, scores rounded to halves (ties), and positives of which most are far away and the rest like negatives.
@@ -375,8 +375,8 @@ def main() -> None:
     for name, cells in coverage_rows(options.sets, options.processes):
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
-    lines += ["", "Gates that pass a model which is worse by exactly the margin (5 % are allowed):", ""]
-    lines += [f"| gate | {head} |", rule]
+    lines += ["", "Tests of `check` that pass a model which is worse by exactly the margin (5 % are allowed):", ""]
+    lines += [f"| test | {head} |", rule]
     for kind in GATES:
         rates = [f"{false_passes(kind, size, options.sets):.3f}" for size in SIZES]
         lines.append(f"| {kind} | {' | '.join(rates)} |")

@@ -1,6 +1,6 @@
 """Stops extract, fit-meta and evaluate in every way that happens, and looks at what is left.
 
-    python benchmarks/faults.py --times 50 --write docs/faults.md
+    python benchmarks/faults.py --times 50 --write docs/evidence.md
 
 After every fault the run folder must be valid (every recorded checksum right, and every finished split readable), and
 the same command must go on to the files of an uninterrupted run, byte for byte; in the manifest, times may differ. The

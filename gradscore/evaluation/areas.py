@@ -4,7 +4,7 @@ The variance of an area is that of what its samples move it by (its influence fu
 Efron, 1982), in a normal interval on the logit scale, as Boyd, Eng and Page (2013) recommend for AUPR. Where few
 positives rank low, or none, that variance says little: the interval also holds the area as it would be with
 `MORE_OR_LESS` positives more at the lowest score of all, and without as many of the lowest. That is the idea of Agresti
-and Coull (1998), who count two successes and two failures more. What it covers is in docs/coverage-of-intervals.md.
+and Coull (1998), who count two successes and two failures more. What it covers is in docs/evidence.md.
 """
 
 from __future__ import annotations

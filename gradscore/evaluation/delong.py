@@ -3,7 +3,7 @@
 The variance is DeLong's (DeLong, DeLong and Clarke-Pearson, 1988), computed from mid-ranks as in Sun and Xu, 2014. It
 is the spread of the samples' placements, so it says little where few samples have one that is not perfect, and is zero
 for scores that separate the classes, however few samples there are. Where fewer than `FEW` samples of a class carry it,
-other formulas hold instead, as measured in docs/coverage-of-intervals.md:
+other formulas hold instead, as measured in docs/evidence.md:
 
 * for an AUROC the interval is the wider of DeLong's and Newcombe's (2006, method 5), which inverts a variance that
   depends on the true AUROC alone and has a width at an AUROC of 1 too;

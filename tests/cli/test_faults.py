@@ -123,7 +123,7 @@ def test_names_that_the_locale_cannot_say(run: Path, command: Callable[[Path], l
 
 
 def test_nothing_is_lost(tmp_path: Path) -> None:
-    """The campaign of docs/faults.md, with each fault at work once."""
+    """The campaign of docs/evidence.md, with each fault at work once."""
     command = [sys.executable, str(CAMPAIGN), "--times", "1", "--commands", "extract", "fit-meta"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

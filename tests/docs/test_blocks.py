@@ -15,10 +15,9 @@ COMMANDS = ("sh", "bash")
 RUN = {
     ("CONTRIBUTING.md", "toml"): "tests/docs/test_pages.py",
     ("README.md", "python"): "tests/test_readme.py",
-    ("README.md", "yaml"): "tests/test_readme.py",
     ("audit.md", "python"): "tests/docs/test_short_examples.py",
-    ("ci.md", "python"): "tests/docs/test_ci.py",
-    ("ci.md", "yaml"): "tests/docs/test_ci.py",
+    ("check.md", "python"): "tests/docs/test_check_page.py",
+    ("check.md", "yaml"): "tests/docs/test_check_page.py",
     ("engine.md", "python"): "tests/docs/test_manual.py",
     ("index.md", "python"): "tests/docs/test_short_examples.py",
     ("inspect.md", "python"): "tests/inspect/test_docs.py",

@@ -20,7 +20,7 @@ SECTION = re.compile(r"^## gradscore (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MU
 SECTIONS = dict(SECTION.findall((ROOT / "docs" / "commands.md").read_text()))
 
 SHELL = {
-    "ci.md": {"git"},  # run by test_ci.py
+    "check.md": {"git"},  # run by test_check_page.py
     "service.md": {"curl"},  # test_service.py asks the same without it: not every machine has it
     "ten-minutes.md": {"mkdir", "for", "zcat", "done"},  # run by test_tutorials.py, as the next
     "tutorial-images.md": {"sed"},

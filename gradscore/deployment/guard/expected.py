@@ -48,7 +48,7 @@ class _Section(BaseModel):
 class Policy(_Section):
     """How much worse is too much.
 
-    The margins were chosen on trials of the digits model, see docs/check-error-rates.md. Features of the same weights
+    The margins were chosen on trials of the digits model, see docs/evidence.md. Features of the same weights
     moved by 3e-6 with the batch size and the memory format there, and by 0.07 where ReLU had a slope of 0.001.
 
     Attributes:

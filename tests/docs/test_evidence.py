@@ -7,7 +7,7 @@ import pytest
 from gradscore.evaluation.metrics import METRICS
 from gradscore.evaluation.records import AREAS
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "coverage-of-intervals.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
 ROWS = {
     **{f"{name} of OOD samples": f"| `{name}`, OOD samples |" for name in METRICS},
     **{f"{name} of wrong predictions": f"| `{name}`, wrong predictions |" for name in (*METRICS, *AREAS)},

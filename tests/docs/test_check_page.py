@@ -1,4 +1,4 @@
-"""What docs/ci.md has others put into their repositories works there."""
+"""What docs/check.md has others put into their repositories works there."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 import yaml
 from manual_pages import ROOT, blocks_of, code_of
 
-GITHUB, ACTION, GITLAB = (yaml.safe_load(block.text) for block in blocks_of("ci.md", "yaml"))
+GITHUB, ACTION, GITLAB = (yaml.safe_load(block.text) for block in blocks_of("check.md", "yaml"))
 STEPS = GITHUB["jobs"]["model"]["steps"]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 SCRIPTS = {
@@ -29,7 +29,7 @@ def repository(make_run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.symlink_to(folder / "model")  # the configuration names its files by where they were
     (folder / "model" / "gradscore.yaml").write_text((made / "run" / "config.yaml").read_text())
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-    subprocess.run(["bash", "-e", "-c", code_of("ci.md", "bash")], cwd=folder, env=ENVIRONMENT, check=True)
+    subprocess.run(["bash", "-e", "-c", code_of("check.md", "bash")], cwd=folder, env=ENVIRONMENT, check=True)
     return folder
 
 
@@ -40,7 +40,7 @@ def test_expected_is_staged(repository: Path) -> None:
 
 
 def test_fixture_of_pytest(repository: Path) -> None:
-    (repository / "test_model.py").write_text(code_of("ci.md", "python"))
+    (repository / "test_model.py").write_text(code_of("check.md", "python"))
     program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_model.py"]
     done = subprocess.run(program, cwd=repository, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout, done.stdout
