@@ -221,7 +221,12 @@ def total(name: str, cases: dict[str, Case], status: str, done: dict[str, dict[s
 
 
 def report(done: dict[str, dict[str, Any]], trials: int) -> str:
-    lines = [f"{trials} trials of each kind.", "", "| change | default margins | for retrained models |", "|---|---|---|"]
+    lines = [
+        f"{trials} trials of each kind.",
+        "",
+        "| change | default margins | for retrained models |",
+        "|---|---|---|",
+    ]
     lines += [row(name, case, done, trials) for name, case in DAMAGES.items()]
     lines += [total("damaged models that pass", DAMAGES, "pass", done, trials)]
     lines += [row(name, case, done, trials) for name, case in BENIGN.items()]
@@ -233,7 +238,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=13, help="of each kind")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for expected figures and log")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for expected figures and log"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
