@@ -3,8 +3,8 @@
     python data_scripts/digits.py
     python benchmarks/check_error_rates.py --trials 13 --write docs/evidence.md
 
-Every trial extracts, fits and evaluates anew and is compared with the same expected figures. Finished trials are kept in
-the folder `--work`, so an interrupted measurement goes on.
+Every trial extracts, fits and evaluates anew and is compared with the same expected figures. Finished trials are kept
+in the folder `--work`, so an interrupted measurement goes on.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--trials", type=int, default=13, help="of each kind")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
     parser.add_argument(
-        "--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for expected figures and log"
+        "--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for files in between"
     )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
