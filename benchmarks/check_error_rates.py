@@ -238,9 +238,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=13, help="of each kind")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
-    parser.add_argument(
-        "--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for files in between"
-    )
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "check-error-rates", help="for files in between")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
