@@ -53,9 +53,6 @@ def scaled():
     return Scaled()
 
 
-def half():
-    return net().half()
-
 
 class Spectral(nn.Module):
     def __init__(self):
@@ -187,13 +184,6 @@ def test_findings_do_not_depend_on_the_quantities(config_file: Path, tmp_path: P
         assert "3.weight of 3 (Linear, layer 4 of 4) holds 1 of 360 values that are NaN or infinite" in result.stdout
 
 
-def test_everything_about_a_model_with_a_weight_that_is_no_number(config_file: Path, tmp_path: Path) -> None:
-    result = inspect(config_file, "--trust-code", "--samples", 12, "--set", "model.arguments={ill: true}")
-    assert result.exit_code == 0, result.output
-    page = (tmp_path / "runs" / "inspect" / "report.html").read_text()
-    assert page.count("values that are NaN or infinite") == 1
-    figures = pd.read_parquet(tmp_path / "runs" / "inspect" / "figures.parquet")
-    assert figures[(figures["statistic"] == "non_finite") & (figures["value"] > 0)]["layer"].nunique() > 0
 
 
 def test_units_that_are_silent_for_a_class_are_not_dead(config_file: Path, tmp_path: Path) -> None:
@@ -219,12 +209,6 @@ def test_run_folder(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert groups == {"right", "wrong", "noise"}
 
 
-def test_classes_beside_each_other(config_file: Path, tmp_path: Path) -> None:
-    result = inspect(config_file, "--trust-code", "--by", "class", *FAST, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    groups = list(pd.read_parquet(tmp_path / "figures.parquet")["group"].unique())
-    assert groups == [f"class {label}" for label in sorted({int(group.split()[1]) for group in groups})]
-    assert not (tmp_path / "histograms.parquet").exists()
 
 
 def test_a_model_with_a_parameter_without_axes(config_file: Path, tmp_path: Path) -> None:
@@ -256,11 +240,6 @@ def test_what_is_not_well_is_named(config_file: Path, tmp_path: Path, setting: s
     assert page.index("Not well") < page.index(expected) < page.index("<nav>")
 
 
-def test_weights_in_half_precision(config_file: Path, tmp_path: Path) -> None:
-    result = inspect(
-        config_file, "--trust-code", "--set", "model.source=python:net.py:half", *FAST, "--out", tmp_path / "h"
-    )
-    assert result.exit_code == 0, result.output
 
 
 def test_complex_weights(config_file: Path, tmp_path: Path) -> None:
@@ -318,10 +297,6 @@ def test_how_a_model_moved(checkpoints: list[Path], tmp_path: Path) -> None:
     assert "5" in result.stdout
 
 
-def test_one_checkpoint_alone(checkpoints: list[Path]) -> None:
-    result = inspect("--checkpoints", checkpoints[0])
-    assert result.exit_code == 2
-    assert result.stderr == "error: --checkpoints: wanted two or more files, got 1\n"
 
 
 ALONE = {

@@ -100,8 +100,14 @@ def run(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("odd", MESSAGES)
-@pytest.mark.parametrize("command", COMMANDS)
+CASES = [
+    ([*COMMANDS][(place + place // len(MESSAGES)) % len(COMMANDS)], [*MESSAGES][place % len(MESSAGES)])
+    for place in range(21)
+]
+"""Every network with a command, and every command with three networks."""
+
+
+@pytest.mark.parametrize(("command", "odd"), CASES)
 def test_odd_networks(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, odd: str) -> None:
     monkeypatch.setenv("ODD", odd)
     result = CliRunner().invoke(app, [*map(str, COMMANDS[command](run, tmp_path / "out")), "--trust-code"])

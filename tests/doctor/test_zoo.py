@@ -255,7 +255,7 @@ def test_what_makes_scores_meaningless_does_not_pass(home: Path, tmp_path: Path,
     assert re.search(message, found), found
 
 
-REFUSED = ("pair", "softmax", "sigmoid", "regression", "compiled")
+REFUSED = ("pair", "sigmoid", "compiled")
 
 
 @pytest.mark.parametrize("factory", REFUSED)

@@ -168,14 +168,6 @@ def test_another_fit_begins_anew(fit):
     assert table[(0, "net.0.weight", "norm", "count")] == 3
 
 
-def test_callbacks_at_the_end_of_an_epoch(fit):
-    epochs = []
-    watch = InspectorCallback([OutputNorm()], layers=["net.2"], on_epoch=[lambda each: epochs.append(each.epoch)])
-    fit(Module(), watch)
-    assert epochs == [0, 1]
-    assert set(watch.inspector.table()["layer"]) == {"net.2"}
-
-
 class Kept(Logger):
     name, version = "kept", 0
 

@@ -47,28 +47,21 @@ BANDS = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_points_in_memory(name):
-    assert filled(Series, VALUES).point(name) == pytest.approx(EXPECTED[name])
+STATISTICS = {
+    f"{kind.__name__}, {name}": (getattr(filled(kind, VALUES), method), name, truth)
+    for method, expected in (("point", EXPECTED), ("band", BANDS))
+    for name, truth in expected.items()
+    for kind in ((Running, Series) if name in ("mean", "std", "min", "max", "min-max") else (Series,))
+}
 
 
-@pytest.mark.parametrize("name", ["mean", "std", "min", "max"])
-def test_points_in_place(name):
-    assert filled(Running, VALUES).point(name) == pytest.approx(EXPECTED[name])
-
-
-@pytest.mark.parametrize("name", BANDS)
-def test_bands_in_memory(name):
-    assert filled(Series, VALUES).band(name) == pytest.approx(BANDS[name])
-
-
-@pytest.mark.parametrize("name", ["std", "min-max"])
-def test_bands_in_place(name):
-    assert filled(Running, VALUES).band(name) == pytest.approx(BANDS[name])
+@pytest.mark.parametrize(("statistic", "name", "truth"), STATISTICS.values(), ids=STATISTICS)
+def test_statistics(statistic, name, truth):
+    assert statistic(name) == pytest.approx(truth)
 
 
 @pytest.mark.parametrize("kind", [Running, Series])
-@pytest.mark.parametrize("cut", range(len(VALUES) + 1))
+@pytest.mark.parametrize("cut", [0, 3, len(VALUES)])
 def test_merged_aggregates(kind, cut):
     one, other = filled(kind, VALUES[:cut]), filled(kind, VALUES[cut:])
     one.merge(other)
@@ -206,13 +199,6 @@ def test_activation_and_death_of_gradients():
     assert listed(quantity, "activation rate", "bias") == listed(quantity, "death rate", "bias") == [0.5]
 
 
-def test_example_of_the_documentation():
-    quantity = GradientActivation(inplace=False)
-    quantity.observe("weight", torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]))
-    assert listed(quantity, "activation rate", "weight") == [0.5]
-    assert listed(quantity, "death rate", "weight") == pytest.approx([1 / 3])
-
-
 def test_units_that_are_dead_in_every_batch():
     one, other = GradientActivation(), GradientActivation()
     one.observe("bias", torch.tensor([0.0, 1.0, 0.0]))
@@ -324,13 +310,3 @@ def test_figures_pushed_by_hand():
     assert quantity.value["loss"]["(model)"].mean == 2.0
     with pytest.raises(ConfigError, match=r"'loss': wanted one number, got a tensor of shape \(2,\)"):
         quantity.push("loss", torch.zeros(2))
-
-
-def test_the_same_whether_in_place_or_in_memory():
-    one, other = GradientGeometry(inplace=True), GradientGeometry(inplace=False)
-    for gradient in torch.randn(20, 6, generator=torch.Generator().manual_seed(0)):
-        one.observe("p", gradient)
-        other.observe("p", gradient)
-    found = {(row.measure, row.statistic): row.value for row in one.summary()}
-    kept = {(row.measure, row.statistic): row.value for row in other.summary()}
-    assert found == pytest.approx({key: kept[key] for key in found}, rel=1e-12)

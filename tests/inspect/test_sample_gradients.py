@@ -79,14 +79,6 @@ def test_histogram_of_every_parameter(model, batches):
     assert quantity.model.counts.dtype == torch.int64
 
 
-def test_interior_counts_are_those_of_numpy(model):
-    quantity = feed(model, GradHist1d(bins=30, span=(-0.31, 0.29)))
-    gradients = np.concatenate([values.ravel() for values in truth(model).values()])
-    expected, edges = np.histogram(np.clip(gradients, -0.31, 0.29), 30, (-0.31, 0.29))
-    assert quantity.model.counts.tolist() == expected.tolist()
-    np.testing.assert_allclose(quantity.model.edges[0], edges)
-
-
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
 def test_histogram_against_parameters(model, batches):
     quantity = feed(
@@ -99,10 +91,6 @@ def test_histogram_against_parameters(model, batches):
         expected[name] = np.bincount(places.ravel(), minlength=48).reshape(8, 6).tolist()
     assert {name: each.counts.tolist() for name, each in quantity.histograms.items()} == expected
     assert quantity.model.counts.tolist() == np.sum(list(expected.values()), axis=0).tolist()
-
-
-def test_individual_histograms_only_on_request(model):
-    assert feed(model, GradHist2d()).histograms == {}
 
 
 def test_range_follows_the_gradients_in_the_next_period(model):
@@ -132,10 +120,6 @@ def test_each_axis_adapts_on_its_own(model):
     assert quantity.spans[1] == pytest.approx((-largest, largest))
 
 
-def test_range_has_a_smallest_size():
-    assert BinAdaptation(min_size=0.5).new_range(0.0) == (-0.25, 0.25)
-
-
 def test_values_that_are_not_finite_are_counted_apart():
     quantity = GradHist1d(bins=4, span=(-1.0, 1.0), adapt=BinAdaptation())
     values = torch.tensor([[np.nan, np.inf, -np.inf, 0.5], [0.0, -5.0, 5.0, 1.0]])
@@ -144,12 +128,6 @@ def test_values_that_are_not_finite_are_counted_apart():
     assert quantity.model.non_finite == 3
     quantity.reset()
     assert quantity.span == (-5.0, 5.0)
-
-
-def test_a_gradient_that_is_nowhere_finite():
-    quantity = GradHist2d(bins=(2, 2))
-    quantity.observe("p", torch.zeros(3), Dense(torch.full((2, 3), torch.nan)))
-    assert (quantity.model.total, quantity.model.non_finite) == (0, 6)
 
 
 def test_rows_of_a_table_that_no_sample_uses_are_zeros():

@@ -173,12 +173,6 @@ def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path, drawn):
     assert (~heat.get_array().mask).any(axis=0).tolist() == [True, True, False]
 
 
-def test_a_healthy_run_has_no_findings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", HealthWarning)
-        assert train("run", health=every(4)).findings() == []
-
-
 def test_a_finding_is_said_once():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -348,13 +342,6 @@ def test_runs_of_the_same_name_are_numbered(tmp_path, drawn):
     assert {"histogram-run-0.weight", "histogram-run-2--0.weight"} <= drawn.keys()
 
 
-def test_one_run_beside_its_file(tmp_path):
-    train("run", steps=20).save(tmp_path / "run.parquet")
-    result = invoke("--training", tmp_path / "run.parquet")
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "inspect" / "training.html").is_file()
-
-
 def changed(path, *, about=None, without=()):
     """A run in whose file something else stands."""
     train("run", steps=10).save(path)
@@ -366,9 +353,7 @@ def changed(path, *, about=None, without=()):
 UNREADABLE = {
     "no file": lambda path: None,
     "a folder": lambda path: path.mkdir(),
-    "half of its description": lambda path: changed(path, about=b'{"name": "run"'),
     "an empty description": lambda path: changed(path, about=b"{}"),
-    "a list": lambda path: changed(path, about=b"[1]"),
     "no means": lambda path: changed(path, without=["mean"]),
     "something else": lambda path: path.write_text("steps"),
     "another table": lambda path: __import__("pandas").DataFrame({"a": [1]}).to_parquet(path),

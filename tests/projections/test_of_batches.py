@@ -102,14 +102,6 @@ def test_a_loss_of_logits_gives_the_same_both_ways():
     assert by_batches.labels.tolist() == by_batches.predictions.tolist() == [-1] * 10
 
 
-def test_one_text_at_a_time_gives_the_same(model):
-    alone = [{name: each[place : place + 1] for name, each in BATCHES[0].items()} for place in range(4)]
-    found = gradscore.project(model, alone, losses=of_texts, dim=64)
-    np.testing.assert_allclose(
-        found.values, gradscore.project(model, BATCHES[:1], losses=of_texts, dim=64).values, rtol=1e-9, atol=1e-12
-    )
-
-
 class StoppedError(Exception):
     """Something else went wrong."""
 
@@ -134,14 +126,6 @@ def test_an_interrupted_call_goes_on(model, tmp_path):
     assert np.array_equal(found.values, whole.values)
     assert found.sample_ids == whole.sample_ids == list("012345")
     assert (tmp_path / "parts" / "part-00000.parquet").stat().st_mtime_ns == kept
-
-
-@pytest.mark.usefixtures("small_shards")
-def test_other_texts_in_a_folder_are_refused(model, tmp_path):
-    gradscore.project(model, BATCHES, losses=of_texts, dim=64, out=tmp_path)
-    other = [padded(LENGTHS[:4], seed=5), BATCHES[1]]
-    with pytest.raises(StoreError, match="projections of other samples"):
-        gradscore.project(model, other, losses=of_texts, dim=64, out=tmp_path)
 
 
 @pytest.mark.usefixtures("small_shards")
