@@ -61,10 +61,6 @@ def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-
-
-
-
 MEANINGLESS = {
     "accuracy": ("model.declared_accuracy=1.0", "problem: accuracy: 0."),
     "random weights": (

@@ -184,8 +184,6 @@ def test_findings_do_not_depend_on_the_quantities(config_file: Path, tmp_path: P
         assert "3.weight of 3 (Linear, layer 4 of 4) holds 1 of 360 values that are NaN or infinite" in result.stdout
 
 
-
-
 def test_units_that_are_silent_for_a_class_are_not_dead(config_file: Path, tmp_path: Path) -> None:
     result = inspect(
         config_file, "--trust-code", "--by", "class", "--set", "model.source=python:net.py:by_class", *FAST[:1], 70,
@@ -207,8 +205,6 @@ def test_run_folder(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0, result.output
     groups = set(pd.read_parquet(run / "inspect" / "figures.parquet")["group"])
     assert groups == {"right", "wrong", "noise"}
-
-
 
 
 def test_a_model_with_a_parameter_without_axes(config_file: Path, tmp_path: Path) -> None:
@@ -238,8 +234,6 @@ def test_what_is_not_well_is_named(config_file: Path, tmp_path: Path, setting: s
     assert expected in result.stdout
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.index("Not well") < page.index(expected) < page.index("<nav>")
-
-
 
 
 def test_complex_weights(config_file: Path, tmp_path: Path) -> None:
@@ -295,8 +289,6 @@ def test_how_a_model_moved(checkpoints: list[Path], tmp_path: Path) -> None:
     assert np.isnan(moves.loc[("a.safetensors", "weight"), "correlation"])
     assert (tmp_path / "inspect" / "report.html").is_file()
     assert "5" in result.stdout
-
-
 
 
 ALONE = {
