@@ -3,8 +3,7 @@
 In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
 of samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of others, `given`
 reads what a program has, `class_names` decides which class a label is, `user_files` finds and `user_images` reads what
-is named on a command line, `augmentations` look at a batch in other ways, and `image_shifts` make images that another
-camera might have taken.
+is named on a command line, and `augmentations` look at a batch in other ways.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from .class_names import NAME_CLASSES
 from .content import content_hash
 from .dataset import SampleDataset, Selected, open_images, open_split, open_splits
 from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
-from .image_shifts import IMAGE_SHIFTS, STRENGTHS, ShiftedImages
 from .named_column import table_column
 from .peeked import Peeked, SampleStream
 from .preprocessing import Preprocessing
@@ -59,8 +57,10 @@ from .sources import (
     read_text_table,
     reason_of,
 )
-from .sources.synthetic import KINDS as SYNTHETIC_KINDS
-from .sources.synthetic import SyntheticSource
+from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
+from .sources.image_changes import STRENGTHS
+from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
+from .sources.made import ShiftedImages, SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_files import FILE_KINDS, UserFile, check_options, name_user_files, refuse_inputs
 from .user_images import RawImage, UserImages, open_user_file, open_user_images

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from gradscore.data import IMAGE_SHIFTS, STRENGTHS, ShiftedImages
-from gradscore.data.sources.corrupted import CORRUPTIONS
+from gradscore.data.sources.image_changes import CORRUPTIONS
 from gradscore.errors import DataError
 
 ROWS, COLUMNS = np.mgrid[:24, :20]

@@ -1,4 +1,4 @@
-"""Where raw samples come from: one file for each kind of source.
+"""Where raw samples come from.
 
 In comes what `data.*.source` says, `<kind>:<name>`, with its arguments; out come images or other samples by position,
 with ids and, where there are any, labels and names of classes. `SOURCES` lists the kinds; `base` says what a source is.
@@ -15,6 +15,7 @@ from ...system import Registry
 from .base import (
     DECODING_ERRORS,
     IMAGE_SUFFIXES,
+    UNLABELLED,
     ArraySource,
     ImageSource,
     Pixels,
@@ -25,28 +26,43 @@ from .base import (
     Values,
     as_pixels,
     class_names_of,
+    decoded,
     describe_raw,
     input_columns_of,
     is_image,
     is_pixels,
     wanted_image,
 )
-from .columns import ARGUMENTS, IMAGE_NAMES, LABEL_NAMES, check_names, is_encoded, is_text, number_columns, refuse_text
-from .corrupted import CORRUPTIONS, corrupted_source
-from .encoded import decoded, path_below
+from .columns import (
+    ARGUMENTS,
+    IMAGE_NAMES,
+    LABEL_NAMES,
+    check_names,
+    is_encoded,
+    is_text,
+    number_columns,
+    path_below,
+    refuse_text,
+)
 from .folder import folder_source
-from .hf import hf_source
-from .labels import UNLABELLED
+from .image_changes import CORRUPTIONS, SYNTHETIC
+from .made import corrupted_source, synthetic_source
 from .npz import npz_source
+from .packages import sklearn_source, torchvision_source
 from .python_code import code_source
 from .remote import at_hand, refuse_paths_alone
-from .sklearn_digits import sklearn_source
-from .synthetic import KINDS, synthetic_source
-from .synthetic_values import VALUE_KINDS
-from .tables import DAMAGE, csv_source, parquet_source, reason_of
+from .tables import (
+    DAMAGE,
+    NOTHING,
+    csv_source,
+    delimiter_of,
+    hf_source,
+    parquet_source,
+    read_text_table,
+    reason_of,
+)
 from .tar_shards import wds_source
-from .text_tables import NOTHING, delimiter_of, read_text_table
-from .torchvision_sets import torchvision_source
+from .value_changes import VALUE_KINDS
 
 __all__ = [
     "DAMAGE",
@@ -155,7 +171,7 @@ SOURCES: Registry[SourceKind] = Registry(
         "synthetic": SourceKind(
             open=synthetic_source,
             form="synthetic:<kind>",
-            summary=f"OOD sets made of the in-distribution fit samples; of images: {', '.join(KINDS)}; of text, "
+            summary=f"OOD sets made of the in-distribution fit samples; of images: {', '.join(SYNTHETIC)}; of text, "
             f"tokens, vectors and arrays: {', '.join(VALUE_KINDS)}",
             arguments=("seed",),
             made_of_others=True,

@@ -15,9 +15,7 @@ import pyarrow.ipc
 
 from ...errors import DataError
 from ...system import IntArray, closest
-from .base import ImageSource, Pixels, Raw, Request, UnreadableImageError, Values
-from .encoded import decoded, path_below
-from .labels import as_labels
+from .base import ImageSource, Pixels, Raw, Request, UnreadableImageError, Values, as_labels, decoded
 
 ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root", "leave_out")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
@@ -142,6 +140,28 @@ class ColumnSource:
             except (UnreadableImageError, OSError):
                 sizes.append(-1)
         return sizes
+
+
+def path_below(root: Path, folder: Path, name: str) -> Path:
+    """The file that a list in a folder names, if it lies below a root.
+
+    Whoever wrote the list should not choose which files are read.
+
+    Args:
+        root: no path leads out of it, be it through `..`, a link or from the root of the file system; resolved.
+        folder: of the list; paths are relative to it.
+        name: a path in the list.
+
+    Raises:
+        ValueError: it leads out, or is no path; the message begins after the name of the entry.
+    """
+    try:
+        path = (folder / name).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f"is no path: {name!r}: {error}") from None
+    if not path.is_relative_to(root):
+        raise ValueError(f"is refused: {name!r} leads out of {root}")
+    return path
 
 
 def column_source(table: Table, request: Request) -> ColumnSource:

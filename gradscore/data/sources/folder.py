@@ -11,8 +11,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray
-from .base import IMAGE_SUFFIXES, Pixels, Request, as_texts
-from .encoded import decoded
+from .base import IMAGE_SUFFIXES, Pixels, Request, as_texts, decoded
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,43 @@
-"""Arrays of a NumPy archive: images, or numbers of any type and shape."""
+"""Arrays of a NumPy archive: images, or numbers of any type and shape.
+
+Archives are looked at with distrust before anything is made as large as they say.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from zipfile import ZipFile
+from typing import IO, Any
 
 import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray, closest
-from .base import ArraySource, ImageSource, Raw, Request, Values, no_file
-from .labels import Labels, as_labels
-from .npz_archive import READING_ERRORS, array_form
+from .base import ArraySource, ImageSource, Labels, Raw, Request, Values, as_labels, no_file
 
 IMAGES = "images"
 LABELS = ("labels", "label", "y", "targets", "target")
 CLASS_NAMES = "class_names"
+
+READING_ERRORS = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, RecursionError, NotImplementedError),
+    *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, tokenize.TokenError, OverflowError),
+)
+"""What reading a damaged archive raises."""
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_DEFLATE_LIMIT = 1032
+"""Deflate packs no bytes into less than one of so many.
+
+Source: zlib, "zlib Technical Details", maximum compression factor.
+"""
+_OVERHEAD = 64
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ def _read(path: Path) -> dict[str, Values]:
     if not path.is_file():
         raise DataError(f"data file {path} {no_file(path)}")
     try:
-        with ZipFile(path) as archive:
+        with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             for name in names:
                 array_form(archive, name, path)
@@ -128,3 +146,41 @@ def _as_images(array: Values) -> Values:
     if array.ndim == 3:
         return array[..., None]
     return array.transpose(0, 2, 3, 1) if array.shape[3] not in (1, 3) and array.shape[1] in (1, 3) else array
+
+
+def array_form(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and dtype of an array, if the archive can hold as much.
+
+    Args:
+        archive: of the file at `path`.
+        name: of the array.
+        path: the file.
+
+    Raises:
+        DataError: the array is one of Python objects.
+        ValueError: the array claims to be larger than what is there can unpack to; other `READING_ERRORS` for damage.
+    """
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type not in _METHODS:
+        raise ValueError(f"array '{name}' is compressed in a way that NumPy does not use")
+    with archive.open(info) as stream:
+        shape, fortran, dtype = read_header(stream)
+        size = math.prod(shape) * dtype.itemsize + stream.tell()
+    if dtype.hasobject:
+        raise DataError(
+            f"data file {path}: array '{name}' holds Python objects, which are pickled and could run code, so it is "
+            "not read; save numbers or text as such, np.asarray(values, dtype=np.float32) or dtype=str, say"
+        )
+    packed = min(info.compress_size, path.stat().st_size)
+    possible = min(shape, default=1) >= 0 and 0 not in shape[1:]
+    if not possible or size != info.file_size or size > _DEFLATE_LIMIT * packed + _OVERHEAD:
+        raise ValueError(f"array '{name}' of shape {shape} does not fit what the archive holds of it")
+    return shape, fortran, dtype
+
+
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and dtype at the beginning of an .npy stream, which is left at the data."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    return shape, fortran, dtype

@@ -15,8 +15,7 @@ from PIL import Image
 from ...errors import DataError, GradscoreError
 from ...models import code_sha256, load_function
 from ...system import IntArray
-from .base import DECODING_ERRORS, Raw, Request, UnreadableImageError, Values, as_pixels
-from .labels import as_labels
+from .base import DECODING_ERRORS, Raw, Request, UnreadableImageError, Values, as_labels, as_pixels
 
 LABELS = ("labels", "label", "y", "target", "targets", "class")
 MOST = 10**8

@@ -15,10 +15,18 @@ import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray
-from .base import IMAGE_SUFFIXES, Raw, Request, UnreadableImageError, Values, as_texts, no_file
-from .encoded import decoded
-from .labels import as_labels
-from .npz_archive import READING_ERRORS
+from .base import (
+    IMAGE_SUFFIXES,
+    Raw,
+    Request,
+    UnreadableImageError,
+    Values,
+    as_labels,
+    as_texts,
+    decoded,
+    no_file,
+)
+from .npz import READING_ERRORS
 
 LABELS = ("cls", "label", "label.txt", "class")
 TEXTS = ("txt", "text")

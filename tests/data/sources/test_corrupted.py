@@ -4,7 +4,8 @@ import pytest
 from gradscore.data import open_images, open_split
 from gradscore.data.settings import DatasetConfig, PreprocessingConfig
 from gradscore.data.sources import ArraySource, open_source
-from gradscore.data.sources.corrupted import CORRUPTIONS, CorruptedSource
+from gradscore.data.sources.image_changes import CORRUPTIONS
+from gradscore.data.sources.made import ShiftedImages
 from gradscore.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 20, 10, 3), dtype=np.uint8)
@@ -12,7 +13,7 @@ BASE = ArraySource(IMAGES, list("abcd"), np.arange(4))
 
 
 def corrupted(kind, severity=3, seed=0):
-    return CorruptedSource(kind, severity, BASE, seed)
+    return ShiftedImages(kind, severity, BASE, seed=seed)
 
 
 def difference(source, index=0):
@@ -39,13 +40,13 @@ def test_an_image_depends_on_place_and_seed_alone(kind):
 
 
 def test_brightness_by_hand():
-    source = CorruptedSource("brightness", 2, ArraySource(np.array([[[[10], [230]]]], np.uint8), ["a"], None), 0)
+    source = ShiftedImages("brightness", 2, ArraySource(np.array([[[[10], [230]]]], np.uint8), ["a"], None), seed=0)
     assert source.image(0).ravel().tolist() == [50, 255]
 
 
 def test_contrast_by_hand():
     """The mean is 100; at severity 5 a fifth of the distance from it is left."""
-    source = CorruptedSource("contrast", 5, ArraySource(np.array([[[[50], [150]]]], np.uint8), ["a"], None), 0)
+    source = ShiftedImages("contrast", 5, ArraySource(np.array([[[[50], [150]]]], np.uint8), ["a"], None), seed=0)
     assert source.image(0).ravel().tolist() == [90, 110]
 
 

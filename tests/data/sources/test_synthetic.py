@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gradscore.data.sources import ArraySource, open_source
-from gradscore.data.sources.synthetic import KINDS, OF_TWO_CLASSES
+from gradscore.data.sources.image_changes import SYNTHETIC as KINDS
+from gradscore.data.sources.made import OF_TWO_CLASSES
 from gradscore.errors import DataError
 
 SHAPES = {"grey": (9, 8, 8, 1), "colour": (9, 8, 8, 3), "odd sides": (9, 7, 7, 3)}

@@ -9,7 +9,7 @@ import pytest
 
 from gradscore.data.sources import ArraySource, ImageSource, open_source
 from gradscore.data.sources.npz import NamedArrays
-from gradscore.data.sources.synthetic_values import shuffled_tokens, swapped_fields
+from gradscore.data.sources.value_changes import shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
 
 RANDOM = np.random.default_rng(0)

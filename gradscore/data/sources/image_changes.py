@@ -1,20 +1,36 @@
-"""Out-of-distribution images made of in-distribution ones: each from its own position and seed alone."""
+"""Changes of images: into out-of-distribution ones, and such that leave their class as it is.
+
+Every change is a function of the image (H, W, C) uint8, what it needs beside, and a generator of random numbers, and
+returns an image of the same form.
+
+- `SYNTHETIC` makes samples of no class, of an image and one of another class.
+- `CORRUPTIONS` are the covariate shifts that figures are reported on, in five severities.
+- `SHIFTS` are what P(wrong) under shift is learnt on. None of them is a corruption, so that figures on corrupted images
+  are about shifts that nothing has seen.
+
+Source: Hendrycks and Dietterich 2019, "Benchmarking neural network robustness to common corruptions and perturbations",
+and Cubuk et al. 2020, "RandAugment", for the kinds; how strong they are is for small images.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
+from scipy import ndimage
 
-from ...errors import DataError
-from .base import ImageSource, Pixels, Raw, Request, UnreadableImageError, describe_raw, is_image, wanted_image
-from .synthetic_values import VALUE_KINDS, VALUES_OF_TWO_CLASSES
+from .base import Pixels
+
+SEVERITIES = 5
+"""Corruptions and shifts have severities from 1 to this."""
+
+STRENGTHS = (1, 3, 5)
+"""Severities that P(wrong) under shift is learnt with."""
 
 _FINER = 4
 """Drawings are made this many times finer than the image, so that their edges are smooth."""
@@ -40,11 +56,7 @@ def permuted_pixels(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
 
 def blur(image: Pixels, _other: Pixels, _random: Generator) -> Pixels:
     """A Gaussian blur with a standard deviation of an eighth of the shorter side."""
-    radius = max(1.0, min(image.shape[:2]) / 8)
-    blurred = [
-        Image.fromarray(channel).filter(ImageFilter.GaussianBlur(radius)) for channel in np.moveaxis(image, 2, 0)
-    ]
-    return np.stack([np.asarray(channel) for channel in blurred], 2)
+    return _blurred(image, max(1.0, min(image.shape[:2]) / 8))
 
 
 def mixup(image: Pixels, other: Pixels, _random: Generator) -> Pixels:
@@ -161,7 +173,7 @@ def shrink(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
     return small
 
 
-KINDS: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
+SYNTHETIC: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
     "blur": blur,
     "cutmix": cutmix,
     "gaussian_noise": gaussian_noise,
@@ -180,94 +192,161 @@ KINDS: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
-OF_TWO_CLASSES = ("cutmix", "mixup", *VALUES_OF_TWO_CLASSES)
 
-_AFTER_IMAGES = 1000
-"""Added to the place of a kind that is not for images, in its random seed."""
-
-
-@dataclass(frozen=True)
-class SyntheticSource:
-    """Samples made of those of another source, one for each.
-
-    Attributes:
-        kind: a name of `KINDS` or `VALUE_KINDS`.
-        base: in-distribution samples of the fit split.
-        seed: of the random choices, together with the position.
-    """
-
-    kind: str
-    base: ImageSource
-    seed: int
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """See `ImageSource`."""
-        return [f"{self.kind}-{name}" for name in self.base.ids]
-
-    @property
-    def labels(self) -> NDArray[np.int64] | None:
-        """See `ImageSource`: there are none."""
-        return None
-
-    def image(self, index: int) -> Raw:
-        """See `ImageSource`."""
-        if self.kind in VALUE_KINDS:
-            random = np.random.default_rng([self.seed, index, _AFTER_IMAGES + list(VALUE_KINDS).index(self.kind)])
-            sample = self.base.image(index)
-            return VALUE_KINDS[self.kind](sample, self._other(sample, index, random), random)
-        random = np.random.default_rng([self.seed, index, list(KINDS).index(self.kind)])
-        where = f"synthetic:{self.kind}"
-        image = wanted_image(self.base.image(index), where=where)
-        other = wanted_image(self._other(image, index, random), where=where)
-        if other.shape != image.shape:
-            raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {other.shape}")
-        return KINDS[self.kind](image, other, random)
-
-    def content(self) -> str:
-        """See `ImageSource`."""
-        return f"{self.kind} {self.seed} {self.base.content()}"
-
-    def _other(self, sample: Raw, index: int, random: Generator) -> Raw:
-        """A sample of another class, where the kind mixes two; the same one otherwise."""
-        if self.kind not in OF_TWO_CLASSES:
-            return sample
-        labels = np.asarray(self.base.labels)
-        return self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
+def mild_blur(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """A Gaussian blur with a standard deviation of 2 % of the shorter side per severity."""
+    return _blurred(image, 0.02 * severity * min(image.shape[:2]))
 
 
-def synthetic_source(request: Request) -> SyntheticSource:
-    """Out-of-distribution samples made of the in-distribution fit samples, one for each.
-
-    Raises:
-        DataError: no such kind, nothing to make them of, or samples that it cannot be made of.
-    """
-    kind, base = request.name, request.base
-    if kind not in KINDS and kind not in VALUE_KINDS:
-        raise DataError(f"no synthetic set {kind!r}: wanted one of {', '.join([*KINDS, *VALUE_KINDS])}")
-    if base is None:
-        raise DataError(
-            f"synthetic:{kind} is made of the in-distribution fit samples, so only OOD sets can be synthetic"
-        )
-    if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
-        raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
-    found = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
-    _try_one(found)
-    return found
+def brightness(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """Every value 20 higher per severity, clipped."""
+    return _to_pixels(image.astype(np.float64) + 20.0 * severity)
 
 
-def _try_one(made: SyntheticSource) -> None:
-    """Looks at one sample, so that what cannot be made of such samples is refused before anything is computed."""
-    with suppress(UnreadableImageError):
-        raw = made.base.image(0)
-        if is_image(raw) != (made.kind in KINDS):
-            what, others = ("images", VALUE_KINDS) if made.kind in KINDS else ("samples that are no images", KINDS)
-            raise DataError(
-                f"synthetic:{made.kind} is for {what}, and these are {describe_raw(raw)}; for them there are: "
-                f"{', '.join(others)}"
-            )
-        if made.kind in VALUE_KINDS:
-            made.image(0)
+def contrast(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """Distances from the mean value shrunk by 16 % per severity."""
+    mean = image.mean()
+    return _to_pixels(mean + (image - mean) * (1 - 0.16 * severity))
+
+
+def noise(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Normal noise added, with a standard deviation of 8 per severity."""
+    return _to_pixels(image + random.normal(0.0, 8.0 * severity, image.shape))
+
+
+CORRUPTIONS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
+    "blur": mild_blur,
+    "brightness": brightness,
+    "contrast": contrast,
+    "noise": noise,
+}
+
+
+def rotation(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Turned by 8 degrees per severity, either way."""
+    angle = np.deg2rad(8.0 * severity) * random.choice([-1, 1])
+    return _moved(image, [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+
+def shear(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Columns moved by 14 % of their distance from the middle per severity, either way."""
+    return _moved(image, [[1.0, 0.0], [0.14 * severity * random.choice([-1, 1]), 1.0]])
+
+
+def translation(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Moved by 6 % of the shorter side per severity, in any direction."""
+    way = random.uniform(0, 2 * np.pi)
+    distance = 0.06 * severity * min(image.shape[:2])
+    return _moved(image, np.eye(2), (distance * np.sin(way), distance * np.cos(way)))
+
+
+def enlarged(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """The middle, 15 % larger per severity."""
+    return _moved(image, np.eye(2) / (1 + 0.15 * severity))
+
+
+def reduced(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """15 % smaller per severity, with reflected borders."""
+    return _moved(image, np.eye(2) * (1 + 0.15 * severity))
+
+
+def elastic(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Bent smoothly, by at most 2.5 % of the shorter side per severity."""
+    side = min(image.shape[:2])
+    bends = [ndimage.gaussian_filter(random.uniform(-1, 1, image.shape[:2]), side / 12, mode="reflect") for _ in "yx"]
+    grid = np.meshgrid(*map(np.arange, image.shape[:2]), indexing="ij")
+    places = [
+        axis + bend * (0.025 * severity * side / max(np.abs(bend).max(), 1e-9))
+        for axis, bend in zip(grid, bends, strict=True)
+    ]
+
+    def bent(channel: Pixels) -> Pixels:
+        return _to_pixels(ndimage.map_coordinates(channel.astype(float), places, order=1, mode="reflect"))
+
+    return _by_channel(image, bent)
+
+
+def darker(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """A gamma of 1 and 0.5 more per severity."""
+    return _to_pixels(255 * (image / 255) ** (1 + 0.5 * severity))
+
+
+def lighter(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """A gamma of one over 1 and 0.5 more per severity."""
+    return _to_pixels(255 * (image / 255) ** (1 / (1 + 0.5 * severity)))
+
+
+def posterised(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """Few values in each channel: 8, 6, 4, 3 and 2."""
+    steps = (8, 6, 4, 3, 2)[severity - 1] - 1
+    return _to_pixels(np.round(image / 255 * steps) / steps * 255)
+
+
+def pixelated(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """Made of larger pixels: 13 % fewer of them each way per severity."""
+    height, width = image.shape[:2]
+    small = (max(1, round(width * (1 - 0.13 * severity))), max(1, round(height * (1 - 0.13 * severity))))
+
+    def one(channel: Pixels) -> Pixels:
+        reduced_once = Image.fromarray(channel).resize(small, Image.Resampling.BOX)
+        return np.asarray(reduced_once.resize((width, height), Image.Resampling.NEAREST))
+
+    return _by_channel(image, one)
+
+
+def jpeg(image: Pixels, severity: int, _random: Generator) -> Pixels:
+    """Compressed with a quality of 60, 40, 25, 15 and 8."""
+    quality = (60, 40, 25, 15, 8)[severity - 1]
+
+    def one(pixels: Pixels) -> Pixels:
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+        return np.asarray(Image.open(file))
+
+    return one(np.ascontiguousarray(image)) if image.shape[2] == 3 else _by_channel(image, one)
+
+
+def saturation(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Colours 20 % paler or 60 % stronger per severity; grey images stay as they are."""
+    grey = image.mean(2, keepdims=True)
+    factor = 1 - 0.2 * severity if random.random() < 0.5 else 1 + 0.6 * severity
+    return _to_pixels(grey + (image - grey) * factor)
+
+
+def occlusion(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """A square of one colour anywhere, its side 12 % of the shorter one per severity."""
+    height, width = image.shape[:2]
+    side = max(1, round(0.12 * severity * min(height, width)))
+    top, left = int(random.integers(height - side + 1)), int(random.integers(width - side + 1))
+    covered = image.copy()
+    covered[top : top + side, left : left + side] = random.integers(0, 256, image.shape[2])
+    return covered
+
+
+def dead_pixels(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """1.5 % of the pixels per severity black or white."""
+    dead = random.random(image.shape[:2]) < 0.015 * severity
+    changed = image.copy()
+    changed[dead] = np.where(random.random((int(dead.sum()), 1)) < 0.5, 0, 255)
+    return changed
+
+
+SHIFTS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
+    "rotation": rotation,
+    "shear": shear,
+    "translation": translation,
+    "enlarged": enlarged,
+    "reduced": reduced,
+    "elastic": elastic,
+    "darker": darker,
+    "lighter": lighter,
+    "posterised": posterised,
+    "pixelated": pixelated,
+    "jpeg": jpeg,
+    "saturation": saturation,
+    "occlusion": occlusion,
+    "dead_pixels": dead_pixels,
+}
 
 
 def _colours(random: Generator, count: int, channels: int) -> NDArray[np.float64]:
@@ -297,11 +376,32 @@ def _bezier(points: NDArray[np.float64]) -> NDArray[np.float64]:
 def _resized(image: Pixels, size: tuple[int, ...]) -> Pixels:
     """Bicubic, to (height, width)."""
     height, width = size
-    channels = [
-        Image.fromarray(np.ascontiguousarray(channel)).resize((width, height), Image.Resampling.BICUBIC)
-        for channel in np.moveaxis(image, 2, 0)
-    ]
-    return np.stack([np.asarray(channel) for channel in channels], 2)
+
+    def resized(channel: Pixels) -> Pixels:
+        return np.asarray(Image.fromarray(channel).resize((width, height), Image.Resampling.BICUBIC))
+
+    return _by_channel(image, resized)
+
+
+def _blurred(image: Pixels, radius: float) -> Pixels:
+    return _by_channel(
+        image, lambda channel: np.asarray(Image.fromarray(channel).filter(ImageFilter.GaussianBlur(radius)))
+    )
+
+
+def _moved(image: Pixels, matrix: Any, offset: tuple[float, float] = (0.0, 0.0)) -> Pixels:
+    """The image with place x taken from the matrix times x, about the middle, plus the offset; borders reflect."""
+    turn, middle = np.asarray(matrix, dtype=np.float64), (np.array(image.shape[:2]) - 1) / 2
+    start = middle - turn @ middle + np.asarray(offset)
+
+    def moved(channel: Pixels) -> Pixels:
+        return _to_pixels(ndimage.affine_transform(channel.astype(float), turn, start, order=1, mode="reflect"))
+
+    return _by_channel(image, moved)
+
+
+def _by_channel(image: Pixels, change: Callable[[Pixels], Pixels]) -> Pixels:
+    return np.stack([change(np.ascontiguousarray(channel)) for channel in np.moveaxis(image, 2, 0)], 2)
 
 
 def _to_pixels(values: NDArray[np.float64]) -> Pixels:

@@ -1,4 +1,4 @@
-"""Data sets of torchvision."""
+"""Data sets of torchvision and scikit-learn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...system import IntArray, import_torchvision
-from .base import DECODING_ERRORS, Pixels, Request, UnreadableImageError, as_pixels
+from .base import DECODING_ERRORS, ArraySource, Pixels, Request, UnreadableImageError, as_pixels
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,15 @@ def _names(classes: Any) -> list[str] | None:
         return None
     first = [name[0] if isinstance(name, list | tuple) and name else name for name in classes]
     return first if all(isinstance(name, str) for name in first) and len(set(first)) == len(first) else None
+
+
+def sklearn_source(request: Request) -> ArraySource:
+    """scikit-learn's 1,797 handwritten digits, 8x8 grey, values 0..16 stretched to 0..255."""
+    from sklearn.datasets import load_digits
+
+    if request.name != "digits":
+        raise DataError(f"data source {request.source!r}: wanted sklearn:digits")
+
+    digits = load_digits()
+    images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
+    return ArraySource(images, [str(index) for index in range(len(images))], digits.target.astype(np.int64))

@@ -1,0 +1,191 @@
+"""Sources made of the samples of another: out-of-distribution ones, and images under covariate shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from ...errors import DataError
+from .base import (
+    ImageSource,
+    Pixels,
+    Raw,
+    Request,
+    UnreadableImageError,
+    class_names_of,
+    describe_raw,
+    is_image,
+    wanted_image,
+)
+from .image_changes import CORRUPTIONS, SEVERITIES, SHIFTS, SYNTHETIC
+from .value_changes import VALUE_KINDS, VALUES_OF_TWO_CLASSES
+
+OF_TWO_CLASSES = ("cutmix", "mixup", *VALUES_OF_TWO_CLASSES)
+
+_AFTER_IMAGES = 1000
+"""Added to the place of a kind that is not for images, in its random seed."""
+
+
+@dataclass(frozen=True)
+class SyntheticSource:
+    """Samples of no class made of those of another source, one for each.
+
+    Attributes:
+        kind: a name of `SYNTHETIC` or `VALUE_KINDS`.
+        base: in-distribution samples of the fit split.
+        seed: of the random choices, together with the position.
+    """
+
+    kind: str
+    base: ImageSource
+    seed: int
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """See `ImageSource`."""
+        return [f"{self.kind}-{name}" for name in self.base.ids]
+
+    @property
+    def labels(self) -> None:
+        """See `ImageSource`: there are none."""
+        return None
+
+    def image(self, index: int) -> Raw:
+        """See `ImageSource`."""
+        if self.kind in VALUE_KINDS:
+            random = np.random.default_rng([self.seed, index, _AFTER_IMAGES + list(VALUE_KINDS).index(self.kind)])
+            sample = self.base.image(index)
+            return VALUE_KINDS[self.kind](sample, self._other(sample, index, random), random)
+        random = np.random.default_rng([self.seed, index, list(SYNTHETIC).index(self.kind)])
+        where = f"synthetic:{self.kind}"
+        image = wanted_image(self.base.image(index), where=where)
+        other = wanted_image(self._other(image, index, random), where=where)
+        if other.shape != image.shape:
+            raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {other.shape}")
+        return SYNTHETIC[self.kind](image, other, random)
+
+    def content(self) -> str:
+        """See `ImageSource`."""
+        return f"{self.kind} {self.seed} {self.base.content()}"
+
+    def _other(self, sample: Raw, index: int, random: Generator) -> Raw:
+        """A sample of another class, where the kind mixes two; the same one otherwise."""
+        if self.kind not in OF_TWO_CLASSES:
+            return sample
+        labels = np.asarray(self.base.labels)
+        return self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
+
+
+@dataclass(frozen=True)
+class ShiftedImages:
+    """Images of another source under a covariate shift, with its labels.
+
+    Attributes:
+        kind: a name of `CORRUPTIONS` or `SHIFTS`.
+        severity: 1 to `SEVERITIES`.
+        base: the images.
+        places: (n,) which of them; None for all.
+        seed: of the random choices, together with the place; None for `severity` in its stead.
+    """
+
+    kind: str
+    severity: int
+    base: ImageSource
+    places: NDArray[np.int64] | None = None
+    seed: int | None = None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """See `ImageSource`."""
+        ids = self.base.ids
+        return [f"{self.kind}{self.severity}-{ids[place]}" for place in self._places]
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """See `ImageSource`: those of the base."""
+        return None if self.base.labels is None else self.base.labels[self._places]
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """See `ImageSource`: those of the base."""
+        return class_names_of(self.base)
+
+    def image(self, index: int) -> Pixels:
+        """See `ImageSource`; place, kind, severity and seed decide on all values."""
+        place = int(self._places[index])
+        own = [place, self.severity] if self.seed is None else [self.seed, place]
+        random = np.random.default_rng([*own, crc32(self.kind.encode())])
+        change = CORRUPTIONS.get(self.kind) or SHIFTS[self.kind]
+        return np.ascontiguousarray(
+            change(wanted_image(self.base.image(place), where=self.kind), self.severity, random)
+        )
+
+    def content(self) -> str:
+        """See `ImageSource`."""
+        seed = "" if self.seed is None else f" {self.seed}"
+        return f"{self.kind} {self.severity}{seed} {self.base.content()}"
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        return np.arange(len(self.base.ids)) if self.places is None else self.places
+
+
+def synthetic_source(request: Request) -> SyntheticSource:
+    """Out-of-distribution samples made of the in-distribution fit samples, one for each.
+
+    Raises:
+        DataError: no such kind, nothing to make them of, or samples that it cannot be made of.
+    """
+    kind, base = request.name, request.base
+    if kind not in SYNTHETIC and kind not in VALUE_KINDS:
+        raise DataError(f"no synthetic set {kind!r}: wanted one of {', '.join([*SYNTHETIC, *VALUE_KINDS])}")
+    if base is None:
+        raise DataError(
+            f"synthetic:{kind} is made of the in-distribution fit samples, so only OOD sets can be synthetic"
+        )
+    if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
+        raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
+    found = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
+    _try_one(found)
+    return found
+
+
+def _try_one(made: SyntheticSource) -> None:
+    """Looks at one sample, so that what cannot be made of such samples is refused before anything is computed."""
+    with suppress(UnreadableImageError):
+        raw = made.base.image(0)
+        if is_image(raw) != (made.kind in SYNTHETIC):
+            what, others = (
+                ("images", VALUE_KINDS) if made.kind in SYNTHETIC else ("samples that are no images", SYNTHETIC)
+            )
+            raise DataError(
+                f"synthetic:{made.kind} is for {what}, and these are {describe_raw(raw)}; for them there are: "
+                f"{', '.join(others)}"
+            )
+        if made.kind in VALUE_KINDS:
+            made.image(0)
+
+
+def corrupted_source(request: Request) -> ShiftedImages:
+    """In-distribution test images under covariate shift, as many as there are.
+
+    Raises:
+        DataError: no such kind or severity, or nothing to corrupt.
+    """
+    kind, severity = request.name, request.arguments.get("severity", 3)
+    if kind not in CORRUPTIONS:
+        raise DataError(f"no corruption {kind!r}: wanted one of {', '.join(CORRUPTIONS)}")
+    if not isinstance(severity, int) or not 1 <= severity <= SEVERITIES:
+        raise DataError(f"corrupted:{kind}: wanted a severity of 1 to {SEVERITIES} in arguments, got {severity!r}")
+    if request.base is None:
+        raise DataError(f"corrupted:{kind} is made of the in-distribution test samples: name it in data.shifted")
+    with suppress(UnreadableImageError):  # what is no image is refused before anything is computed
+        wanted_image(request.base.image(0), where=f"corrupted:{kind}")
+    return ShiftedImages(kind, severity, request.base, seed=request.seed)
