@@ -2,5 +2,5 @@
 
 The folder is called `cli` in the repository, and the package `gradscore_cli` where it is installed, since a package
 called `cli` could not live beside others. `main` has the application and what becomes of errors, `options` and
-`rendering` what several commands share.
+`output` what several commands share.
 """

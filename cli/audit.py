@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradscore.notices import notes
+
 from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
-from .output import Output
+from .output import Output, figures_table
 from .progress import counting
-from .rendering import figures_table
 from .sources import SourceArgument, opened, trust_of
 from .threads import ThreadsOption
 
@@ -105,4 +106,4 @@ def _print(output: Output, found: Audit) -> None:
         table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)
     output.say(f"{found.suspected} of {len(found.table)} labels fit worse than another class")
-    output.note(found.notices, rest="the page")
+    output.tell(*notes(found.notices), rest="the page")

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradscore.notices import Notice, notes
+
 from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
-from .output import Output
+from .output import Output, figures_table, interval
 from .progress import counting
-from .rendering import figures_table, interval
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def bundle(
     with counting(quiet=quiet or not monitor) as tell:
         made = make_bundle(folder, alpha=alpha, with_weights=with_weights, progress=tell, **options)
     doubts = label_warnings(folder)
-    output.doubt(doubts)
+    output.tell(*(Notice("warning", line) for line in doubts), stderr=True)
     written = write_bundle(out, made)
     output.document({**_document(made, out=out, sha256=written), "warnings": doubts})
     _print(output, made, out=out, sha256=written)
@@ -135,12 +136,13 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
         table.add_row(WHAT[name], getattr(detector.model, "name", detector.protocol), *cells)
     output.show(table)
-    output.explain(
+    output.say(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
         "over calibrations",
         "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",
+        detail=True,
     )
-    output.note(made.notices, rest="gradscore bundle --json")
+    output.tell(*notes(made.notices), rest="gradscore bundle --json")
     output.say(
         f"weights: {'inside' if made.weights is not None else _weights_of(made)}",
         f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",

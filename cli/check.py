@@ -12,13 +12,13 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
+from gradscore.notices import Notice, notes
 
 from .evaluate import evaluated
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
 from .fit_meta import fitted
 from .options import QuietOption, SetOption, TrustOption
-from .output import Output
-from .rendering import figures_table
+from .output import Output, figures_table
 from .sources import SourceArgument
 from .threads import ThreadsOption
 
@@ -163,7 +163,7 @@ def _stored(output: Output, run: Path, *, is_alone: bool) -> Path:
             f"{run}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and "
             "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
         )
-    output.doubt(label_warnings(RunFolder(run)))
+    output.tell(*(Notice("warning", line) for line in label_warnings(RunFolder(run))), stderr=True)
     return run
 
 
@@ -204,10 +204,12 @@ def _print(output: Output, report: CheckReport) -> None:
         status = "unclear" if gate.status == "inconclusive" else gate.status
         table.add_row(Text(status, style=COLOURS[gate.status]), gate.name, *gate_cells(gate))
     output.show(table)
-    output.explain("change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin")
+    output.say(
+        "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin", detail=True
+    )
     output.say(*(gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")))
-    output.explain(*(gate.message for gate in report.gates if gate.status == "info"))
-    output.note(report.notices, rest="gradscore check --json")
+    output.say(*(gate.message for gate in report.gates if gate.status == "info"), detail=True)
+    output.tell(*notes(report.notices), rest="gradscore check --json")
     output.say(report.summary)
 
 

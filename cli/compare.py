@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gradscore.errors import GradscoreError
+from gradscore.notices import Notice, notes
 from gradscore.printable import printable
 
 from .addresses import run_at_hand
 from .options import JsonOption, QuietOption
-from .output import Output
-from .rendering import cell, figures_table
+from .output import Output, cell, figures_table
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compare(
     folders = [RunFolder(run) for run in runs]
     comparison = compare_runs(folders, score=score)
     doubts = [f"{folder.path}: {line}" for folder in folders for line in _doubts(folder)]
-    output.doubt(doubts)
+    output.tell(*(Notice("warning", line) for line in doubts), stderr=True)
     found = {"first": runs[0], "score": score, "compared": comparison.compared}
     output.document({**found, "warnings": doubts, "notices": comparison.notices})
     _print(output, comparison, first=runs[0], score=score)
@@ -88,8 +88,9 @@ def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -
         tables[each.run].add_row(name, cell(each.first), cell(each.other), *change)
     for table in tables.values():
         output.show(table)
-    output.explain(
+    output.say(
         "in brackets: positive samples / all; change: second minus first, with its 95 % interval (paired, DeLong);",
         "p: of no change, not corrected for the number of rows",
+        detail=True,
     )
-    output.note(comparison.notices, rest="gradscore compare --json")
+    output.tell(*notes(comparison.notices), rest="gradscore compare --json")

@@ -12,11 +12,11 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
+from gradscore.notices import Notice, notes
 
 from .options import INCONCLUSIVE, JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
-from .output import Output
+from .output import Output, cell, figures_table, interval
 from .progress import doing
-from .rendering import cell, figures_table, interval
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def evaluated(
     trusted = " --trust-code" if trust_code or folder.names_code else ""
     report(output, evaluation, tables=tables, bundling=f"gradscore bundle {quote(str(run))}{trusted}")
     if page is None:
-        output.remark(f"note: {missing}")
+        output.tell(Notice("note", missing))
     else:
         output.say(f"report: {page}")
     if evaluation.no_verdict is not None:  # last, where nobody misses it
@@ -125,12 +125,12 @@ def evaluated(
 
 def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
     """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
-    output.warn([*evaluation.warnings, *evaluation.cautions])
+    output.tell(*(Notice("warning", line) for line in [*evaluation.warnings, *evaluation.cautions]))
     if tables:
         _print_tables(output, evaluation)
     _print_verdict(output, evaluation, bundling)
-    notices = [line for line in evaluation.notices if line not in evaluation.cautions]
-    output.note(notices, rest=f"{evaluation.path.parent / 'report.md'}")
+    notices = notes(line for line in evaluation.notices if line not in evaluation.cautions)
+    output.tell(*notices, rest=f"{evaluation.path.parent / 'report.md'}")
     output.say(f"all metrics: {evaluation.path}")
 
 
@@ -178,10 +178,11 @@ def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> N
         table.add_row(each.what, f"{area.value:.3f}", interval(area.low, area.high), gained, span, alarms)
     output.show(table)
     ood = next((each.protocol for each in found if each.area.task == "ood"), None)
-    output.explain(
+    output.say(
         "gain: in AUROC over the best baseline on the same samples; by gradients: over a regression on all scores",
         "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
+        detail=True,
     )
     output.say(*(_in_words(each, bundling) for each in found if each.best is not None))
     if report.not_compared is not None:  # as much a part of the verdict as its interval, so -q does not leave it out
@@ -222,9 +223,10 @@ def _print_tables(output: Output, report: EvaluationReport) -> None:
         tables[title].add_row(score, first, interval(area.low, area.high), *others)
     for table in [*tables.values(), *_group_tables(scores)]:
         output.show(table)
-    output.explain(
+    output.say(
         "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)",
         "samples as positives, and with in-distribution (or correct) ones as positives",
+        detail=True,
     )
 
 

@@ -15,12 +15,12 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import ConfigError
+from gradscore.notices import Notice, notes
 
 from .addresses import opened
 from .options import DEVICES, INTERRUPTED, ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
-from .output import Output, folded
+from .output import Output, Terminal, cell, figures_table, say
 from .progress import counting
-from .rendering import Terminal, cell, figures_table, say
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -211,14 +211,15 @@ def _share_extracted(
     with _computing(context, output, loaded, out=out, is_whole=False) as (run, tell):
         summary = extract_share(loaded, share, out=run, trust_code=trust_code, progress=tell)
     if summary.was_complete:
-        output.remark("this run is already complete: nothing to compute")
+        output.tell("this run is already complete: nothing to compute")
     if summary.waiting_for:
-        output.warn([
+        waits = (
             f"the tables need the mean gradients of all shares, and {len(summary.waiting_for)} of their sums are not "
             "there yet: give the commands of all shares once more when they have ended"
-        ])  # fmt: skip
+        )
+        output.tell(Notice("caution", waits))
     if not summary.shards:
-        output.remark(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
+        output.tell(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
     done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
     merge = f"gradscore merge {quote(str(summary.run))}{' --trust-code' if trust_code else ''}"
     is_made = not summary.was_complete and not summary.waiting_for
@@ -229,19 +230,19 @@ def _share_extracted(
 def report(output: Output, summary: ExtractSummary) -> None:
     """Says what an extraction did."""
     if summary.was_complete:
-        output.remark("this run is already complete: nothing to compute")
-    output.remark(*(f"changed: {line}" for line in summary.changes))
-    output.warn(summary.warnings)
+        output.tell("this run is already complete: nothing to compute")
+    output.tell(*(f"changed: {line}" for line in summary.changes))
+    output.tell(*(Notice("warning", line) for line in summary.warnings))
     listed = f"{summary.run / 'manifest.json'}"
     skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
-    output.warn(skipped, rest=listed)
+    output.tell(*(Notice("caution", line) for line in skipped), rest=listed)
     output.show(_table(summary.splits))
     if summary.accuracy is not None:
         output.say(f"accuracy over all labelled samples: {summary.accuracy:.4f}")
     unusable = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
     output.say(f"{summary.feature_count} features per sample, computed on {summary.device}")
-    output.note(summary.notices, rest=listed)
-    output.remark(*folded([f"samples with values that are not finite: {line}" for line in unusable], rest=listed))
+    output.tell(*notes(summary.notices), rest=listed)
+    output.tell(*(f"samples with values that are not finite: {line}" for line in unusable), rest=listed)
     output.say(f"run folder: {summary.run}")
 
 

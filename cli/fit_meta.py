@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradscore.notices import Notice, notes
+
 from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
-from .output import Output
+from .output import Output, figures_table
 from .progress import doing
-from .rendering import figures_table
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -84,19 +85,21 @@ def document(report: FitReport) -> dict[str, Any]:
 
 def report(output: Output, found: FitReport) -> None:
     """Says what was fitted."""
-    output.warn([*found.warnings, *found.cautions])
+    output.tell(*(Notice("warning", line) for line in [*found.warnings, *found.cautions]))
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
     for fitted in found.models:
         table.add_row(*_row(fitted))
     output.show(table)
-    output.explain(
+    output.say(
         "left out: samples whose content is also (on request: or nearly) among the reported ones",
         "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
         *(line for fitted in found.models for line in _strongest(fitted)),
+        detail=True,
     )
-    output.explain(*([f"kept as they were: {', '.join(found.kept)}"] if found.kept else []))
-    output.remark(*(f"skipped: {line}" for line in found.skipped))
-    output.note([line for line in found.notices if line not in found.cautions], rest="gradscore fit-meta --json")
+    output.say(*([f"kept as they were: {', '.join(found.kept)}"] if found.kept else []), detail=True)
+    output.tell(*(f"skipped: {line}" for line in found.skipped))
+    notices = notes(line for line in found.notices if line not in found.cautions)
+    output.tell(*notices, rest="gradscore fit-meta --json")
     output.say(f"meta models: {found.path}")
 
 

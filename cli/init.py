@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradscore.errors import ConfigError
+from gradscore.notices import Notice, notes
 
 from .options import JsonOption, QuietOption
 from .output import Output
@@ -88,10 +89,10 @@ def _ask(proposal: Proposal) -> None:
 
 def _report(output: Output, proposal: Proposal, target: Path) -> None:
     for key, why in proposal.reasons.items():
-        output.explain(f"{key}: {proposal.settings[key]} ({why})")
-    output.remark(*(f"note: {line}" for line in proposal.remarks))
+        output.say(f"{key}: {proposal.settings[key]} ({why})", detail=True)
+    output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
     if proposal.missing:
-        output.warn([f"to fill in: {key}: {wanted}" for key, wanted in proposal.missing.items()])
+        output.tell(*(Notice("caution", f"to fill in: {key}: {wanted}") for key, wanted in proposal.missing.items()))
     else:
-        output.explain(f"next: gradscore doctor {target}, then gradscore run {target}")
+        output.say(f"next: gradscore doctor {target}, then gradscore run {target}", detail=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradscore.errors import ConfigError
+from gradscore.notices import Notice, notes
 
 from .addresses import output_at_hand, run_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
-from .output import Output
+from .output import Output, figures_table
 from .progress import counting
-from .rendering import figures_table
 from .sources import opened, trust_of
 from .threads import ThreadsOption
 
@@ -218,7 +218,7 @@ def _print(output: Output, found: Inspection) -> None:
         *map(str, found.findings),
         *(f"{group}: {count} samples" for group, count in found.samples.items()),
     )
-    output.note(found.notices, rest="the report")
+    output.tell(*notes(found.notices), rest="the report")
 
 
 def _print_moves(output: Output, found: pd.DataFrame) -> None:
@@ -233,6 +233,6 @@ def _print_moves(output: Output, found: pd.DataFrame) -> None:
 def _say_files(output: Output, files: InspectionFiles) -> None:
     output.say(f"figures: {files.tables[0]}")
     if files.html is None:
-        output.remark(f"note: {files.notice}")
+        output.tell(Notice("note", files.notice))
     else:
         output.say(f"report: {files.html}")

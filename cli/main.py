@@ -17,7 +17,7 @@ from gradscore.printable import printable
 from .addresses import check_addresses, named
 from .check import WritesJson
 from .options import INTERRUPTED, TrustsOneFile
-from .rendering import escape_remarks_of_others
+from .output import escape_remarks_of_others
 from .threads import wait_asleep
 
 BUG = 70

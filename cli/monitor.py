@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradscore.notices import notes
+
 from .addresses import output_at_hand
 from .options import JsonOption, QuietOption
-from .output import Output, folded
+from .output import Output, figures_table, folded
 from .progress import counting
-from .rendering import figures_table
 from .score import (
     BatchOption,
     BundleArgument,
@@ -132,7 +133,7 @@ def monitor(
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
     )
-    output.note(watching.notices, rest="the page")
+    output.tell(*notes(watching.notices), rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     output.say(f"windows: {files.lines}", f"figures: {files.figures}")
     output.document(
@@ -189,7 +190,9 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
         for alarm in strongest
     ]
     output.say(*folded(alarms or ["no alarm"], rest=rest, shown=ALARMS))
-    output.explain(f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most")
+    output.say(
+        f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most", detail=True
+    )
 
 
 def _share(value: float | None) -> str:

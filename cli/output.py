@@ -3,28 +3,71 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
 
-from gradscore.printable import storable
+from gradscore.notices import Notice
+from gradscore.printable import printable, storable
 
 from .addresses import named
-from .rendering import Terminal, notes, say, warnings
 
 FOLDED = 10
-"""At most so many notes of a kind are printed."""
+"""At most so many notices are printed at once."""
 
+NARROWEST = 16
+"""Names take so many columns at least before a table becomes wider than the terminal."""
 
 _OBEYED = re.compile("[\x7f-\x9f]")
 """Control signs that JSON leaves as they are, and terminals obey."""
+
+
+class Terminal(Console):
+    """A console that takes texts as they stand: no markup, and lines that are `printable`."""
+
+    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, quiet=quiet)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """See `Console`: every text passes here, cells of tables too."""
+        return super().render_str("\n".join(map(printable, named(text).split("\n"))), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Passes on that the reader has seen enough, which `main` knows from an error."""
+        raise  # Console calls this where it catches BrokenPipeError
+
+    def show(self, table: Table) -> None:
+        """Prints a table in which nothing is cut: names are folded, and lines are longer where that is not enough."""
+        _fold_names(table, self)
+        self.print(table, crop=False, soft_wrap=table.width is not None)
+
+
+def _fold_names(table: Table, console: Console) -> None:
+    """Sets the widths of a table that is wider than the console."""
+    wide = Measurement.get(console, console.options.update(width=10_000), table).maximum
+    for column in table.columns:
+        if wide <= console.width or column.no_wrap:
+            continue
+        longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        column.width = min(longest, max(NARROWEST, longest - (wide - console.width)))
+        wide -= longest - column.width
+    if wide > console.width:
+        table.width = wide
 
 
 class Output:
@@ -41,56 +84,39 @@ class Output:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
         self._results = Terminal(quiet=as_json)
-        self._remarks = Terminal(stderr=as_json, quiet=quiet)
-        self._warnings = Terminal(stderr=as_json)
-        self._doubts = Terminal(stderr=True)
         self._warned: set[str] = set()
 
-    def say(self, *lines: str, style: str | None = None) -> None:
-        """Results as lines."""
-        say(self._results, *lines, style=style)
+    def say(self, *lines: str, style: str | None = None, detail: bool = False) -> None:
+        """Results as lines; a `detail` helps to read them, and goes where `--quiet` is given."""
+        if not (detail and self.quiet):
+            say(self._results, *lines, style=style)
 
     def show(self, table: Table) -> None:
         """Results as a table."""
         self._results.show(table)
 
-    def explain(self, *lines: str) -> None:
-        """What helps to read results, and nobody else needs."""
-        if not self.quiet:
-            say(self._results, *lines)
+    def tell(self, *notices: Notice | str, rest: str = "", stderr: bool = False) -> None:
+        """What a reader should know beside the results: warnings first, each once, and then notes.
 
-    def remark(self, *lines: str) -> None:
-        """What has a first word of its own, and a reader should know."""
-        say(self._remarks, *lines)
+        Args:
+            notices: a text has a first word of its own, and is a note otherwise.
+            rest: where all of them are, if there may be too many for a screen.
+            stderr: say them on standard error, since they are no result of this command.
+        """
+        terminal, urgent, others = Terminal(stderr=stderr or self.as_json), [], []
+        for notice in notices:
+            if isinstance(notice, str) or notice.level == "note":
+                others.append(notice if isinstance(notice, str) else f"note: {notice.text}")
+            elif notice.text not in self._warned:
+                urgent.append(f"warning: {notice.text}")
+                self._warned.add(notice.text)
+        say(terminal, *(folded(urgent, rest=rest) if rest else urgent), style="yellow")
+        if not self.quiet:
+            say(terminal, *(folded(others, rest=rest) if rest else others))
 
     def code(self, code: object) -> None:
-        """Which code of a model is about to run, on standard error."""
-        if not self.quiet:
-            say(Terminal(stderr=True), f"running {code}")
-
-    def note(self, lines: Sequence[str], *, rest: str) -> None:
-        """What a reader should know.
-
-        Args:
-            lines: one each.
-            rest: where all of them are, if there are too many for a screen.
-        """
-        self.remark(*folded(notes(lines), rest=rest))
-
-    def warn(self, lines: Sequence[str], *, rest: str = "") -> None:
-        """What a reader should know before any figure; commands of several steps say it once.
-
-        Args:
-            lines: one each.
-            rest: where all of them are, if there may be too many for a screen.
-        """
-        new = warnings([line for line in lines if line not in self._warned])
-        say(self._warnings, *(folded(new, rest=rest) if rest else new), style="yellow")
-        self._warned.update(lines)
-
-    def doubt(self, lines: Sequence[str]) -> None:
-        """What makes results doubtful that were found before, on standard error: no result of this command."""
-        say(self._doubts, *warnings(lines), style="yellow")
+        """Which code of a model is about to run."""
+        self.tell(f"running {code}", stderr=True)
 
     def document(self, content: Any) -> None:
         """The results as JSON, where that is wanted."""
@@ -123,3 +149,56 @@ def _plain(value: Any) -> Any:
         return storable(named(str(value)))
     number = value.item() if hasattr(value, "item") else value
     return None if isinstance(number, float) and not math.isfinite(number) else number
+
+
+def figures_table(names: Sequence[str | Column], figures: Sequence[str], *, title: str = "") -> Table:
+    """A table of names on the left, which may be folded, and figures on the right, which are never broken.
+
+    Args:
+        names: headings of the columns with names.
+        figures: headings of the columns with figures.
+        title: above it.
+    """
+    heading = Text(printable(named(title)), overflow="fold") if title else None
+    columns = [Column(name, overflow="fold") if isinstance(name, str) else name for name in names]
+    table = Table(*columns, title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def cell(value: float | None) -> str:
+    """A figure with four decimals, or `-`."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """The bounds of an interval with three decimals, or `-`."""
+    return "-" if low is None or high is None else f"{low:.3f}-{high:.3f}"
+
+
+def escape_remarks_of_others() -> None:
+    """Has warnings, and what libraries log, say names from outside as `printable`, on lines of their own."""
+    make = logging.getLogRecordFactory()
+
+    def record(*arguments: Any, **settings: Any) -> logging.LogRecord:
+        made = make(*arguments, **settings)
+        with suppress(Exception):  # of a message that does not fit its arguments, which logging tells itself
+            made.msg, made.args = _lines(made.getMessage()), ()
+        return made
+
+    def show(message: Warning | str, category: type[Warning], *_where: Any, **_more: Any) -> None:
+        typer.echo(_lines(f"warning: {message} ({category.__name__})"), err=True)
+
+    logging.setLogRecordFactory(record)
+    warnings.showwarning = show
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def say(console: Console, *lines: str, style: str | None = None) -> None:
+    """Prints lines as they stand: no wrapping, no markup, no colours but those of `style`."""
+    for line in lines:
+        console.print(printable(named(line)), soft_wrap=True, highlight=False, markup=False, style=style)

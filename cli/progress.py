@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gradscore.printable import printable
 
-from .rendering import Terminal, say
+from .output import Terminal, say
 
 if TYPE_CHECKING:
     from rich.console import Console

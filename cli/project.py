@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gradscore.notices import notes
+
 from .addresses import file_at_hand, output_at_hand
 from .options import JsonOption, QuietOption, SetOption, TrustOption
-from .output import Output
+from .output import Output, figures_table
 from .progress import counting
-from .rendering import figures_table
 from .sources import SourceArgument, opened, trust_of
 from .threads import ThreadsOption
 
@@ -118,8 +119,8 @@ def project(
     output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
     if file is not None:
         output.say(f"nearest samples: {file}")
-    output.note(more, rest=str(out))
-    output.note(found.notices, rest=f"{out / 'projections.json'}")
+    output.tell(*notes(more), rest=str(out))
+    output.tell(*notes(found.notices), rest=f"{out / 'projections.json'}")
     output.document({"samples": len(found), "folder": out, "nearest": file, "notices": [*more, *found.notices]})
 
 

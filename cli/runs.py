@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradscore.errors import StoreError
+from gradscore.notices import notes
 
 from .options import JsonOption, QuietOption, RunArgument
-from .output import Output, folded
-from .rendering import cell, figures_table
+from .output import Output, cell, figures_table
 
 if TYPE_CHECKING:
     from gradscore.store import RunSummary
@@ -39,8 +39,8 @@ def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False
         splits = f"{sum(done)} in {len(done)}/{len(each.splits)} splits"
         table.add_row(str(each.path), each.state, each.model, _when(each), splits, f"{each.size / 1e6:.1f}")
     output.show(table)
-    output.note([each.problem for each in found if each.problem], rest="gradscore runs list --json")
-    output.explain(f"{len(found)} run{'s' * (len(found) != 1)} in {folder}")
+    output.tell(*notes(each.problem for each in found if each.problem), rest="gradscore runs list --json")
+    output.say(f"{len(found)} run{'s' * (len(found) != 1)} in {folder}", detail=True)
 
 
 @runs.command("show")
@@ -72,7 +72,7 @@ def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = Fal
         *_lines("versions", found.versions),
         f"checksums recorded: {found.recorded} files",
     )
-    output.note(found.notices, rest=f"{run / 'manifest.json'}")
+    output.tell(*notes(found.notices), rest=f"{run / 'manifest.json'}")
 
 
 @runs.command("verify")
@@ -87,8 +87,7 @@ def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = F
     found = verify_run(run)
     output = Output(as_json=as_json, quiet=quiet)
     output.document(found)
-    others = [f"not recorded: {name}" for name in found.not_recorded]
-    output.remark(*folded(others, rest="gradscore runs verify --json"))
+    output.tell(*(f"not recorded: {name}" for name in found.not_recorded), rest="gradscore runs verify --json")
     output.say(
         f"{len(found.intact)} files are as they were recorded, {len(found.damaged)} are not, "
         f"{len(found.not_recorded)} have no recorded checksum",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from .output import Output
-from .rendering import Terminal, say
+from .output import Output, Terminal, say
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from gradscore.notices import Notice
 from gradscore_cli.main import app
 from gradscore_cli.output import Output, folded, json_text
 
@@ -52,11 +53,11 @@ SPOKEN = {
 @pytest.mark.parametrize(("options", "out", "err"), SPOKEN.values(), ids=SPOKEN)
 def test_where_things_are_said(options, out: str, err: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(**options)
-    output.warn(["w"])
+    output.tell(Notice("warning", "w"))
     output.code("c")
     output.say("result")
-    output.explain("reading aid")
-    output.note(["n"], rest="nowhere")
+    output.say("reading aid", detail=True)
+    output.tell(Notice("note", "n"), rest="nowhere")
     output.document([])
     assert capsys.readouterr() == (out, err)
 
@@ -137,6 +138,6 @@ def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Pat
 
 def test_a_command_of_several_steps_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output()
-    output.warn(["labels are odd"])
-    output.warn(["labels are odd", "weights, too"])
+    output.tell(Notice("warning", "labels are odd"))
+    output.tell(Notice("warning", "labels are odd"), Notice("caution", "weights, too"))
     assert capsys.readouterr().out == "warning: labels are odd\nwarning: weights, too\n"

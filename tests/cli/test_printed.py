@@ -10,9 +10,8 @@ import pytest
 
 from gradscore.printable import printable
 from gradscore.reporting.page import render
-from gradscore_cli.output import json_text
+from gradscore_cli.output import Terminal, figures_table, json_text, say
 from gradscore_cli.progress import Bar, progress_bar
-from gradscore_cli.rendering import Terminal, figures_table, say
 
 NAMES = {
     "plain": ("layer1.0.conv", "layer1.0.conv"),
@@ -100,7 +99,7 @@ def test_progress_has_none_either(terminal: Terminal) -> None:
 
 SAY = """
 import logging, warnings
-from gradscore_cli.rendering import escape_remarks_of_others
+from gradscore_cli.output import escape_remarks_of_others
 escape_remarks_of_others()
 warnings.warn("a\\x1b[2Jb\\nc", stacklevel=1)
 logging.getLogger("some.library").warning("%s", "d\\x9bb")
