@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
@@ -41,13 +44,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_context: Any) -> str:
-    """Has links to files that are pages here lead to the page, draws charts, and takes escapes from bars in code."""
+def on_page_markdown(markdown: str, *, page: Page, **_context: Any) -> str:
+    """Adds the options of commands, leads links to pages, draws charts, and takes escapes from bars in code."""
+    if page.file.src_uri == "commands.md":
+        markdown = f"{markdown}\n\n{tables().commands_in_full()}"
     markdown = CHART.sub(lambda found: drawn(found[1]), markdown)
     markdown = CODE.sub(lambda found: found[0].replace(r"\|", "|"), markdown)
     for link, here in ELSEWHERE.items():
         markdown = markdown.replace(link, here)
     return markdown
+
+
+def tables() -> ModuleType:
+    """docs/tables.py, which is no package."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def drawn(chart: str) -> str:
@@ -56,7 +71,7 @@ def drawn(chart: str) -> str:
     arrows = ARROWS.findall(chart)
     rows = [arrows[0][0], *(lower for _, lower in arrows)]
     boxes = [[f"<li><b>{name}</b> {words[name]}</li>" for name in row.split(" & ")] for row in rows]
-    return "\n".join(['<ol class="rooms">', *(f"<li><ul>{''.join(row)}</ul></li>" for row in boxes), "</ol>"])
+    return "\n".join(['<ol class="packages">', *(f"<li><ul>{''.join(row)}</ul></li>" for row in boxes), "</ol>"])
 
 
 def parts(cell: dict[str, Any]) -> list[str]:

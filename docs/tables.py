@@ -1,7 +1,7 @@
 """Writes the parts of the documentation that say what there is, from the code that has it: `make docs-tables`.
 
 A page marks the place: `<!-- table: losses -->`, what is written here, `<!-- end -->`. The tables are those of the
-registries, without entries of other packages, and of the commands; the picture of the rooms is that of the
+registries, without entries of other packages, and of the commands; the picture of the packages is that of the
 import-linter contracts.
 """
 
@@ -169,7 +169,13 @@ def as_default(value: Any) -> str:
 
 
 def commands() -> str:
-    """Every command with what it says of itself and its options."""
+    """Every command with the first line of what it says of itself."""
+    rows = [(f"`{name}`", command.help.partition("\n")[0]) for name, command in commands_below("gradscore")]
+    return table(("command", "what it does"), rows)
+
+
+def commands_in_full() -> str:
+    """Every command with what it says of itself and its options, for the manual."""
     return "\n\n".join(part for name, command in commands_below("gradscore") for part in command_section(name, command))
 
 
@@ -229,8 +235,8 @@ def limits(constraint: Any) -> list[str]:
     return own + [limit for each in inner for limit in limits(each)]
 
 
-def rooms() -> str:
-    """The rooms from top to bottom as a Mermaid picture, each with the first line of what it says of itself."""
+def packages() -> str:
+    """The packages from top to bottom as a Mermaid picture, each with the first line of what it says of itself."""
     settings = TOOLS["importlinter"]
     forbidden = [each for each in settings["contracts"] if each.get("source_modules") == [LIBRARY]]
     above = [name for each in forbidden for name in each["forbidden_modules"] if name in settings["root_packages"]]
@@ -242,7 +248,7 @@ def rooms() -> str:
 
 
 def about(name: str) -> str:
-    """The first line of the docstring of a room, or of the package beside the library."""
+    """The first line of the docstring of a package, or of what lies beside the library."""
     folders = TOOLS["setuptools"]["package-dir"]
     place = ROOT / folders.get(name, f"{folders[LIBRARY]}/{name}")
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
@@ -270,7 +276,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "augmentations": augmentations,
     "scores": scores,
     "quantities": quantities,
-    "rooms": rooms,
+    "packages": packages,
     "settings": settings,
     "commands": commands,
 }

@@ -1,4 +1,4 @@
-"""The page of commands says what `--help` says, and every command in the documentation can be typed as it stands."""
+"""The manual says of commands what `--help` says, and every command in the documentation can be typed as it stands."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 import typer
-from manual_pages import PAGES, ROOT, blocks_of, commands_in
+from manual_pages import PAGES, ROOT, blocks_of, commands_in, manual_tables
 from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
@@ -17,7 +17,7 @@ from gradscore_cli.main import app
 
 GROUP = typer.main.get_command(app)
 SECTION = re.compile(r"^## gradscore (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-SECTIONS = dict(SECTION.findall((ROOT / "docs" / "commands.md").read_text()))
+SECTIONS = dict(SECTION.findall(manual_tables().commands_in_full()))
 
 SHELL = {
     "check.md": {"git"},  # run by test_check_page.py

@@ -1,18 +1,16 @@
 """The tables and the picture in the documentation are those of the code."""
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from manual_pages import manual_tables
 from pydantic import Field
 
 from gradscore.config import Config
 
 ROOT = Path(__file__).parent.parent.parent
-SPEC = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-tables = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(tables)
+tables = manual_tables()
 
 PAGES = {path.name: path for path in tables.PAGES}
 

@@ -1,10 +1,12 @@
 """The code that README and manual show: every fenced block with its page, line and language."""
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {path.name: path for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))}
@@ -48,3 +50,11 @@ def commands_in(script: str) -> list[list[str]]:
 def _without_assignments(words: Sequence[str]) -> list[str]:
     first = next((place for place, word in enumerate(words) if not ASSIGNED.fullmatch(word)), len(words))
     return list(words[first:])
+
+
+def manual_tables() -> ModuleType:
+    """docs/tables.py, which is no package."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
