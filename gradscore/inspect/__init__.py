@@ -3,7 +3,7 @@
 In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`) says what is looked
 at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits
 of a configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out
-by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training` a run;
+by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training_record` a run;
 `inspection_report`, `training_report` and `tensorboard` write.
 """
 
@@ -46,7 +46,7 @@ from .quantities import (
 )
 from .saved_model import Inspection, inspect_config
 from .tensorboard import to_tensorboard
-from .training import TrainingRecord, read_record
+from .training_record import TrainingRecord, read_record
 from .training_report import write_training
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from .findings import Finding, constant, contradicted, described, diagnose
-from .hooks import first_tensor, leaf_modules, learning_modules
 from .quantities.geometry import precise_norm
 from .quantities.quantity import MODEL, Schedule, layer_of
 from .vitals import Vitals
+from .watcher import first_tensor, leaf_modules, learning_modules
 
 FILL = 1e-2
 """What frozen parameters that are all zero are filled with, so that they let a change through."""

@@ -22,7 +22,6 @@ from ..errors import ConfigError, EngineError, GradscoreError
 from ..gradients import Engine
 from .examination import Health
 from .findings import Finding
-from .hooks import leaf_modules, learning_modules, modules_to_depth
 from .quantities.quantity import (
     MODEL,
     Entry,
@@ -37,10 +36,9 @@ from .quantities.quantity import (
     ordered_rows,
 )
 from .quantities.sample_gradients import feeding
-from .training import Logbook, TrainingLoop, TrainingRecord
-from .training.record import LOSS, RATE
+from .training_record import LOSS, RATE, Logbook, TrainingLoop, TrainingRecord
 from .training_report import write_training
-from .watcher import Watcher
+from .watcher import Watcher, leaf_modules, learning_modules, modules_to_depth
 
 Named = TypeVar("Named")
 

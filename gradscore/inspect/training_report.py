@@ -13,7 +13,7 @@ from ..reporting import Line, Part, Plot, check_packages, colour, file_name, hea
 from ..system import FloatArray
 from .quantities.aggregates import BANDS, POINTS
 from .quantities.quantity import MODEL, layer_of, model_order
-from .training import Drawing, TrainingRecord
+from .training_record import Drawing, TrainingRecord
 
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .hooks import Calls, Hook, first_tensor, in_backward, watch_gradient
 from .quantities.geometry import precise_norm
 from .quantities.gsnr import EntryMoments
 from .quantities.quantity import MODEL
+from .watcher import Calls, Hook, first_tensor, in_backward, watch_gradient
 
 FAR_UNITS = 5.0
 """A silent unit is dead if its mean output is this many times as far from zero as that of the median active unit, both

@@ -1,19 +1,20 @@
-"""What takes outputs and gradients from a model to quantities while it runs."""
+"""What takes outputs and gradients from a model to quantities while it runs: hooks that leave no trace in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .examination import Health
-from .hooks import Calls, Hook, first_tensor, hooked, in_backward, refuse_compiled, watch_gradient
 from .quantities.quantity import (
+    CALL,
+    MODEL,
     InputGradientQuantity,
     InputQuantity,
     OutputGradientQuantity,
@@ -21,6 +22,176 @@ from .quantities.quantity import (
     Quantity,
     TensorQuantity,
 )
+
+if TYPE_CHECKING:
+    from .examination import Health
+
+
+class Hook:
+    """A function as a hook, which does nothing in a copy of the module it hangs on, nor within `torch.func.vmap`.
+
+    Args:
+        function: is called with what the hook is called with.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: object) -> None:
+        """Calls the function."""
+        if not in_vmap():
+            self.function(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What copies and files get: a method of the standard library that takes anything and does nothing."""
+        return getattr, (nullcontext(), "__exit__")
+
+
+class Calls:
+    """Numbers the calls of each layer within a pass through the model, so that each has a name of its own."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def restart(self) -> None:
+        """A pass begins."""
+        self._counts.clear()
+
+    def site(self, layer: str) -> str:
+        """The name of the next call of a layer: that of the layer for the first one, `relu#2` for the second."""
+        name = self.next_site(layer)
+        self._counts[layer] += 1
+        return name
+
+    def next_site(self, layer: str) -> str:
+        """The name that `site` will give to the next call of a layer."""
+        number = self._counts[layer] + 1
+        return layer if number == 1 else f"{layer}{CALL}{number}"
+
+    def __contains__(self, layer: object) -> bool:
+        """Whether the layer was called in this pass."""
+        return self._counts[str(layer)] > 0
+
+
+def in_vmap() -> bool:
+    """Whether `torch.func.vmap` is running: tensors stand for a whole batch then, and have no values to look at."""
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    return any(each.key() == torch._C._functorch.TransformType.Vmap for each in stack)
+
+
+def in_backward() -> bool:
+    """Whether autograd is running: a layer that is called then is computed again, by activation checkpointing."""
+    return torch._C._current_graph_task_id() != -1  # what torch.utils.checkpoint itself asks
+
+
+def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules without submodules by name, in the order of the model; a model that has none is its own layer."""
+    return {name or MODEL: module for name, module in model.named_modules() if next(module.children(), None) is None}
+
+
+def modules_to_depth(model: nn.Module, depth: int) -> dict[str, nn.Module]:
+    """The modules so many levels below a model, and those without submodules above that, by name.
+
+    Lists and dictionaries of modules, which are not called, make no level.
+
+    Example:
+        >>> list(modules_to_depth(nn.Sequential(nn.Sequential(nn.ReLU(), nn.ReLU()), nn.Flatten()), 1))
+        ['0', '1']
+    """
+    found: dict[str, nn.Module] = {}
+    for name, child in model.named_children():
+        is_list = isinstance(child, nn.ModuleList | nn.ModuleDict)
+        if is_list or (depth > 1 and next(child.children(), None) is not None):
+            below = modules_to_depth(child, depth if is_list else depth - 1)
+            found |= {f"{name}.{each}": module for each, module in below.items()}
+        else:
+            found[name] = child
+    return found
+
+
+def learning_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules without submodules, and others with parameters of their own, by name, in the order of the model."""
+    return {
+        name or MODEL: module
+        for name, module in model.named_modules()
+        if next(module.children(), None) is None or next(module.parameters(recurse=False), None) is not None
+    }
+
+
+def first_tensor(output: object) -> Tensor | None:
+    """The output, or the first tensor in a tuple, list or dictionary of outputs."""
+    if isinstance(output, Tensor):
+        return output
+    items = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
+    return next((tensor for tensor in map(first_tensor, items) if tensor is not None), None)
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """Makes sure that no part of a model is compiled.
+
+    Raises:
+        ConfigError: one is: a module that was compiled and called never runs hooks that come later, and TorchScript
+            takes none.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ConfigError(
+                f"{name or 'the model'} is TorchScript, whose layers take no hooks; nothing would be seen. Watch the "
+                "model that it was made of"
+            )
+        if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
+            raise ConfigError(
+                f"{name or 'the model'} is compiled, and compiled modules do not run hooks that come later; nothing "
+                "would be seen. Watch and train the model as it was before torch.compile"
+            )
+
+
+def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
+    """Calls a function with the gradient of a tensor in every backward pass, whatever is done to the tensor later.
+
+    An augmentation that is changed in place (`Flatten`, then `ReLU(inplace=True)`) leaves the graph, and its hooks with
+    it. The tensor that it is an augmentation of stays, and its gradient has the same elements.
+
+    Args:
+        tensor: needs a gradient.
+        observe: takes the gradient, of the shape of the tensor.
+    """
+    base = tensor._base
+    if base is None or not base.requires_grad or base.numel() != tensor.numel() or not _same_order(base, tensor):
+        tensor.register_hook(observe)
+        return
+    shape, seen = tensor.shape, [False]
+    alias = tensor.detach()  # shares the counter of changes in place
+    before = alias._version
+
+    def of_augmentation(gradient: Tensor) -> None:
+        seen[0] = True
+        observe(gradient)
+
+    def of_base(gradient: Tensor) -> None:
+        if not seen[0] and alias._version > before:
+            observe(gradient.reshape(shape))
+        seen[0] = False
+
+    tensor.register_hook(of_augmentation)
+    base.register_hook(of_base)
+
+
+def _same_order(base: Tensor, augmentation: Tensor) -> bool:
+    return base.is_contiguous() and augmentation.is_contiguous()
+
+
+@contextmanager
+def hooked(parameter: Any, hook: Callable[[Tensor], None]) -> Iterator[None]:
+    """A hook on the gradient of a parameter; afterwards the parameter has the attributes it had before."""
+    before = parameter._backward_hooks
+    handle = parameter.register_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+        if before is None and not parameter._backward_hooks:
+            parameter._backward_hooks = None
 
 
 class Watcher:

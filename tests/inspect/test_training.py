@@ -26,7 +26,7 @@ from gradscore.inspect import (
     write_training,
 )
 from gradscore.inspect.quantities.aggregates import CAPACITY, Timeline
-from gradscore.inspect.training.record import KEY
+from gradscore.inspect.training_record import KEY
 from gradscore.inspect.training_report import _parts
 from gradscore_cli.main import app
 

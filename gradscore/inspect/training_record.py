@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from ...errors import ConfigError
-from ...system import replacing
-from ..findings import Finding
-from ..quantities.histograms import GradHist1d, Histogram
-from ..quantities.losses import ExplicitCall
-from ..quantities.quantity import MODEL, Entry, Quantity
+from ..errors import ConfigError
+from ..system import replacing
+from .findings import Finding
+from .quantities.histograms import GradHist1d, Histogram
+from .quantities.losses import ExplicitCall
+from .quantities.quantity import MODEL, Entry, Quantity
 
 KEY = b"gradscore.training"
 """Of what a Parquet file says beside its rows."""
