@@ -3,8 +3,8 @@
 In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`) says what is looked
 at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits
 of a configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out
-by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training_record` a run;
-`inspection_report`, `training_report` and `tensorboard` write.
+by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training_record` a
+run; `inspection_report`, `training_report` and `tensorboard` write.
 """
 
 from __future__ import annotations
