@@ -9,7 +9,7 @@ CORE := $(addprefix tests/,gradients statistics kernels test_losses.py features 
 	system/test_numerics.py)
 OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: install demo docs docs-tables gate test test-oldest test-older-processor browser-test ray-test check clean
+.PHONY: install demo docs docs-tables check-digits test test-oldest test-older-processor browser-test ray-test check clean
 
 install: $(STAMP)
 
@@ -27,7 +27,7 @@ demo: install
 
 # Is the digits model still as good as its expected figures say? Written with --update; see docs/check.md.
 # Weights trained on another processor are like those of another seed, and 523 samples may not tell them apart (exit 3).
-gate: install
+check-digits: install
 	$(BIN)/python data_scripts/digits.py
 	$(BIN)/gradscore check configs/digits.yaml --expected configs/digits_expected.json --trust-code || [ $$? -eq 3 ]
 

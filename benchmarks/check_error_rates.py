@@ -25,8 +25,8 @@ from pages import put_table
 from safetensors.torch import load_file, save_file
 from scipy.stats import beta
 
+from gradscore.check import ExpectedFigures, Policy, check_run, make_expected, read_expected, write_expected
 from gradscore.config import Config, load_config
-from gradscore.deployment.guard import Expected, Policy, check_run, make_expected, read_expected, write_expected
 from gradscore.errors import GradscoreError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.features import extract
@@ -164,8 +164,8 @@ def finished(config: Config) -> RunFolder:
     return run
 
 
-def outcome(case: Case, trial: int, expected: Expected) -> dict[str, Any]:
-    """How a check of one trial ended under each policy, and which gates did not pass."""
+def outcome(case: Case, trial: int, expected: ExpectedFigures) -> dict[str, Any]:
+    """How a check of one trial ended under each policy, and which tests did not pass."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             run = finished(case(trial, Path(folder)))
@@ -175,14 +175,14 @@ def outcome(case: Case, trial: int, expected: Expected) -> dict[str, Any]:
     return {
         name: {
             "status": report.status,
-            "why": [gate.name for gate in report.gates if gate.status == report.status != "pass"],
-            "moves": {gate.name: None if gate.now is None else gate.now - (gate.before or 0) for gate in report.gates},
+            "why": [test.name for test in report.tests if test.status == report.status != "pass"],
+            "moves": {test.name: None if test.now is None else test.now - (test.before or 0) for test in report.tests},
         }
         for name, report in reports.items()
     }
 
 
-def measure(expected: Expected, trials: int, log: Path) -> dict[str, dict[str, Any]]:
+def measure(expected: ExpectedFigures, trials: int, log: Path) -> dict[str, dict[str, Any]]:
     done: dict[str, dict[str, Any]] = json.loads(log.read_text()) if log.exists() else {}
     for trial in range(FIRST, FIRST + trials):
         for name, case in {**DAMAGES, **BENIGN}.items():

@@ -22,8 +22,7 @@ from pages import put_table
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm
 
-from gradscore.deployment import conformal
-from gradscore.deployment.guard.noninferiority import (
+from gradscore.check.differences import (
     Difference,
     auroc_difference_other,
     auroc_difference_same,
@@ -31,6 +30,7 @@ from gradscore.deployment.guard.noninferiority import (
     rate_difference_other,
     rate_difference_same,
 )
+from gradscore.deployment import conformal
 from gradscore.evaluation.areas import AREAS, area_bounds
 from gradscore.evaluation.calibration import brier, brier_interval
 from gradscore.evaluation.controls import LEVEL
@@ -260,7 +260,7 @@ MARGIN = 0.05
 
 
 def false_passes(kind: str, size: tuple[int, int], sets: int) -> float:
-    """Share of gates that pass a model which is worse by exactly the margin; 5 % are allowed."""
+    """Share of tests that pass a model which is worse by exactly the margin; 5 % are allowed."""
     positives, negatives = size
     truth = np.arange(positives + negatives) < positives
     # One positive in 19 falls below all others; or both classes move together.
@@ -290,7 +290,7 @@ def false_passes(kind: str, size: tuple[int, int], sets: int) -> float:
         return rate_difference_other(right, generator.random(len(truth)) < 0.95 - MARGIN)
 
     passed = [
-        judge(difference(np.random.default_rng(FIRST_SEED + seed)), margin=MARGIN, level=0.95, gates=1).status == "pass"
+        judge(difference(np.random.default_rng(FIRST_SEED + seed)), margin=MARGIN, level=0.95, tests=1).status == "pass"
         for seed in range(sets)
     ]
     return float(np.mean(passed))

@@ -1,4 +1,4 @@
-"""`gradscore check`: is this model still as good as the expected figures says?"""
+"""`gradscore check`: is this model still as good as the expected figures say?"""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from typer.core import TyperCommand
 from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
-from .evaluate import evaluated
-from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
-from .fit_meta import fitted
+from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
 from .options import QuietOption, SetOption, TrustOption
 from .output import Output, figures_table
+from .run import completed
 from .sources import SourceArgument
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
-    from gradscore.deployment import CheckReport, Expected, Policy, Sources
+    from gradscore.check import CheckReport, ExpectedFigures, Policy, Sources
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
@@ -104,8 +103,8 @@ def check(
     Example: gradscore check configs/digits.yaml --expected expected.json --junit check.xml --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.deployment import check_run, make_expected, read_expected, write_expected
-    from gradscore.store import RunFolder, refuse_run_files
+    from gradscore.check import check_run, make_expected, read_expected, write_expected
+    from gradscore.store import RunFolder, label_warnings, refuse_run_files
     from gradscore.system import check_target
 
     files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
@@ -122,11 +121,16 @@ def check(
     if _is_config(source) or source.is_file():
         if without_sources:
             raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
-        run = _made(context, output, source, given, out=out, trust_code=trust_code)
-        sources = "extracted"
+        summary, _, _ = completed(context, output, source, given, out=out, trust_code=trust_code, check_kept=True)
+        folder, sources = RunFolder(summary.run), "extracted"
     else:
-        run = _stored(output, source, is_alone=out is None and not given and not trust_code)
-    folder = RunFolder(run)
+        if out is not None or given or trust_code:
+            raise ConfigError(
+                f"{source}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and "
+                "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
+            )
+        folder = RunFolder(source)
+        output.tell(*(Notice("warning", line) for line in label_warnings(folder)), stderr=True)
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)
@@ -138,33 +142,10 @@ def check(
     _write(output, report, files)
     if update:
         write_expected(expected, report.current)
-        output.say(f"expected updated: {expected}")
+        output.say(f"expected figures updated: {expected}")
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
-
-
-def _made(
-    context: typer.Context, output: Output, config: Path, settings: list[str], *, out: Path | None, trust_code: bool
-) -> Path:
-    """Extracts what is missing or changed, fits and evaluates, as gradscore run does; returns the run folder."""
-    summary = extracted(context, output, config, settings, out=out, trust_code=trust_code, to_fit=True, check_kept=True)
-    fitted(output, summary.run)
-    evaluated(output, summary.run, tables=False, permuted=False, trust_code=trust_code)
-    return summary.run
-
-
-def _stored(output: Output, run: Path, *, is_alone: bool) -> Path:
-    """A run folder that is compared as it is, with a warning where its labels are doubtful."""
-    from gradscore.store import RunFolder, label_warnings
-
-    if not is_alone:
-        raise ConfigError(
-            f"{run}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and "
-            "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
-        )
-    output.tell(*(Notice("warning", line) for line in label_warnings(RunFolder(run))), stderr=True)
-    return run
 
 
 def _check_targets(files: Mapping[str, Path | None]) -> None:
@@ -178,10 +159,10 @@ def _check_targets(files: Mapping[str, Path | None]) -> None:
             raise ConfigError(f"{option} {path}: this is the file of {other} as well; give each a path of its own")
 
 
-def _policy(expected: Expected | None, margins: list[str] | tuple[()]) -> Policy:
+def _policy(expected: ExpectedFigures | None, margins: list[str] | tuple[()]) -> Policy:
     from pydantic import ValidationError
 
-    from gradscore.deployment import Policy
+    from gradscore.check import Policy
 
     settings = (Policy() if expected is None else expected.policy).model_dump()
     for margin in margins:
@@ -197,25 +178,25 @@ def _policy(expected: Expected | None, margins: list[str] | tuple[()]) -> Policy
 
 
 def _print(output: Output, report: CheckReport) -> None:
-    from gradscore.deployment import gate_cells
+    from gradscore.check import cells_of
 
-    table = figures_table(["", "gate"], ["expected", "now", "change, bounds", "margin"])
-    for gate in report.gates:
-        status = "unclear" if gate.status == "inconclusive" else gate.status
-        table.add_row(Text(status, style=COLOURS[gate.status]), gate.name, *gate_cells(gate))
+    table = figures_table(["", "test"], ["expected", "now", "change, bounds", "margin"])
+    for test in report.tests:
+        status = "unclear" if test.status == "inconclusive" else test.status
+        table.add_row(Text(status, style=COLOURS[test.status]), test.name, *cells_of(test))
     output.show(table)
     output.say(
-        "change: for the better, with one-sided bounds; a gate passes if the lower one is above -margin", detail=True
+        "change: for the better, with one-sided bounds; a test passes if the lower one is above -margin", detail=True
     )
-    output.say(*(gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")))
-    output.say(*(gate.message for gate in report.gates if gate.status == "info"), detail=True)
+    output.say(*report.problems)
+    output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)
     output.tell(*notes(report.notices), rest="gradscore check --json")
     output.say(report.summary)
 
 
 def _write(output: Output, report: CheckReport, files: Mapping[str, Path | None]) -> None:
     """Writes what was found to the files of options, and for GitHub to where it looks."""
-    from gradscore.deployment import to_annotations, to_json, to_junit, to_markdown
+    from gradscore.check import to_annotations, to_json, to_junit, to_markdown
     from gradscore.system import write_text
 
     renderings = {"--junit": to_junit, "--markdown": to_markdown, "--json": to_json}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gradscore.deployment import CheckReport
+    from gradscore.check import CheckReport
 
 _SETTINGS = {
     "config": "the configuration that gradscore_check runs, or a run folder",
@@ -63,9 +63,14 @@ class Checker:
             GradscoreError: input that cannot be used.
         """
         # These import PyTorch, which pytest need not wait for.
-        from gradscore.config import load_config
-        from gradscore.deployment import Policy, check_config, check_run, read_expected
+        import typer
+        from typer.core import TyperCommand
+
+        from gradscore.check import Policy, check_run, read_expected
         from gradscore.store import RunFolder
+
+        from .output import Output
+        from .run import completed
 
         known = read_expected(self._place("expected", expected))
         policy = Policy.model_validate({**known.policy.model_dump(), **(margins or {})})
@@ -73,10 +78,13 @@ class Checker:
         if place.is_dir():
             report = check_run(RunFolder(place), known, policy=policy)
         else:
-            report = check_config(load_config(place), known, policy=policy, trust_code=trust_code)
+            output = Output(as_json=False, quiet=True)
+            context = typer.Context(TyperCommand("check"))
+            with context:
+                summary, _, _ = completed(context, output, place, [], trust_code=trust_code, check_kept=True)
+                report = check_run(RunFolder(summary.run), known, policy=policy, sources="extracted")
         if report.status == "fail" or (report.status == "inconclusive" and not allow_inconclusive):
-            lines = [gate.message for gate in report.gates if gate.status in ("fail", "inconclusive")]
-            pytest.fail("\n".join([report.summary, *lines]), pytrace=False)
+            pytest.fail("\n".join([report.summary, *report.problems]), pytrace=False)
         return report
 
     def _place(self, name: str, given: str | Path | None) -> Path:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import typer
 
 from .evaluate import PermutedOption, TablesOption, end, evaluated
@@ -20,6 +23,10 @@ from .options import (
 )
 from .output import Output
 from .threads import ThreadsOption
+
+if TYPE_CHECKING:
+    from gradscore.evaluation import FitReport
+    from gradscore.features import ExtractSummary
 
 
 def run(
@@ -47,8 +54,44 @@ def run(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
-    summary = extracted(context, output, config, given, out=out, trust_code=trust_code, to_fit=True)
-    models = fitted(output, summary.run, again=again)
-    found = evaluated(output, summary.run, tables=tables, permuted=permuted, trust_code=trust_code)
+    how: dict[str, Any] = {"again": again, "tables": tables, "permuted": permuted}
+    summary, models, found = completed(context, output, config, given, out=out, trust_code=trust_code, **how)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)
+
+
+def completed(
+    context: typer.Context,
+    output: Output,
+    config: Path,
+    settings: list[str],
+    *,
+    out: Path | None = None,
+    trust_code: bool = False,
+    check_kept: bool = False,
+    again: bool = False,
+    tables: bool = False,
+    permuted: bool = False,
+) -> tuple[ExtractSummary, FitReport, dict[str, Any]]:
+    """Extracts what is missing or changed, fits and evaluates, and says what was found.
+
+    Args:
+        context: of the command.
+        output: what says it.
+        config: the configuration.
+        settings: changes of it, as `--set` takes them.
+        out: the run folder, if not that of the configuration.
+        trust_code: allow code of the configuration.
+        check_kept: read the samples of a run that is there again, and compare them with it.
+        again: fit all models anew.
+        tables: show every figure.
+        permuted: evaluate permuted labels as well.
+
+    Returns:
+        What was extracted, what was fitted, and what was found, the last one as a program reads it.
+    """
+    how: dict[str, Any] = {"out": out, "trust_code": trust_code, "check_kept": check_kept}
+    summary = extracted(context, output, config, settings, to_fit=True, **how)
+    models = fitted(output, summary.run, again=again)
+    found = evaluated(output, summary.run, tables=tables, permuted=permuted, trust_code=trust_code)
+    return summary, models, found

@@ -1,4 +1,4 @@
-"""Which OOD model of a run is deployed, and which the gate looks at: one answer for both."""
+"""Which OOD model of a run is deployed, and which a check looks at: one answer for both."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_on_github(small_run, expected, tmp_path: Path) -> None:
 
 
 UNUSABLE = {
-    "no expected": (lambda run, expected: expected.unlink(), (), "there is no expected"),
+    "no expected": (lambda run, expected: expected.unlink(), (), "there are no expected figures"),
     "no run": (lambda run, expected: shutil.rmtree(run), (), "not a run folder"),
     "no evaluation": (lambda run, expected: shutil.rmtree(run / "evaluation"), (), "gradscore evaluate"),
     "an unknown margin": (lambda run, expected: None, ("--margin", "speed=1"), "--margin speed=1: wanted NAME=VALUE"),
@@ -216,10 +216,10 @@ def test_options_that_would_be_ignored(own, arguments: tuple[str, ...], message:
     assert message in result.stderr.replace("\n", " ")
 
 
-def test_no_hours_are_spent_without_a_expected(own) -> None:
+def test_no_hours_are_spent_without_expected_figures(own) -> None:
     result = check(own / "own.yaml", own / "nothing.json", "--trust-code", "--out", own / "other")
     assert result.exit_code == 2
-    assert "there is no expected" in result.stderr
+    assert "there are no expected figures" in result.stderr
     assert not (own / "other").exists()
 
 

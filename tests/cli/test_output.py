@@ -76,9 +76,9 @@ REPORTS = {
         ["bundle", "{run}", "--out", "{run}/../made.gradscore", "--alpha", "0.1", "--trust-code"],
         {"sha256", "detectors"},
     ),
-    "check --update": (["check", "{run}", "--expected", "{run}/../expected.json", "--update"], {"status", "gates"}),
+    "check --update": (["check", "{run}", "--expected", "{run}/../expected.json", "--update"], {"status", "tests"}),
     "first check --update": (["check", "{run}", "--expected", "{run}/../new.json", "--update"], {"expected"}),
-    "check": (["check", "{run}", "--expected", "{run}/../expected.json"], {"status", "gates"}),
+    "check": (["check", "{run}", "--expected", "{run}/../expected.json"], {"status", "tests"}),
     "runs show": (["runs", "show", "{run}"], {"summary", "splits"}),
     "runs verify": (["runs", "verify", "{run}"], {"intact", "damaged"}),
     "config show": (["config", "show", "{run}/config.yaml"], {"model", "data", "run"}),
@@ -101,7 +101,7 @@ def test_every_report_is_json(own_run: Path, command: list[str], keys: set[str])
     assert json.loads(result.stdout).keys() >= keys
 
 
-def test_json_of_a_gate_may_go_to_a_file(own_run: Path, tmp_path: Path) -> None:
+def test_json_of_a_check_may_go_to_a_file(own_run: Path, tmp_path: Path) -> None:
     expected = ["--expected", f"{own_run}/../expected.json"]
     to_file = CliRunner().invoke(app, ["check", str(own_run), *expected, "--json", str(tmp_path / "check.json")])
     before_the_run = CliRunner().invoke(app, ["check", "--json", str(own_run), *expected])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gradscore.deployment.guard.expected import Policy, make_expected, write_expected
+from gradscore.check import Policy, make_expected, write_expected
 from gradscore.errors import ExpectedFiguresError
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.pytest_plugin import Checker
@@ -65,5 +65,5 @@ def test_paths_are_needed(gradscore_check) -> None:
 
 
 def test_unusable_input_is_an_error(gradscore_check, small_run, tmp_path: Path) -> None:
-    with pytest.raises(ExpectedFiguresError, match="there is no expected"):
+    with pytest.raises(ExpectedFiguresError, match="there are no expected figures"):
         gradscore_check(small_run, tmp_path / "nothing.json")

@@ -18,11 +18,11 @@ ROWS = {
     "accuracy of shifted sets": "| accuracy |",
     "comparison of two runs": "| AUROC, two classifiers |",
     "control of labels": "| `control`, OOD samples |",
-    "gate of AUROCs on the same samples": "| auroc, other scores |",
-    "gate of AUROCs of two truths": "| auroc, two truths |",
-    "gate of AUROCs on other samples": "| auroc, other samples |",
-    "gate of rates on the same samples": "| rate |",
-    "gate of rates on other samples": "| rate, other samples |",
+    "test of AUROCs on the same samples": "| auroc, other scores |",
+    "test of AUROCs of two truths": "| auroc, two truths |",
+    "test of AUROCs on other samples": "| auroc, other samples |",
+    "test of rates on the same samples": "| rate |",
+    "test of rates on other samples": "| rate, other samples |",
     "false-alarm rate of a threshold": "a threshold's own false-alarm rate",
 }
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from columns_reference import K, extractor, made, table
 from torch import Tensor, nn
 
-from gradscore.deployment.guard.drift import Drift
+from gradscore.check.changes import FeatureDrift
 from gradscore.errors import ConfigError, ModelError, StoreError
 from gradscore.features import class_gradients as mean_gradients
 from gradscore.features.class_gradients import MeanGradients
@@ -114,5 +114,5 @@ def test_which_inputs_are_logarithms() -> None:
 
 
 def test_drift_says_which_layer() -> None:
-    drift = Drift(samples=1, schema="", largest=1.0, column="forward/act/activation_rate", moved=[])
+    drift = FeatureDrift(samples=1, schema="", largest=1.0, column="forward/act/activation_rate", moved=[])
     assert drift.place == "activation_rate of layer act"

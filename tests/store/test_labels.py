@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import binomtest
 from typer.testing import CliRunner
 
+from gradscore.check import Policy, make_expected, write_expected
 from gradscore.config import Config
-from gradscore.deployment import Policy, make_expected, write_expected
 from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings, renaming_advice
 from gradscore.store.labels import accuracy_in_another_order, is_at_chance
 from gradscore_cli.main import app

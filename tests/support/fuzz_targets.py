@@ -19,13 +19,14 @@ from torch import nn
 
 from gradscore.baselines import FittedBaselines, Ordinary
 from gradscore.baselines import Samples as Known
+from gradscore.check import ExpectedFigures, Policy, read_expected, write_expected
+from gradscore.check.expected import Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
 from gradscore.data import open_user_images
 from gradscore.data.sources import open_source
-from gradscore.deployment import Bundle, read_bundle, read_expected, write_bundle, write_expected
+from gradscore.deployment import Bundle, read_bundle, write_bundle
 from gradscore.deployment.bundle import Detector, SelfTest
 from gradscore.deployment.conformal import threshold
-from gradscore.deployment.guard.expected import Expected, Policy, Probe, Samples
 from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_table import LEADING
@@ -192,8 +193,10 @@ def _read_bundle(path: Path) -> None:
 
 
 def _expected(folder: Path) -> None:
-    samples = Samples(content_hash=["a", "b", "c"], correct="10-", classes=[0, 1, 2], scores={"wrong": [0.1, 0.2, 0.3]})
-    made = Expected(
+    scores = SplitScores(
+        content_hash=["a", "b", "c"], correct="10-", classes=[0, 1, 2], scores={"wrong": [0.1, 0.2, 0.3]}
+    )
+    made = ExpectedFigures(
         policy=Policy(),
         model={"source": "x", "num_classes": 3, "weights_sha256": "ab"},
         versions={"python": "3.11"},
@@ -201,7 +204,7 @@ def _expected(folder: Path) -> None:
         accuracy=0.9,
         thresholds={"wrong": 0.5},
         notices=[],
-        splits={"in_dist.test": samples},
+        splits={"in_dist.test": scores},
         probe=Probe(content_hash=["a"], columns={"uniform/a/max": [1.0]}),
     )
     write_expected(folder / "expected.json", made)
@@ -270,7 +273,7 @@ TARGETS = {
     "meta models and last layers": Target(_meta, _read_meta),
     "bundles": Target(_bundle, _read_bundle),
     "expected figures": Target(
-        _expected, lambda path: [samples.frame() for samples in read_expected(path).splits.values()]
+        _expected, lambda path: [scores.frame() for scores in read_expected(path).splits.values()]
     ),
     "images": Target(_images, _read_images),
     "arrays (.npz)": Target(_arrays, _read_arrays),

@@ -5,7 +5,7 @@ import pytest
 from delong_reference import definition_of_variance
 from scipy.stats import norm
 
-from gradscore.deployment.guard.noninferiority import (
+from gradscore.check.differences import (
     Difference,
     auroc_difference_other,
     auroc_difference_same,
@@ -13,8 +13,7 @@ from gradscore.deployment.guard.noninferiority import (
     rate_difference_other,
     rate_difference_same,
 )
-from gradscore.deployment.guard.power import PairedRates, TwoRates
-from gradscore.deployment.guard.score_bounds import paired_bound, unpaired_bound
+from gradscore.check.rates import PairedRates, TwoRates
 from gradscore.evaluation.delong import paired_delong
 
 
@@ -43,32 +42,32 @@ VERDICTS = {
 
 @pytest.mark.parametrize(("difference", "status"), VERDICTS.values(), ids=VERDICTS)
 def test_verdicts(difference: Difference, status: str) -> None:
-    assert judge(difference, margin=0.05, level=0.95, gates=1).status == status
+    assert judge(difference, margin=0.05, level=0.95, tests=1).status == status
 
 
 def test_a_rise_is_worse_where_lower_is_better() -> None:
-    verdict = judge(found(0.1, 0.001), margin=0.05, level=0.95, gates=1, higher_is_better=False)
+    verdict = judge(found(0.1, 0.001), margin=0.05, level=0.95, tests=1, higher_is_better=False)
     assert verdict.status == "fail"
     assert verdict.high == pytest.approx(-0.1 + 1.6449 * 0.001, abs=1e-6)
 
 
 def test_the_smallest_drop_is_found_in_four_of_five_cases() -> None:
-    smallest = judge(found(0.0, 0.02), margin=0.05, level=0.95, gates=4).smallest_drop
+    smallest = judge(found(0.0, 0.02), margin=0.05, level=0.95, tests=4).smallest_drop
     values = np.random.default_rng(0).normal(-smallest, 0.02, 1500)
-    fails = [judge(found(value, 0.02), margin=0.05, level=0.95, gates=4).status == "fail" for value in values]
+    fails = [judge(found(value, 0.02), margin=0.05, level=0.95, tests=4).status == "fail" for value in values]
     assert np.mean(fails) == pytest.approx(0.8, abs=0.04)
 
 
 def test_error_rates_at_the_margin() -> None:
     values = np.random.default_rng(1).normal(-0.05, 0.02, 1500)
-    statuses = [judge(found(value, 0.02), margin=0.05, level=0.95, gates=1).status for value in values]
+    statuses = [judge(found(value, 0.02), margin=0.05, level=0.95, tests=1).status for value in values]
     assert statuses.count("pass") / 1500 == pytest.approx(0.05, abs=0.02)
     assert statuses.count("fail") / 1500 == pytest.approx(0.05, abs=0.02)
 
 
 def test_many_gates_share_the_error_of_failing() -> None:
-    assert judge(found(-0.09, 0.02), margin=0.05, level=0.95, gates=1).status == "fail"
-    assert judge(found(-0.09, 0.02), margin=0.05, level=0.95, gates=20).status == "inconclusive"
+    assert judge(found(-0.09, 0.02), margin=0.05, level=0.95, tests=1).status == "fail"
+    assert judge(found(-0.09, 0.02), margin=0.05, level=0.95, tests=20).status == "inconclusive"
 
 
 def test_the_same_truth_is_compared_by_delong() -> None:
@@ -106,14 +105,14 @@ def test_separation_before_and_after_is_inconclusive_with_two_samples_of_each_cl
     scores, truth = np.arange(4.0), np.arange(4) >= 2
     found = compare(scores, scores + shift, truth, truth)
     assert found.value == 0.0
-    assert judge(found, margin=0.05, level=0.95, gates=1).status == "inconclusive"
+    assert judge(found, margin=0.05, level=0.95, tests=1).status == "inconclusive"
 
 
 def test_separation_before_and_after_passes_with_many_samples() -> None:
     scores, truth = np.arange(400.0), np.arange(400) >= 200
     for now in (scores, scores + 1.0):
         found = auroc_difference_same(scores, now, truth, truth)
-        assert judge(found, margin=0.05, level=0.95, gates=1).status == "pass"
+        assert judge(found, margin=0.05, level=0.95, tests=1).status == "pass"
 
 
 SAME_ORDER = {
@@ -134,7 +133,7 @@ def test_the_same_order_is_evidence_from_every_sample(now) -> None:
 def test_the_same_order_is_no_evidence_from_one_sample_of_a_class(positive: int) -> None:
     truth = np.arange(300) >= 300 - positive
     found = auroc_difference_same(np.arange(300.0), np.arange(300.0), truth, truth)
-    assert judge(found, margin=0.05, level=0.95, gates=1).status == "inconclusive"
+    assert judge(found, margin=0.05, level=0.95, tests=1).status == "inconclusive"
 
 
 ONE_CLASS = {"same": auroc_difference_same, "other": auroc_difference_other}
@@ -152,14 +151,14 @@ def test_paired_rates_by_hand() -> None:
     difference = rate_difference_same(before, now)
     assert difference.value == pytest.approx(-0.2)
     assert difference.rates == PairedRates(lost=3, won=1, held=8, n=10)
-    assert difference.at(-1.96) == paired_bound(3, 1, 10, -1.96)
+    assert difference.at(-1.96) == PairedRates(3, 1, 8, 10).bound(-1.96)
 
 
 def test_two_rates_by_hand() -> None:
     difference = rate_difference_other([True] * 3 + [False], [False] * 8)
     assert difference.value == -0.75
     assert difference.rates == TwoRates(held=3, n_before=4, holds=0, n_now=8)
-    assert difference.at(1.96) == unpaired_bound(3, 4, 0, 8, 1.96)
+    assert difference.at(1.96) == TwoRates(3, 4, 0, 8).bound(1.96)
 
 
 NONE = {"same": (rate_difference_same, [], []), "other": (rate_difference_other, [], [True])}

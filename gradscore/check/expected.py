@@ -1,6 +1,6 @@
 """The expected figures: what a checked model did, sample by sample, and how much worse a later one may be.
 
-The file is small JSON to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
+They are a small JSON file to be committed and reviewed. It holds scores of samples, named by a hash of their pixels, so
 that a later run can be compared sample by sample.
 """
 
@@ -15,21 +15,20 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ...columns import feature_columns, logit_columns
-from ...data import TEST
-from ...errors import EvaluationError, ExpectedFiguresError
-from ...evaluation import read_scores
-from ...store import RunFolder, package_versions
-from ...system import as_address, is_address, parse_json, write_text
-from ..choice import deployed_protocol
-from ..conformal import threshold
-from .sources import Sources, caveats_of
+from ..columns import feature_columns, logit_columns
+from ..data import TEST
+from ..deployment import deployed_protocol, threshold
+from ..errors import EvaluationError, ExpectedFiguresError, StoreError
+from ..evaluation import read_scores
+from ..features import outdated
+from ..store import RunFolder, package_versions
+from ..system import as_address, is_address, parse_json, some, write_text
 
 FORMAT = "gradscore expected figures"
-VERSION = 2
+VERSION = 3
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
-bytes of the expected figures."""
+bytes of the file."""
 
 PROBE = 8
 """Samples whose features are kept: 14 KB for the 96 features of the digits run."""
@@ -38,14 +37,19 @@ HASH_DIGITS = 12
 """Hexadecimal digits of a content hash that are kept: the chance that two of 2,000 samples share them is 1e-8."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Detector = Literal["wrong", "ood"]
+Target = Literal["wrong", "ood"]
+"""What scores are for: wrong predictions, or OOD samples."""
+
+Sources = Literal["compared", "extracted", "left out"]
+"""What is done about the model and the data that a run was made from: they are compared with it; they were, by an
+extraction just now; or the stored run alone is meant."""
 
 
-class _Section(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Policy(_Section):
+class Policy(_Part):
     """How much worse is too much.
 
     The margins were chosen on trials of the digits model, see docs/evidence.md. Features of the same weights
@@ -58,7 +62,7 @@ class Policy(_Section):
         detection: accepted drop of the detection rate at the frozen threshold.
         feature: accepted change of a feature relative to its size, for a model with the same weights.
         alpha: false-alarm rate the thresholds are frozen at.
-        level: confidence of a verdict.
+        level: confidence of an outcome.
     """
 
     accuracy: Share = 0.02
@@ -70,7 +74,7 @@ class Policy(_Section):
     level: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
 
 
-class Samples(_Section):
+class SplitScores(_Part):
     """Samples of a split: `correct` has `1`, `0` or `-` (no label) for each, `scores` a number for each.
 
     `classes` has the label of each, of a sample without one the predicted class.
@@ -79,7 +83,7 @@ class Samples(_Section):
     content_hash: list[str]
     correct: str
     classes: list[int]
-    scores: dict[Detector, list[float]]
+    scores: dict[Target, list[float]]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -95,7 +99,7 @@ class Samples(_Section):
         return pd.DataFrame({"correct": correct, "class": self.classes, **scores}, index=pd.Index(self.content_hash))
 
 
-class Probe(_Section):
+class Probe(_Part):
     """Features of a few samples, by column."""
 
     content_hash: list[str]
@@ -109,13 +113,13 @@ class Probe(_Section):
         return self
 
 
-class Expected(_Section):
+class ExpectedFigures(_Part):
     """A run in numbers, and the policy later runs are held to.
 
     Attributes:
         model: the classifier as in the manifest of the run: source, number of classes, hashes of code and weights.
         protocol: which OOD samples fitted the meta model for OOD samples.
-        thresholds: frozen at `policy.alpha`, see `conformal`.
+        thresholds: frozen at `policy.alpha`, by split-conformal calibration.
         accuracy: of the classifier on all samples of `in_dist.test`.
         splits: `in_dist.test` and the reported OOD sets.
         probe: features of samples of `in_dist.test`.
@@ -124,25 +128,25 @@ class Expected(_Section):
     """
 
     format: Literal["gradscore expected figures"] = "gradscore expected figures"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
     protocol: str | None
     accuracy: float | None
     samples_per_second: float | None = None
-    thresholds: dict[Detector, float]
+    thresholds: dict[Target, float]
     notices: list[str]
-    splits: dict[str, Samples]
+    splits: dict[str, SplitScores]
     probe: Probe
 
-    def changed_from(self, other: Expected) -> list[str]:
-        """What differs from the model of other expected figures."""
+    def changed_from(self, other: ExpectedFigures) -> list[str]:
+        """What of the model differs from that of others."""
         before, now = other.model, self.model
         return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
 
 
-def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> Expected:
+def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sources = "compared") -> ExpectedFigures:
     """Takes down a run that was evaluated.
 
     Args:
@@ -161,7 +165,36 @@ def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sour
     return expected_of(run, run.read(TEST), policy=policy or Policy(), protocol=deployed_protocol(run))
 
 
-def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> Expected:
+def caveats_of(run: RunFolder, sources: Sources) -> list[str]:
+    """Makes sure that a run is of its model and data as they are now; nothing of them runs.
+
+    Returns:
+        What was not compared.
+
+    Raises:
+        StoreError: something changed since the run was made, or is no longer there.
+    """
+    if sources == "left out":
+        return ["the stored run alone was compared, without a look at its model and data"]
+    found = outdated(run) if sources == "compared" else None
+    if found is None:
+        return []
+    if found.changed:
+        raise StoreError(
+            f"{run.path}: this run was made from something else than there is now: {some(found.changed, shown=4)}; "
+            "give the configuration in place of the run (gradscore check CONFIG), with --out where the model changed, "
+            "or --without-sources to compare the stored run as it is"
+        )
+    if found.gone:
+        raise StoreError(
+            f"{run.path}: what this run was made from is missing, so it cannot be compared with that: "
+            f"{some(found.gone, shown=4)}; bring it back, give the configuration in place of the run, or "
+            "--without-sources to compare the stored run"
+        )
+    return [f"not looked at: {each}" for each in found.unseen]
+
+
+def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> ExpectedFigures:
     """As `make_expected`, with the feature table of the run's test split and the protocol of OOD scores at hand."""
     table = read_scores(run)
     wrong = table[table["task"] == "misclassification"]
@@ -169,19 +202,30 @@ def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
     if protocol is not None and ood.empty and any(info.is_reported_ood for info in run.splits()):
         raise ExpectedFiguresError(
             f"{run.path}: the last evaluation has no OOD scores of protocol {protocol}, which a bundle would use, so "
-            "that nothing of OOD detection would be guarded; run gradscore evaluate again without --protocols"
+            "that nothing of OOD detection would be checked; run gradscore evaluate again without --protocols"
         )
     if wrong.empty and ood.empty:
         raise ExpectedFiguresError(
             f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again"
         )
-    scores: dict[Detector, pd.DataFrame] = {"wrong": wrong, "ood": ood}
+    scores: dict[Target, pd.DataFrame] = {"wrong": wrong, "ood": ood}
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
-    splits = {name: _samples(name, scores, test) for name in names}
-    thresholds, notices = _thresholds(splits[TEST], policy)
+    splits = {name: _split_scores(name, scores, test) for name in names}
+    frame, thresholds, notices = splits[TEST].frame(), {}, []
+    ordinary: dict[Target, pd.DataFrame] = {"wrong": frame[frame["correct"] == 1], "ood": frame}
+    for name in splits[TEST].scores:
+        try:
+            thresholds[name] = _rounded([threshold(ordinary[name][name], policy.alpha).value])[0]
+        except EvaluationError as error:
+            notices.append(f"no frozen threshold for '{name}': {error}")
+    rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
+    columns = {
+        name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)]
+        for name in (*logit_columns(test.columns), *feature_columns(test.columns))
+    }
     speed = run.samples_per_second
     inputs = run.manifest["inputs"]
-    return Expected(
+    return ExpectedFigures(
         policy=policy,
         model={**inputs["model"], "preprocessing": inputs["preprocessing"]},
         versions=package_versions(),
@@ -191,20 +235,20 @@ def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
         thresholds=thresholds,
         notices=notices,
         splits=splits,
-        probe=_probe(test),
+        probe=Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns),
     )
 
 
-def write_expected(path: Path, expected: Expected) -> None:
+def write_expected(path: Path, expected: ExpectedFigures) -> None:
     """Writes expected figures as JSON, every list on a line of its own."""
     write_text(path, _pretty(expected.model_dump(mode="json")) + "\n")
 
 
-def read_expected(path: Path) -> Expected:
+def read_expected(path: Path) -> ExpectedFigures:
     """Reads expected figures.
 
     Raises:
-        ExpectedFiguresError: it is missing, damaged or of another version, or at an address.
+        ExpectedFiguresError: they are missing, damaged or of another version, or at an address.
     """
     if is_address(path):
         raise ExpectedFiguresError(
@@ -227,14 +271,14 @@ def read_expected(path: Path) -> Expected:
             "delete it, and make it anew with --update and its margins"
         )
     try:
-        return Expected.model_validate(content)
+        return ExpectedFigures.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ExpectedFiguresError(f"{path}: {place}: {first['msg']}; restore it from version control") from None
 
 
-def _samples(split: str, scores: Mapping[Detector, pd.DataFrame], test: pd.DataFrame) -> Samples:
+def _split_scores(split: str, scores: Mapping[Target, pd.DataFrame], test: pd.DataFrame) -> SplitScores:
     """The panel of a split: its distinct samples with the smallest hashes."""
     rows = {
         name: table[table["split"] == split].drop_duplicates("content_hash").set_index("content_hash")
@@ -245,32 +289,12 @@ def _samples(split: str, scores: Mapping[Detector, pd.DataFrame], test: pd.DataF
     frame = pd.DataFrame(columns).dropna().sort_index().iloc[:PANEL]
     correct = test.drop_duplicates("content_hash").set_index("content_hash")["correct"]
     marks = correct.reindex(frame.index) if split == TEST else pd.Series(pd.NA, index=frame.index, dtype="boolean")
-    return Samples(
+    return SplitScores(
         content_hash=[str(name)[:HASH_DIGITS] for name in frame.index],
         correct="".join("-" if mark is pd.NA else str(int(mark)) for mark in marks),
         classes=classes[~classes.index.duplicated()].reindex(frame.index).astype(int).tolist(),
         scores={name: _rounded(frame[name]) for name in columns},
     )
-
-
-def _thresholds(test: Samples, policy: Policy) -> tuple[dict[Detector, float], list[str]]:
-    frame = test.frame()
-    ordinary = {"wrong": frame[frame["correct"] == 1], "ood": frame}
-    thresholds: dict[Detector, float] = {}
-    notices = []
-    for name in test.scores:
-        try:
-            thresholds[name] = _rounded([threshold(ordinary[name][name], policy.alpha).value])[0]
-        except EvaluationError as error:
-            notices.append(f"no frozen threshold for '{name}': {error}")
-    return thresholds, notices
-
-
-def _probe(test: pd.DataFrame) -> Probe:
-    rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
-    names = [*logit_columns(test.columns), *feature_columns(test.columns)]
-    columns = {name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)] for name in names}
-    return Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns)
 
 
 def _rounded(values: Sequence[float] | pd.Series[float], digits: int = 7) -> list[float]:

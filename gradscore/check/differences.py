@@ -1,33 +1,20 @@
-"""Differences between two models with their standard errors, and what follows from them."""
+"""Differences between two models with their uncertainty, and what they mean for a margin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import norm, rankdata
 
-from ...evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
-from .power import POWER, OverlappingRates, PairedRates, TwoRates
+from ..evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
+from .rates import POWER, OverlappingRates, PairedRates, Rates, TwoRates
 
 Status = Literal["pass", "fail", "inconclusive", "info"]
-"""What becomes of a gate; `info` gates decide nothing."""
-
-
-class Rates(Protocol):
-    """Rates before and now, whose bounds are better than those of a standard error; see `power`."""
-
-    def bound(self, quantile: float) -> float:
-        """The bound of the change for a quantile of the normal distribution."""
-
-    def complement(self) -> Self:
-        """The rates of what does not hold."""
-
-    def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
-        """The smallest drop that is noticed in four of five cases; None if none is."""
+"""What becomes of a test; `info` decides nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +26,9 @@ class Difference:
 
     before: float | None
     now: float | None
-    error: float | None
     method: str
     n: int
+    error: float | None = None
     rates: Rates | None = None
 
     @property
@@ -69,50 +56,48 @@ class Difference:
         return drop if drop <= (self.before if higher_is_better else 1 - self.before) else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Judgement(NamedTuple):
     """What a difference means for a margin.
 
     Attributes:
         status: `pass` if the model is shown to be no worse than the margin allows, `fail` if it is shown to be worse,
             `inconclusive` if neither.
-        low: lower bound of the change for the better, one-sided.
+        low: lower bound of the change for the better, one-sided; None without a value.
         high: its upper bound.
         smallest_drop: the smallest change for the worse that these samples would have shown in four of five cases; None
             if they would have shown none.
     """
 
     status: Status
-    low: float | None
-    high: float | None
-    smallest_drop: float | None
+    low: float | None = None
+    high: float | None = None
+    smallest_drop: float | None = None
 
 
-def judge(difference: Difference, *, margin: float, level: float, gates: int, higher_is_better: bool = True) -> Verdict:
+def judge(
+    difference: Difference, *, margin: float, level: float, tests: int, higher_is_better: bool = True
+) -> Judgement:
     """Non-inferiority: may the second model be called no worse than the first by more than a margin?
 
-    All gates have to pass, so each passes at the full error 1 - level; one is enough to fail, so each fails at that
-    error divided by the number of gates.
+    All tests have to pass, so each passes at the full error 1 - level; one is enough to fail, so each fails at that
+    error divided by the number of tests.
 
     Args:
         difference: second minus first.
         margin: the accepted change for the worse.
         level: confidence.
-        gates: how many are judged together.
+        tests: how many are judged together.
         higher_is_better: direction of the values.
-
-    Returns:
-        The verdict.
     """
     sign = 1 if higher_is_better else -1
-    to_pass, to_fail = float(norm.ppf(level)), float(norm.ppf(1 - (1 - level) / gates))
+    to_pass, to_fail = float(norm.ppf(level)), float(norm.ppf(1 - (1 - level) / tests))
     low, high = difference.at(-sign * to_pass), difference.at(sign * to_fail)
     if low is None or high is None:
-        return Verdict(status="inconclusive", low=None, high=None, smallest_drop=None)
+        return Judgement("inconclusive")
     low, high = sign * low, sign * high
     smallest = difference.smallest(margin=margin, quantile=to_fail, higher_is_better=higher_is_better)
     status: Status = "pass" if low >= -margin else "fail" if high < -margin else "inconclusive"
-    return Verdict(status=status, low=float(low), high=float(high), smallest_drop=smallest)
+    return Judgement(status, float(low), float(high), smallest)
 
 
 def auroc_difference_same(
@@ -132,15 +117,16 @@ def auroc_difference_same(
     """
     first, second = np.asarray(before, dtype=np.float64), np.asarray(now, dtype=np.float64)
     was, is_now = np.asarray(positive_before, dtype=np.bool_), np.asarray(positive_now, dtype=np.bool_)
-    values = _Values(auroc(first, was), auroc(second, is_now), len(first))
+    area, enough = auroc(first, was), 2 <= was.sum() <= len(was) - 2
     if not np.array_equal(was, is_now):
-        test = paired_delong_of_truths(second, first, is_now, was)
-        return values.difference(None if test is None else test.error, "paired DeLong, two truths")
-    enough = 2 <= was.sum() <= len(was) - 2
-    if values.before is not None and enough and np.array_equal(rankdata(first), rankdata(second)):
-        return values.difference(float(np.sqrt(2)) / (len(first) + 2), "same order")
-    test = paired_delong(second, first, was)
-    return values.difference(None if test is None else test.error, "paired DeLong")
+        test, method = paired_delong_of_truths(second, first, is_now, was), "paired DeLong, two truths"
+    elif area is not None and enough and np.array_equal(rankdata(first), rankdata(second)):
+        error = float(np.sqrt(2)) / (len(first) + 2)
+        return Difference(before=area, now=auroc(second, is_now), error=error, method="same order", n=len(first))
+    else:
+        test, method = paired_delong(second, first, was), "paired DeLong"
+    error_of_test = None if test is None else test.error
+    return Difference(before=area, now=auroc(second, is_now), error=error_of_test, method=method, n=len(first))
 
 
 def auroc_difference_other(
@@ -149,40 +135,36 @@ def auroc_difference_other(
     """AUROCs on different samples, by DeLong's variance of each; arguments as for the same."""
     first, second = np.asarray(before, dtype=np.float64), np.asarray(now, dtype=np.float64)
     was, is_now = np.asarray(positive_before, dtype=np.bool_), np.asarray(positive_now, dtype=np.bool_)
-    values = _Values(auroc(first, was), auroc(second, is_now), len(second))
     test = unpaired_delong(second, first, is_now, was)
-    return values.difference(None if test is None else test.error, "unpaired DeLong")
+    error = None if test is None else test.error
+    return Difference(
+        before=auroc(first, was), now=auroc(second, is_now), error=error, method="unpaired DeLong", n=len(second)
+    )
 
 
 def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
-    """Shares of the same samples of which something holds, with Tango's score bounds (see `paired_bound`).
+    """Shares of the same samples of which something holds, with Tango's score bounds (see `PairedRates`).
 
     Args:
         before: (N,) bool, of the first model.
         now: (N,) bool, of the second.
     """
     first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
-    n = len(first)
-    if not n:
-        return Difference(before=None, now=None, error=None, method="paired rates", n=0)
     lost, won = int((first & ~second).sum()), int((~first & second).sum())
-    rates = PairedRates(lost=lost, won=won, held=int(first.sum()), n=n)
-    return _Values(float(first.mean()), float(second.mean()), n).by(rates, "paired rates")
+    return _of_rates(first, second, PairedRates(lost, won, int(first.sum()), len(first)), "paired rates")
 
 
 def rate_difference_other(before: ArrayLike, now: ArrayLike) -> Difference:
-    """Shares of different samples, with the score bounds of Miettinen and Nurminen (see `unpaired_bound`)."""
+    """Shares of different samples, with the score bounds of Miettinen and Nurminen (see `TwoRates`)."""
     first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
-    if not len(first) or not len(second):
-        return Difference(before=None, now=None, error=None, method="two rates", n=0)
     rates = TwoRates(int(first.sum()), len(first), int(second.sum()), len(second))
-    return _Values(float(first.mean()), float(second.mean()), len(second)).by(rates, "two rates")
+    return _of_rates(first, second, rates, "two rates")
 
 
 def rate_difference_overlapping(before: pd.Series[bool], now: pd.Series[bool]) -> Difference:
     """Shares of samples some of which are the same, as the errors of two models are, by the names in the index.
 
-    Where all are the same it is `rate_difference_same`, where none is `rate_difference_other`; see `overlapping_bound`
+    Where all are the same it is `rate_difference_same`, where none is `rate_difference_other`; see `OverlappingRates`
     for what lies between.
     """
     common = before.index[before.index.isin(now.index)]
@@ -198,16 +180,12 @@ def rate_difference_overlapping(before: pd.Series[bool], now: pd.Series[bool]) -
         won=int((~first & second).sum()),
         common=len(common),
     )
-    return _Values(float(before.mean()), float(now.mean()), len(now)).by(rates, "rates of samples partly the same")
+    return _of_rates(before.to_numpy(), now.to_numpy(), rates, "rates of samples partly the same")
 
 
-class _Values(NamedTuple):
-    before: float | None
-    now: float | None
-    n: int
-
-    def difference(self, error: float | None, method: str) -> Difference:
-        return Difference(before=self.before, now=self.now, error=error, method=method, n=self.n)
-
-    def by(self, rates: Rates, method: str) -> Difference:
-        return Difference(before=self.before, now=self.now, error=None, method=method, n=self.n, rates=rates)
+def _of_rates(before: ArrayLike, now: ArrayLike, rates: Rates, method: str) -> Difference:
+    """The difference of shares of samples (n,) and (m,) of which something holds; no value if there are none."""
+    first, second = np.asarray(before, dtype=np.float64), np.asarray(now, dtype=np.float64)
+    if not len(first) or not len(second):
+        return Difference(before=None, now=None, method=method, n=0)
+    return Difference(before=float(first.mean()), now=float(second.mean()), method=method, n=len(second), rates=rates)

@@ -12,18 +12,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gradscore.deployment.guard.check import CheckReport, check_run
-from gradscore.deployment.guard.expected import (
-    Expected,
+from gradscore.check.comparison import CheckReport, CheckTest, check_run
+from gradscore.check.expected import (
+    ExpectedFigures,
     Policy,
-    Samples,
+    SplitScores,
     expected_of,
     make_expected,
     read_expected,
     write_expected,
 )
-from gradscore.deployment.guard.gates import Gate
-from gradscore.deployment.guard.outputs import to_annotations, to_json, to_junit, to_markdown
+from gradscore.check.outputs import to_annotations, to_json, to_junit, to_markdown
 from gradscore.errors import ExpectedFiguresError, StoreError
 from gradscore.evaluation.score_table import read_scores
 from gradscore.store.run_folder import RunFolder
@@ -32,18 +31,18 @@ LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
 
 
 @pytest.fixture(scope="module")
-def expected(small_run: Path) -> Expected:
+def expected(small_run: Path) -> ExpectedFigures:
     return make_expected(RunFolder(small_run), LOOSE)
 
 
 def statuses(report: CheckReport) -> dict[str, str]:
-    return {gate.name: gate.status for gate in report.gates}
+    return {outcome.name: outcome.status for outcome in report.tests}
 
 
 def test_a_run_passes_against_itself(small_run, expected) -> None:
     report = check_run(RunFolder(small_run), expected)
     speed = statuses(report).pop("samples per second")
-    assert (speed, {gate.status for gate in report.gates if gate.metric != "speed"}) == ("info", {"pass"})
+    assert (speed, {outcome.status for outcome in report.tests if outcome.metric != "speed"}) == ("info", {"pass"})
     assert set(statuses(report)) == {
         "accuracy of the classifier",
         "AUROC for wrong predictions",
@@ -58,7 +57,7 @@ def test_a_run_passes_against_itself(small_run, expected) -> None:
     assert (report.exit_code, report.notices) == (0, [])
 
 
-def without_labels_from(place: int, expected: Expected) -> Expected:
+def without_labels_from(place: int, expected: ExpectedFigures) -> ExpectedFigures:
     """The expected figures with a test split whose samples from `place` on have no label."""
     test = expected.splits["in_dist.test"]
     hidden = test.model_copy(update={"correct": test.correct[:place] + "-" * (len(test.correct) - place)})
@@ -69,9 +68,9 @@ def without_labels_from(place: int, expected: Expected) -> Expected:
 def test_a_sample_without_a_label_is_neither_right_nor_wrong(small_run, expected, place) -> None:
     known = [mark == "1" for mark in expected.splits["in_dist.test"].correct[:place]]
     report = check_run(RunFolder(small_run), without_labels_from(place, expected))
-    [gate] = [gate for gate in report.gates if gate.metric == "accuracy"]
-    assert gate.n == place
-    assert gate.before == gate.now == (np.mean(known) if known else None)
+    [outcome] = [outcome for outcome in report.tests if outcome.metric == "accuracy"]
+    assert outcome.n == place
+    assert outcome.before == outcome.now == (np.mean(known) if known else None)
 
 
 def test_the_feature_table_is_read_once(small_run, expected, monkeypatch) -> None:
@@ -116,10 +115,10 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("options", "gate"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_fails(make_run, expected, options: dict, gate: str) -> None:
+@pytest.mark.parametrize(("options", "outcome"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_fails(make_run, expected, options: dict, outcome: str) -> None:
     report = check_run(RunFolder(make_run(**options)), expected)
-    assert statuses(report)[gate] == "fail"
+    assert statuses(report)[outcome] == "fail"
     assert statuses(report)["features of the probe"] == "info"
     assert report.exit_code == 1
     assert "weights_sha256 changed" in " ".join(report.notices)
@@ -132,9 +131,9 @@ def test_features_of_the_same_weights_must_not_move(small_run, expected) -> None
         RunFolder(small_run),
         expected.model_copy(update={"probe": expected.probe.model_copy(update={"columns": moved})}),
     )
-    gate = report.gates[-2]
-    assert (gate.status, gate.n) == ("fail", 8)
-    assert "most of all the l2 of layer 3.weight, loss uniform (0.0099)" in gate.message
+    outcome = report.tests[-2]
+    assert (outcome.status, outcome.n) == ("fail", 8)
+    assert "most of all the l2 of layer 3.weight, loss uniform (0.0099)" in outcome.message
 
 
 def test_another_batch_size_passes(make_run, expected) -> None:
@@ -142,7 +141,7 @@ def test_another_batch_size_passes(make_run, expected) -> None:
     assert report.status == "pass"
 
 
-def of_another_model(expected: Expected) -> Expected:
+def of_another_model(expected: ExpectedFigures) -> ExpectedFigures:
     """The expected figures as of other weights, whose scores say the same."""
     return expected.model_copy(update={"model": {**expected.model, "weights_sha256": "0"}})
 
@@ -153,7 +152,7 @@ STRICT = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
 def test_a_margin_of_nothing_is_inconclusive(small_run, expected) -> None:
     report = check_run(RunFolder(small_run), of_another_model(expected), policy=STRICT)
     assert (report.status, report.exit_code) == ("inconclusive", 3)
-    messages = " ".join(gate.message for gate in report.gates)
+    messages = " ".join(outcome.message for outcome in report.tests)
     assert "cannot tell whether" in messages
     assert "in four of five cases they would have shown a rise of" in messages
 
@@ -161,8 +160,8 @@ def test_a_margin_of_nothing_is_inconclusive(small_run, expected) -> None:
 def test_what_did_not_change_passes_without_a_margin(small_run, expected) -> None:
     report = check_run(RunFolder(small_run), expected, policy=STRICT)
     assert report.exit_code == 0
-    decided = [gate for gate in report.gates if gate.metric not in ("feature", "speed")]
-    assert {(gate.method, gate.low, gate.high) for gate in decided} == {("same model", 0.0, 0.0)}
+    decided = [outcome for outcome in report.tests if outcome.metric not in ("feature", "speed")]
+    assert {(outcome.method, outcome.low, outcome.high) for outcome in decided} == {("same model", 0.0, 0.0)}
 
 
 def test_one_other_score_is_no_longer_the_same(small_run, expected) -> None:
@@ -170,13 +169,13 @@ def test_one_other_score_is_no_longer_the_same(small_run, expected) -> None:
     scores = {**test.scores, "wrong": [test.scores["wrong"][0] + 1e-3, *test.scores["wrong"][1:]]}
     splits = {**expected.splits, "in_dist.test": test.model_copy(update={"scores": scores})}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
-    methods = {gate.name: gate.method for gate in report.gates}
+    methods = {outcome.name: outcome.method for outcome in report.tests}
     assert methods["detection of wrong predictions"] == "paired rates"
     assert methods["detection of ood.noise"] == methods["accuracy of the classifier"] == "same model"
 
 
-def gate_of(report: CheckReport, name: str) -> Gate:
-    return next(gate for gate in report.gates if gate.name == name)
+def outcome_of(report: CheckReport, name: str) -> CheckTest:
+    return next(outcome for outcome in report.tests if outcome.name == name)
 
 
 def test_detection_is_that_of_the_errors_of_each_model(small_run, expected) -> None:
@@ -191,14 +190,14 @@ def test_detection_is_that_of_the_errors_of_each_model(small_run, expected) -> N
         update={"splits": {**expected.splits, "in_dist.test": before}, "thresholds": {"wrong": limit}}
     )
     report = check_run(RunFolder(small_run), planted, policy=Policy())
-    gate = gate_of(report, "detection of wrong predictions")
+    outcome = outcome_of(report, "detection of wrong predictions")
     errors = now["correct"] == 0
-    assert (gate.before, gate.now) == (1.0, pytest.approx(detected[errors].mean()))
-    assert (gate.n, gate.method) == (errors.sum(), "rates of samples partly the same")
-    assert (gate.status, report.exit_code) == ("fail", 1)
+    assert (outcome.before, outcome.now) == (1.0, pytest.approx(detected[errors].mean()))
+    assert (outcome.n, outcome.method) == (errors.sum(), "rates of samples partly the same")
+    assert (outcome.status, report.exit_code) == ("fail", 1)
 
 
-def renamed(samples: Samples, *, keep: int = 0) -> Samples:
+def renamed(samples: SplitScores, *, keep: int = 0) -> SplitScores:
     """The samples under other names, but for the first."""
     names = [name if place < keep else f"new {name}" for place, name in enumerate(samples.content_hash)]
     return samples.model_copy(update={"content_hash": names})
@@ -208,7 +207,7 @@ def renamed(samples: Samples, *, keep: int = 0) -> Samples:
 def test_an_ood_set_of_other_samples_is_compared_as_such(small_run, expected, keep: int) -> None:
     splits = {**expected.splits, "ood.noise": renamed(expected.splits["ood.noise"], keep=keep)}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
-    methods = {gate.name: gate.method for gate in report.gates}
+    methods = {outcome.name: outcome.method for outcome in report.tests}
     assert methods["AUROC for ood.noise"] == "unpaired DeLong"
     assert methods["detection of ood.noise"] == "two rates"
     assert methods["false alarms for OOD samples"] == "paired rates"
@@ -217,16 +216,16 @@ def test_an_ood_set_of_other_samples_is_compared_as_such(small_run, expected, ke
 def test_other_samples_are_compared_as_such(small_run, expected) -> None:
     others = {name: renamed(samples) for name, samples in expected.splits.items()}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": others}))
-    assert {gate.method for gate in report.gates} == {
+    assert {outcome.method for outcome in report.tests} == {
         "two rates",
         "unpaired DeLong",
         "relative change",
         "gone at random?",
         "wall clock",
     }
-    differences = [gate for gate in report.gates if gate.method in ("two rates", "unpaired DeLong")]
-    assert [gate.now for gate in differences] == pytest.approx([gate.before for gate in differences])
-    assert [gate.name for gate in report.gates if gate.method == "gone at random?"] == ["samples of ood.noise"]
+    differences = [outcome for outcome in report.tests if outcome.method in ("two rates", "unpaired DeLong")]
+    assert [outcome.now for outcome in differences] == pytest.approx([outcome.before for outcome in differences])
+    assert [outcome.name for outcome in report.tests if outcome.method == "gone at random?"] == ["samples of ood.noise"]
 
 
 SPEEDS = {
@@ -241,9 +240,9 @@ def test_speed_is_for_information_only(small_run, expected, factor: float | None
     now = expected.samples_per_second
     before = None if factor is None else factor * now
     report = check_run(RunFolder(small_run), expected.model_copy(update={"samples_per_second": before}))
-    gate = report.gates[-1]
-    assert (gate.before, gate.now, gate.status, report.status) == (before, now, "info", "pass")
-    assert message.format(now=f"{now:.0f}") in gate.message
+    outcome = report.tests[-1]
+    assert (outcome.before, outcome.now, outcome.status, report.status) == (before, now, "info", "pass")
+    assert message.format(now=f"{now:.0f}") in outcome.message
     assert f"| - | samples per second | {'-' if before is None else f'{before:.0f}'} | {now:.0f} | - | - |" in (
         to_markdown(report)
     )
@@ -265,14 +264,14 @@ def test_the_speed_is_that_of_the_manifest(small_run, expected) -> None:
 def test_a_split_that_is_gone_is_said(small_run, expected) -> None:
     more = expected.model_copy(update={"splits": {**expected.splits, "ood.gone": expected.splits["ood.noise"]}})
     report = check_run(RunFolder(small_run), more)
-    assert "ood.gone is in the expected figures and not in the run" in report.notices[0]
+    assert "ood.gone is expected and not in the run" in report.notices[0]
     assert (report.status, report.exit_code) == ("inconclusive", 3)
-    said = {gate.name: gate.message for gate in report.gates if gate.status == "inconclusive"}
+    said = {outcome.name: outcome.message for outcome in report.tests if outcome.status == "inconclusive"}
     assert set(said) == {"AUROC for ood.gone", "detection of ood.gone"}
-    assert set(said.values()) == {f"{name}: the expected figures has it, the run has no such scores" for name in said}
+    assert set(said.values()) == {f"{name}: it is expected, and the run has no such scores" for name in said}
 
 
-def with_gone(expected: Expected, gone_class: int, share: float) -> Expected:
+def with_gone(expected: ExpectedFigures, gone_class: int, share: float) -> ExpectedFigures:
     """The expected figures with more samples than the run: those of a class, and a share of all others."""
     test = expected.splits["in_dist.test"]
     more = [place for place, label in enumerate(test.classes) if place % 100 < 100 * share]
@@ -288,19 +287,21 @@ def with_gone(expected: Expected, gone_class: int, share: float) -> Expected:
         name: {key: values + added[name][key] for key, values in old.items()} if name == "scores" else old + added[name]
         for name, old in test.model_dump().items()
     }
-    return expected.model_copy(update={"splits": {**expected.splits, "in_dist.test": Samples.model_validate(parts)}})
+    return expected.model_copy(
+        update={"splits": {**expected.splits, "in_dist.test": SplitScores.model_validate(parts)}}
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
 def test_a_class_that_is_gone_is_inconclusive(small_run, expected, share: float) -> None:
-    """As for a network that never predicts a class: without samples of it every gate passes."""
+    """As for a network that never predicts a class: without samples of it every outcome passes."""
     planted = with_gone(expected, 11, share)
     report = check_run(RunFolder(small_run), planted)
-    assert {gate.status for gate in report.gates if gate.metric != "samples"} == {"pass", "info"}
-    gate = gate_of(report, "samples of in_dist.test")
+    assert {outcome.status for outcome in report.tests if outcome.metric != "samples"} == {"pass", "info"}
+    outcome = outcome_of(report, "samples of in_dist.test")
     total, left = (len(each.splits["in_dist.test"].classes) for each in (planted, expected))
-    assert (gate.status, gate.before, gate.now) == ("inconclusive", total, left)
-    assert "0 instead of 60 of class 11" in gate.message
+    assert (outcome.status, outcome.before, outcome.now) == ("inconclusive", total, left)
+    assert "0 instead of 60 of class 11" in outcome.message
     assert report.exit_code == 3
     said = f"{total - left} of the {total} expected samples of in_dist.test ({100 * (1 - left / total):.1f} %)"
     assert said in report.summary
@@ -318,7 +319,7 @@ def test_a_random_part_that_is_gone_is_said_and_passes(small_run, expected) -> N
         "classes": test.classes + test.classes[::3],
         "scores": {name: values + values[::3] for name, values in test.scores.items()},
     }
-    splits = {**expected.splits, "in_dist.test": Samples.model_validate(parts)}
+    splits = {**expected.splits, "in_dist.test": SplitScores.model_validate(parts)}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
     assert report.exit_code == 0
     gone = len(test.classes[::3])
@@ -330,7 +331,7 @@ def test_a_random_part_that_is_gone_is_said_and_passes(small_run, expected) -> N
 def test_a_detector_that_is_gone_is_no_pass(small_run, expected, monkeypatch) -> None:
     """As of a network so right on the data to fit on that nothing is fitted for wrong predictions."""
 
-    def without_wrong(*given: object, **options: object) -> Expected:
+    def without_wrong(*given: object, **options: object) -> ExpectedFigures:
         made = expected_of(*given, **options)
         splits = {
             name: each.model_copy(
@@ -340,9 +341,9 @@ def test_a_detector_that_is_gone_is_no_pass(small_run, expected, monkeypatch) ->
         }
         return made.model_copy(update={"splits": splits})
 
-    monkeypatch.setattr("gradscore.deployment.guard.check.expected_of", without_wrong)
+    monkeypatch.setattr("gradscore.check.comparison.expected_of", without_wrong)
     report = check_run(RunFolder(small_run), of_another_model(expected))
-    lacking = {gate.name for gate in report.gates if gate.method == "not in the run"}
+    lacking = {outcome.name for outcome in report.tests if outcome.method == "not in the run"}
     assert lacking == {name for name in statuses(report) if name.endswith("wrong predictions")}
     assert len(lacking) == 3
     assert report.exit_code == 3
@@ -350,7 +351,7 @@ def test_a_detector_that_is_gone_is_no_pass(small_run, expected, monkeypatch) ->
 
 def test_where_nothing_is_compared_nothing_passes(small_run, expected) -> None:
     report = check_run(RunFolder(small_run), expected)
-    nothing = replace(report, gates=[gate for gate in report.gates if gate.status == "info"])
+    nothing = replace(report, tests=[outcome for outcome in report.tests if outcome.status == "info"])
     assert (nothing.status, nothing.exit_code) == ("inconclusive", 3)
 
 
@@ -361,7 +362,7 @@ def test_other_labels_are_no_sign_of_the_same(small_run, expected) -> None:
     report = check_run(
         RunFolder(small_run), expected.model_copy(update={"splits": {**expected.splits, "in_dist.test": turned}})
     )
-    assert gate_of(report, "accuracy of the classifier").method == "paired rates"
+    assert outcome_of(report, "accuracy of the classifier").method == "paired rates"
 
 
 def test_reads_back_and_is_small_and_readable(expected, tmp_path: Path) -> None:
@@ -373,21 +374,21 @@ def test_reads_back_and_is_small_and_readable(expected, tmp_path: Path) -> None:
 
 
 BAD_FILES = {
-    "missing": (None, "there is no expected; make it with gradscore check CONFIG --expected"),
+    "missing": (None, "there are no expected figures; make them with gradscore check CONFIG --expected"),
     "no JSON": ("{", "cannot be read as JSON"),
-    "a list": ("[]", "wanted 'gradscore expected' version 2, got None"),
+    "a list": ("[]", "wanted 'gradscore expected figures' version 3, got None"),
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": (
-        '{"format": "gradscore expected figures", "version": 1}',
-        "version 1; delete it, and make it anew with --update",
+        '{"format": "gradscore expected figures", "version": 2}',
+        "version 2; delete it, and make it anew with --update",
     ),
-    "incomplete": ('{"format": "gradscore expected figures", "version": 2}', "policy: Field required"),
+    "incomplete": ('{"format": "gradscore expected figures", "version": 3}', "policy: Field required"),
 }
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_files_that_are_no_baselines(tmp_path: Path, text: str | None, message: str) -> None:
+def test_files_that_are_no_expected_figures(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "expected.json"
     _ = text is not None and path.write_text(text)
     with pytest.raises(ExpectedFiguresError, match=message):
@@ -410,7 +411,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("change", LENGTHS.values(), ids=LENGTHS)
-def test_features_of_the_probe_of_other_samples(expected: Expected, tmp_path: Path, change) -> None:
+def test_features_of_the_probe_of_other_samples(expected: ExpectedFigures, tmp_path: Path, change) -> None:
     content = expected.model_dump(mode="json")
     name, values = next(iter(content["probe"]["columns"].items()))
     content["probe"]["columns"][name] = change(values)
@@ -429,17 +430,17 @@ def test_a_run_that_was_not_evaluated(small_run, expected, tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def mixed(small_run, expected) -> CheckReport:
-    """A report with a gate of every status."""
+    """A report with a outcome of every status."""
     report = check_run(RunFolder(small_run), expected)
     changes = ["fail", "inconclusive", "info"]
-    gates = [replace(gate, status=status) for gate, status in zip(report.gates, changes, strict=False)]
-    return replace(report, gates=[*gates, *report.gates[len(gates) :]], notices=["100 % | odd\nnews"])
+    tests = [replace(outcome, status=status) for outcome, status in zip(report.tests, changes, strict=False)]
+    return replace(report, tests=[*tests, *report.tests[len(tests) :]], notices=["100 % | odd\nnews"])
 
 
 def test_json(mixed: CheckReport) -> None:
     content = json.loads(to_json(mixed))
-    assert (content["status"], content["exit_code"], len(content["gates"])) == ("fail", 1, 9)
-    assert np.isfinite(content["gates"][1]["smallest_drop"])
+    assert (content["status"], content["exit_code"], len(content["tests"])) == ("fail", 1, 9)
+    assert np.isfinite(content["tests"][1]["smallest_drop"])
 
 
 def test_junit(mixed: CheckReport) -> None:

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from gradscore.check.expected import HASH_DIGITS, ExpectedFigures, read_expected
 from gradscore.config import load_config
-from gradscore.deployment.guard.expected import HASH_DIGITS, Expected, read_expected
 from gradscore.features.run_plan import RunPlan
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 ANEW = "outdated: make configs/digits_expected.json anew, as configs/digits.yaml says"
 
 
 @pytest.fixture(scope="module")
-def expected() -> Expected:
+def expected() -> ExpectedFigures:
     return read_expected(CONFIGS / "digits_expected.json")
 
 

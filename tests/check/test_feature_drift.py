@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.deployment.guard.drift import feature_drift
-from gradscore.deployment.guard.expected import Probe
+from gradscore.check.changes import feature_drift
+from gradscore.check.expected import Probe
 
 HASHES = ["aaaaaaaaaaaa", "bbbbbbbbbbbb"]
 COLUMNS = {

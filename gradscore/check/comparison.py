@@ -1,0 +1,419 @@
+"""Compare a run with expected figures, test by test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..data import TEST
+from ..store import RunFolder
+from ..system import some
+from .changes import FeatureDrift, MissingSamples, feature_drift, missing_samples
+from .differences import (
+    Difference,
+    Judgement,
+    Status,
+    auroc_difference_other,
+    auroc_difference_same,
+    judge,
+    rate_difference_other,
+    rate_difference_overlapping,
+)
+from .expected import ExpectedFigures, Policy, Sources, Target, caveats_of, expected_of
+
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed", "samples"]
+
+ENOUGH_IN_COMMON = 0.5
+"""From this share of the expected samples on, two runs are compared on the samples they have in common: a paired test
+on half of them sees as much as one of different samples where errors correlate by 0.5."""
+
+METRICS_OF_TEST: tuple[Metric, ...] = ("accuracy", "auroc", "false_alarm")
+METRICS_OF_OOD: tuple[Metric, ...] = ("auroc", "detection")
+"""Whose margins say how large a drop samples may hide that are gone and no random part."""
+
+WORDS = {"wrong": "wrong predictions", "ood": "OOD samples"}
+
+NOT_IN_THE_RUN = Difference(before=None, now=None, method="not in the run", n=0)
+"""What becomes of a comparison where the run has nothing to compare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckTest:
+    """One thing that was tested.
+
+    Attributes:
+        name: what, in words.
+        metric: its kind, which names its margin in the policy.
+        status: see `Judgement`; `info` for what cannot fail.
+        before: the expected value.
+        now: value of the run.
+        margin: the accepted change for the worse; None for what cannot fail.
+        low: lower bound of the change for the better.
+        high: upper bound of the change for the better.
+        smallest_drop: smallest change for the worse that would have shown.
+        method: how it was compared.
+        n: samples it rests on.
+        message: a sentence on the outcome.
+    """
+
+    name: str
+    metric: Metric
+    status: Status
+    before: float | None
+    now: float | None
+    margin: float | None = None
+    low: float | None = None
+    high: float | None = None
+    smallest_drop: float | None = None
+    method: str
+    n: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """The outcome of a check.
+
+    Attributes:
+        run: name of the run folder.
+        tests: what was tested.
+        caveats: what has to be known beside the outcome: samples that are gone, what was not looked at.
+        notices: what could not be tested, and what else to know.
+        current: the run as expected figures, under the policy it was checked with.
+    """
+
+    run: str
+    tests: list[CheckTest]
+    caveats: list[str]
+    notices: list[str]
+    current: ExpectedFigures
+
+    @property
+    def status(self) -> Status:
+        """`fail` if a test failed, else `inconclusive` if one was or none was decided, else `pass`."""
+        found = {test.status for test in self.tests}
+        return next((status for status in ("fail", "inconclusive", "pass") if status in found), "inconclusive")
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 3 inconclusive."""
+        return {"fail": 1, "inconclusive": 3}.get(self.status, 0)
+
+    @property
+    def summary(self) -> str:
+        """The outcome with its caveats."""
+        return "; ".join([self.verdict, *self.caveats])
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a few words."""
+        words = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "info": "for information"}
+        counts = {word: sum(test.status == status for test in self.tests) for status, word in words.items()}
+        listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        return f"{self.run}: {words[self.status]} ({listed})"
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence on each test that failed or was inconclusive."""
+        return [test.message for test in self.tests if test.status in ("fail", "inconclusive")]
+
+
+def check_run(
+    run: RunFolder, expected: ExpectedFigures, *, policy: Policy | None = None, sources: Sources = "compared"
+) -> CheckReport:
+    """Compares a run that was evaluated with expected figures.
+
+    Args:
+        run: the run folder.
+        expected: what it is held to.
+        policy: margins other than the expected ones.
+        sources: what is done about the model and the data that the run was made from, see `caveats_of`.
+
+    Returns:
+        The report.
+
+    Raises:
+        StoreError: the run is not finished, not evaluated since, or not of its model and data as they are now.
+        ExpectedFiguresError: the run has no scores to compare.
+    """
+    caveats = caveats_of(run, sources)
+    policy = policy or expected.policy
+    table = run.read(TEST)
+    current = expected_of(run, table, policy=policy, protocol=expected.protocol)
+    pairs = {
+        name: _Pair.of(scores.frame(), current.splits[name].frame())
+        for name, scores in expected.splits.items()
+        if name in current.splits
+    }
+    compared = list(_compared(expected, pairs, same_model=not current.changed_from(expected)))
+    tests = [_difference_test(each, policy=policy, tests=len(compared)) for each in compared]
+    same_weights = current.model["weights_sha256"] == expected.model["weights_sha256"]
+    drift = feature_drift(expected.probe, table, tolerance=policy.feature)
+    tests.append(_feature_test(drift, policy=policy, same_weights=same_weights))
+    for name, pair in pairs.items():
+        before, now = expected.splits[name].frame(), current.splits[name].frame()
+        missing = missing_samples(before, now, paired=pair.are_same, names=run.class_names)
+        if missing.gone:
+            share = f"{100 * missing.gone / missing.samples:.1f} %"
+            ending = "" if pair.are_same else ", so the two are compared as different samples"
+            caveats.append(
+                f"{missing.gone} of the {missing.samples} expected samples of {name} ({share}) are not in the "
+                f"run{ending}"
+            )
+        margin = min(getattr(policy, metric) for metric in (METRICS_OF_TEST if name == TEST else METRICS_OF_OOD))
+        if missing.unseen > margin or (name != TEST and missing.gone == missing.samples):
+            tests.append(_missing_test(name, missing, margin=margin))
+    tests.append(_speed_test(expected.samples_per_second, current.samples_per_second))
+    notices = [*expected.notices, *_notices(expected, current)]
+    return CheckReport(run=Path(run.path).name, tests=tests, caveats=caveats, notices=notices, current=current)
+
+
+class _Compared(NamedTuple):
+    """A difference that is to be judged: what it is of, in words and by its kind."""
+
+    name: str
+    metric: Metric
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The samples of a split as expected and in the run.
+
+    Attributes:
+        before: those that are expected.
+        now: those of the run.
+        are_same: whether they are samples of the same names; those of others are not compared with each other.
+    """
+
+    before: pd.DataFrame
+    now: pd.DataFrame
+    are_same: bool
+
+    @classmethod
+    def of(cls, before: pd.DataFrame, now: pd.DataFrame) -> _Pair:
+        """The samples in common where that is most of the expected ones, or else all."""
+        both = before.index[before.index.isin(now.index)]
+        if len(both) and len(both) >= ENOUGH_IN_COMMON * len(before):
+            return cls(before.loc[both], now.loc[both], are_same=True)
+        return cls(before, now, are_same=False)
+
+    def has_same(self, column: str) -> bool:
+        """Whether every sample is the same, with the same score, if the split has such scores at all."""
+        if column not in self.before or column not in self.now:
+            return True
+        return self.are_same and self.before[column].equals(self.now[column])
+
+    def joined(self, ood: _Pair) -> _Pair:
+        """These samples as negatives, and others as positives, but for samples that are both.
+
+        They are the same only if both are.
+        """
+        joined = (
+            pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)])
+            for mine, theirs in ((self.before, ood.before), (self.now, ood.now))
+        )
+        before, now = (frame[~frame.index.duplicated(keep=False)] for frame in joined)
+        return _Pair(before, now, are_same=self.are_same and ood.are_same)
+
+    def where(self, *, correct: bool) -> _Pair:
+        """The samples each model predicts right, or wrong: of those of the same names, some may be in one only."""
+        before, now = (frame[frame["correct"] == float(correct)] for frame in (self.before, self.now))
+        return _Pair(before, now, are_same=self.are_same)
+
+    def labelled(self) -> _Pair:
+        """The samples that have a label; others are neither right nor wrong."""
+        before, now = self.before["correct"].notna(), self.now["correct"].notna()
+        if self.are_same:
+            before = now = before & now
+        return _Pair(self.before[before], self.now[now], are_same=self.are_same)
+
+    def rate(self, column: str, *, above: float, unchanged: bool) -> Difference:
+        """The change of the share of samples above a limit; `unchanged` if it is known that nothing did."""
+        compare = rate_difference_overlapping if self.are_same else rate_difference_other
+        found = compare(self.before[column] > above, self.now[column] > above)
+        return _exactly(found) if unchanged else found
+
+    def auroc(self, column: str, *, unchanged: bool) -> Difference:
+        """The change of the AUROC of a score for what is wrong, or for what was joined."""
+        known = self.labelled()
+        before, now = known.before, known.now
+        compare = auroc_difference_same if self.are_same else auroc_difference_other
+        found = compare(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
+        return _exactly(found) if unchanged else found
+
+
+def _exactly(found: Difference) -> Difference:
+    """A difference without doubt, where model and scores are the expected ones."""
+    return found if found.value != 0 else replace(found, error=0.0, rates=None, method="same model")
+
+
+def _compared(expected: ExpectedFigures, pairs: Mapping[str, _Pair], *, same_model: bool) -> Iterator[_Compared]:
+    """All differences, of the accuracy and of each score."""
+    test = pairs[TEST]
+    if expected.accuracy is not None:
+        unchanged = same_model and test.has_same("correct")
+        accuracy = test.labelled().rate("correct", above=0.5, unchanged=unchanged)
+        yield _Compared("accuracy of the classifier", "accuracy", accuracy)
+    for target in expected.splits[TEST].scores:
+        unchanged = same_model and all(pair.has_same("correct") and pair.has_same(target) for pair in pairs.values())
+        yield from _compared_scores(target, expected, pairs, unchanged=unchanged)
+
+
+def _compared_scores(
+    target: Target, expected: ExpectedFigures, pairs: Mapping[str, _Pair], *, unchanged: bool
+) -> Iterator[_Compared]:
+    """The differences of one score: its AUROC, and its rates at the frozen threshold."""
+    test, limit = pairs[TEST], expected.thresholds.get(target)
+    is_there = target in test.now
+    others = [split for split, scores in expected.splits.items() if split != TEST and target in scores.scores]
+    ood = {split: pairs.get(split) if is_there else None for split in others} if target == "ood" else {}
+
+    def auroc(of: _Pair | None) -> Difference:
+        return NOT_IN_THE_RUN if of is None else of.auroc(target, unchanged=unchanged)
+
+    def rate(of: _Pair | None) -> Difference:
+        return NOT_IN_THE_RUN if of is None or limit is None else of.rate(target, above=limit, unchanged=unchanged)
+
+    if target == "wrong":
+        yield _Compared("AUROC for wrong predictions", "auroc", auroc(test if is_there else None))
+    for split, pair in ood.items():
+        yield _Compared(f"AUROC for {split}", "auroc", auroc(pair and test.joined(pair)))
+    if limit is None:
+        return
+    ordinary = test.where(correct=True) if target == "wrong" else test
+    yield _Compared(f"false alarms for {WORDS[target]}", "false_alarm", rate(ordinary if is_there else None))
+    if target == "wrong":
+        errors = test.where(correct=False)
+        yield _Compared("detection of wrong predictions", "detection", rate(errors if is_there else None))
+    for split, pair in ood.items():
+        yield _Compared(f"detection of {split}", "detection", rate(pair))
+
+
+def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> CheckTest:
+    """The test of a difference, one of so many that are judged together; its margin is that of its kind."""
+    name, metric, found = compared
+    margin = float(getattr(policy, metric))
+    judged = judge(found, margin=margin, level=policy.level, tests=tests, higher_is_better=metric != "false_alarm")
+    worse = "rise" if metric == "false_alarm" else "drop"
+    change = "no value" if found.value is None else f"{found.before:.4f} -> {found.now:.4f} ({found.value:+.4f})"
+    endings = {
+        "pass": f"no {worse} of more than {margin:g}",
+        "fail": f"a {worse} of more than {margin:g}",
+        "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
+    }
+    message = f"{name}: {change}, {endings[judged.status]}"
+    if found is NOT_IN_THE_RUN:
+        message = f"{name}: it is expected, and the run has no such scores"
+    elif judged.status == "inconclusive":
+        message += f"; {_why_inconclusive(judged, metric, worse)}"
+    return CheckTest(
+        name=name,
+        metric=metric,
+        before=found.before,
+        now=found.now,
+        margin=margin,
+        method=found.method,
+        n=found.n,
+        message=message,
+        **judged._asdict(),
+    )
+
+
+def _why_inconclusive(judged: Judgement, metric: Metric, worse: str) -> str:
+    """What an inconclusive test lacks, or what change it would have shown."""
+    if judged.low is None:
+        return "fewer than two samples of a class" if metric == "auroc" else "no sample to compare"
+    if judged.smallest_drop is None:
+        return f"so few cannot show any {worse}"
+    return f"in four of five cases they would have shown a {worse} of {judged.smallest_drop:.3f}"
+
+
+def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) -> CheckTest:
+    """The test of the features of the probe: columns have to be the same, and values where the weights are."""
+    moved = len(drift.moved)
+    status: Status = "pass" if same_weights else "info"
+    message = f"no column moved by more than {policy.feature:g} (at most {drift.largest:.2g})"
+    if drift.schema:
+        status, message = "fail", f"the columns differ: {drift.schema}"
+    elif moved:
+        far = f"most of all the {drift.place} ({drift.largest:.3g})"
+        message = f"{moved} columns moved by more than {policy.feature:g}, {far}"
+        status = "fail" if same_weights else "info"
+        message += "" if same_weights else "; the weights are others, so that is for information"
+    elif not drift.samples:
+        status, message = "inconclusive" if same_weights else "info", "no sample of the probe is in the run"
+    return CheckTest(
+        name="features of the probe",
+        metric="feature",
+        status=status,
+        before=0.0,
+        now=drift.largest if np.isfinite(drift.largest) else None,
+        margin=policy.feature,
+        method="relative change",
+        n=drift.samples,
+        message=f"features of the probe: {message}",
+    )
+
+
+def _missing_test(split: str, missing: MissingSamples, *, margin: float) -> CheckTest:
+    """The test of samples that are gone and no random part: what is left cannot tell."""
+    if missing.lacking:
+        message = (
+            f"samples of {split}: {some(missing.lacking)}; more are gone than by chance, so a drop of up to "
+            f"{missing.unseen:.3f} would go unseen; bring them back, or write the expected figures anew with --update"
+        )
+    else:
+        message = (
+            f"samples of {split}: none of the {missing.samples} expected ones is in the run: this is another set; "
+            "bring those back, or write the expected figures anew with --update"
+        )
+    return CheckTest(
+        name=f"samples of {split}",
+        metric="samples",
+        status="inconclusive",
+        before=float(missing.samples),
+        now=float(missing.samples - missing.gone),
+        margin=margin,
+        method="gone at random?",
+        n=missing.samples,
+        message=message,
+    )
+
+
+def _speed_test(before: float | None, now: float | None) -> CheckTest:
+    """How fast features were computed: machines differ and so do their loads, so it never decides."""
+    values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
+    ratio = f" ({now / before:.2f} times)" if before and now else ""
+    return CheckTest(
+        name="samples per second",
+        metric="speed",
+        status="info",
+        before=before,
+        now=now,
+        method="wall clock",
+        n=1,
+        message=f"extraction: {' -> '.join(values)} samples per second{ratio}, for information",
+    )
+
+
+def _notices(expected: ExpectedFigures, current: ExpectedFigures) -> list[str]:
+    lines = [
+        f"{name} is expected and not in the run; write the expected figures anew with --update if that is meant"
+        for name in expected.splits
+        if name not in current.splits
+    ]
+    if expected.protocol != current.protocol:
+        lines.append(f"the expected figures are of protocol {expected.protocol}, the run of {current.protocol}")
+    versions = {name: (old, current.versions.get(name)) for name, old in expected.versions.items()}
+    changed = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
+    if changed:
+        lines.append(f"versions changed: {', '.join(changed)}")
+    if keys := current.changed_from(expected):
+        lines.append(f"the model is another one: {', '.join(keys)} changed")
+    return lines
