@@ -16,7 +16,7 @@ from gradscore.printable import printable
 
 from .addresses import check_addresses, named
 from .check import WritesJson
-from .options import INTERRUPTED, TrustsOneFile
+from .options import INTERRUPTED
 from .output import escape_remarks_of_others
 from .threads import wait_asleep
 
@@ -147,8 +147,8 @@ COMMANDS: dict[str, type[TyperCommand] | None] = {
     "evaluate": None,
     "compare": None,
     "bundle": None,
-    "score": TrustsOneFile,
-    "monitor": TrustsOneFile,
+    "score": None,
+    "monitor": None,
     "check": WritesJson,
     "inspect": None,
     "audit": None,

@@ -10,7 +10,7 @@ import typer
 from gradscore.notices import notes
 
 from .addresses import output_at_hand
-from .options import JsonOption, QuietOption
+from .options import JsonOption, QuietOption, TrustOption
 from .output import Output, figures_table, folded
 from .progress import counting
 from .score import (
@@ -22,7 +22,6 @@ from .score import (
     ModelOption,
     RootOption,
     SamplesArgument,
-    ScoreTrustOption,
     WeightsOption,
 )
 from .scored import not_scored
@@ -90,7 +89,7 @@ def monitor(
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
-    trust_code: ScoreTrustOption = False,
+    trust_code: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
-
-from gradscore.errors import ConfigError
 
 from .addresses import run_at_hand
-
-_SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 INCONCLUSIVE = 3
 """The exit code where there are too few samples to tell, or no verdict."""
@@ -75,26 +69,3 @@ DEVICES = "auto|cpu|cuda|..."
 
 
 TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]
-
-
-class TrustsOneFile(TyperCommand):
-    """A command whose `--trust-code=SHA256` says `--trust-code` and `--sha256 SHA256`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Takes the SHA-256 apart; only after `=`, so that no file is taken for one."""
-        end = args.index("--") if "--" in args else len(args)
-        given = [arg.partition("=")[2] for arg in args[:end] if arg.startswith("--trust-code=")]
-        odd = [digest for digest in given if not _SHA256.fullmatch(digest)]
-        if odd:
-            raise ConfigError(
-                f"--trust-code={odd[0]}: this is no SHA-256 (64 hexadecimal digits); gradscore bundle prints that of a "
-                "bundle"
-            )
-        rest = ["--trust-code" if arg.startswith("--trust-code=") else arg for arg in args[:end]]
-        left = super().parse_args(ctx, [*rest, *args[end:]])
-        named = [digest for digest in (*given, ctx.params.get("sha256")) if digest is not None]
-        if given and len({digest.lower() for digest in named}) > 1:
-            raise ConfigError(f"two different SHA-256 are wanted of one bundle: {' and '.join(named)}; give one")
-        if given:
-            ctx.params["sha256"] = given[0]
-        return left

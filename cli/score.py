@@ -14,7 +14,7 @@ import typer
 from gradscore.errors import DataError, EngineError, ModelError
 
 from .addresses import file_at_hand, output_at_hand
-from .options import DEVICES, JsonOption, QuietOption
+from .options import DEVICES, JsonOption, QuietOption, TrustOption
 from .output import Output
 from .progress import counting
 from .scored import print_card, print_rows, print_summary
@@ -75,12 +75,6 @@ ModelOption = Annotated[
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
 ]
-ScoreTrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-code", help="Allow a python: model, whose code is run; =SHA256 only for a bundle with that SHA-256."
-    ),
-]
 HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")]
 
 
@@ -98,7 +92,7 @@ def score(
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
-    trust_code: ScoreTrustOption = False,
+    trust_code: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

@@ -490,22 +490,3 @@ def test_bundle_replaces_a_bundle_even_a_damaged_one(small_bundle, tmp_path: Pat
     path.write_bytes(content[: len(content) - damage])
     check_bundle_target(path)
     assert write_bundle(path, read_bundle(small_bundle)) == file_sha256(path)
-
-
-A, B = "a" * 64, "b" * 64
-
-TRUSTED = {
-    "false": (["--trust-code=False"], "--trust-code=False: this is no SHA-256 (64 hexadecimal digits)"),
-    "nothing": (["--trust-code="], "--trust-code=: this is no SHA-256 (64 hexadecimal digits)"),
-    "another --sha256": ([f"--trust-code={A}", "--sha256", B], f"two different SHA-256 are wanted of one bundle: {A}"),
-    "another --sha256=": ([f"--sha256={B}", f"--trust-code={A}"], "two different SHA-256 are wanted of one bundle"),
-    "two": ([f"--trust-code={A}", f"--trust-code={B}"], "two different SHA-256 are wanted of one bundle"),
-    "the same twice": ([f"--trust-code={A}", "--sha256", A.upper()], f"wanted the file with SHA-256 {A}"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), TRUSTED.values(), ids=TRUSTED)
-def test_trust_in_one_file_names_one_hash(small_bundle, samples, arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["score", str(small_bundle), str(samples / "digits.npz"), *arguments])
-    assert result.exit_code == 2
-    assert message in result.stderr

@@ -177,9 +177,13 @@ def test_bundling_code_that_the_user_names(small_run: Path, tmp_path: Path, monk
 
 
 SHAS = {
-    "the right one": (lambda bundle: [f"--trust-code={file_sha256(bundle).upper()}"], 0, "running python:"),
+    "the right one": (lambda bundle: ["--trust-code", "--sha256", file_sha256(bundle).upper()], 0, "running python:"),
     "plain": (lambda bundle: ["--trust-code"], 0, "running python:"),
-    "another one": (lambda bundle: [f"--trust-code={'0' * 64}"], 2, f"wanted the file with SHA-256 {'0' * 64}, got"),
+    "another one": (
+        lambda bundle: ["--trust-code", "--sha256", "0" * 64],
+        2,
+        f"wanted the file with SHA-256 {'0' * 64}, got",
+    ),
     "none": (lambda bundle: [], 2, "Scorer.load(..., trust_code=True)"),
 }
 
