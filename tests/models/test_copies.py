@@ -49,13 +49,6 @@ def test_products_and_weights():
     assert (look.products, look.weights, look.layers) == (54 * 16 + 240, 54 + 240, 2)
 
 
-def test_weights_that_are_used_twice():
-    layer = nn.Linear(5, 5)
-    model = nn.Sequential(layer, layer)
-    look = look_at_forward(model, lambda: model(torch.ones(3, 5)))
-    assert (look.products, look.weights, look.layers) == (50, 25, 2)
-
-
 def test_no_hook_stays_after_an_error():
     model = nn.Linear(6, 4)
     with pytest.raises(RuntimeError):

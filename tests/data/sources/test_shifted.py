@@ -1,10 +1,13 @@
+"""Images under covariate shift: they keep form and labels, grow with the severity, and are the same every time."""
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from gradscore.data import open_images, open_split
 from gradscore.data.settings import DatasetConfig, PreprocessingConfig
 from gradscore.data.sources import ArraySource, open_source
-from gradscore.data.sources.image_changes import CORRUPTIONS
+from gradscore.data.sources.image_changes import CORRUPTIONS, SHIFTS, STRENGTHS
 from gradscore.data.sources.made import ShiftedImages
 from gradscore.errors import DataError
 
@@ -32,11 +35,6 @@ def test_more_severe_is_farther_from_the_image(kind):
     sizes = [difference(corrupted(kind, severity)) for severity in range(1, 6)]
     assert sizes == sorted(sizes)
     assert sizes[0] > 0
-
-
-@pytest.mark.parametrize("kind", CORRUPTIONS)
-def test_an_image_depends_on_place_and_seed_alone(kind):
-    np.testing.assert_array_equal(corrupted(kind).image(2), corrupted(kind).image(2))
 
 
 def test_brightness_by_hand():
@@ -79,3 +77,57 @@ def test_refused(kind, severity, base, message):
 def test_nothing_to_corrupt():
     with pytest.raises(DataError, match=r"data\.shifted"):
         open_images(DatasetConfig(source="corrupted:blur"), num_classes=None, made_of=None, seed=0)
+
+
+ROWS, COLUMNS = np.mgrid[:24, :20]
+SMOOTH = np.clip(np.stack([8 * ROWS, 250 - 8 * ROWS, 9 * COLUMNS], axis=2), 0, 255).astype(np.uint8)
+
+
+FORMS = {"colour": SMOOTH, "grey": SMOOTH[:, :, :1]}
+
+
+def given(images: list) -> ArraySource:
+    return ArraySource(np.stack(images), [f"i{place}" for place in range(len(images))], np.arange(len(images)))
+
+
+@pytest.mark.parametrize("image", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize("kind", SHIFTS)
+def test_a_shifted_image_is_an_image_and_the_same_every_time(kind: str, image: np.ndarray) -> None:
+    made = [ShiftedImages(kind, 3, given([image]), np.array([0])).image(0) for _ in range(2)]
+    assert (made[0].shape, made[0].dtype) == (image.shape, np.uint8)
+    np.testing.assert_array_equal(made[0], made[1])
+
+
+@pytest.mark.parametrize("kind", SHIFTS)
+def test_a_shift_grows_with_its_strength(kind: str) -> None:
+    sources = [ShiftedImages(kind, strength, given([SMOOTH] * 20), np.arange(20)) for strength in STRENGTHS]
+    moved = [np.mean([np.abs(source.image(place) - 1.0 * SMOOTH).mean() for place in range(20)]) for source in sources]
+    assert 0 < moved[0] < moved[1] < moved[2]
+
+
+def test_ids_and_labels_are_those_of_the_places() -> None:
+    source = ShiftedImages("jpeg", 3, given([SMOOTH] * 3), np.array([2, 0]))
+    assert list(source.ids) == ["jpeg3-i2", "jpeg3-i0"]
+    assert source.labels.tolist() == [2, 0]
+
+
+def test_the_gamma_is_that_of_its_definition() -> None:
+    wanted = np.round(255 * (SMOOTH / 255) ** 2.5)
+    np.testing.assert_array_equal(ShiftedImages("darker", 3, given([SMOOTH]), np.array([0])).image(0), wanted)
+
+
+def test_a_grey_image_has_no_saturation() -> None:
+    grey = FORMS["grey"]
+    np.testing.assert_array_equal(ShiftedImages("saturation", 5, given([grey]), np.array([0])).image(0), grey)
+
+
+def test_larger_pixels_are_those_of_pillow() -> None:
+    small = Image.fromarray(SMOOTH[:, :, 0]).resize((12, 15), Image.Resampling.BOX)
+    wanted = np.asarray(small.resize((20, 24), Image.Resampling.NEAREST))
+    found = ShiftedImages("pixelated", 3, given([SMOOTH]), np.array([0])).image(0)
+    np.testing.assert_array_equal(found[:, :, 0], wanted)
+
+
+def test_what_is_no_image_is_refused() -> None:
+    with pytest.raises(DataError, match="jpeg is for images"):
+        ShiftedImages("jpeg", 1, given([np.zeros(4)]), np.array([0])).image(0)
