@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..data import is_pixels
 from ..errors import DataError
+from .results import is_number
 from .scorer import Scorer
-from .streaming import is_number
 
 NO_PREDICTION = -1
 """Stands for the prediction of a sample that could not be scored."""

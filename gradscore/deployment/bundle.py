@@ -2,22 +2,27 @@
 
 `bundle.json` says what it is; meta models, calibration scores, the self-test and, if wanted, the weights are members of
 their own. A `python:` model's code is never inside: the bundle names the file, relative to the folder it lies in.
+
+The file is a zip archive without compression, with a checksum of each member, read with distrust. Members are stored as
+they are, so an archive cannot unpack to more than its own size, and nothing is ever written to the file system by the
+names in it. The checksums find damage and careless edits; whoever can write the file can also write new checksums, so
+compare the SHA-256 of the whole file where that matters.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
+import io
+import json
 import os
+import re
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
@@ -25,100 +30,37 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from ..columns import COSINE
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
-from ..errors import BundleError, EvaluationError, StoreError
-from ..evaluation import fit_label
+from ..errors import BundleError, GradscoreError
 from ..features import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
 from ..store import MEAN_GRADIENTS
-from ..system import FloatArray, file_sha256, is_address
-from .archive import is_archive, read_archive, write_archive
-from .baseline import Baseline, wanted_scores
-from .conformal import Threshold, threshold
-from .watched import Reference
+from ..system import file_sha256, is_address, parse_json, replacing
+from ..system import sha256 as sha256_of
+from .conformal import threshold
+from .detectors import DETECTORS, BaselineScore, CalibratedScore
+from .reference import Reference
+from .self_test import SelfTest
 
 FORMAT = "gradscore bundle"
-VERSION = 1
-DETECTORS = ("wrong", "ood")
-"""What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
+VERSION = 2
 
-TASKS = {"wrong": "misclassification", "ood": "ood"}
-"""What the meta models of the detectors are fitted for."""
-
+_INDEX = "bundle.json"
+_CHECKSUM = "bundle.sha256"
 _WEIGHTS = "weights.safetensors"
-_REFERENCE = "monitor.safetensors"  # that of older versions, reference.safetensors, lacks classes
+_REFERENCE = "monitor.safetensors"
 _CALIBRATION = "calibration.safetensors"
-_INPUTS = "inputs"
 _SELF_TEST = "self_test.safetensors"
-"""Before the names of keyword inputs in the self-test."""
+_INPUTS = "inputs"
 
+_MEMBER = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*\.(json|safetensors|sha256)")
+_HEAD = 30
+"""Bytes of a zip archive before the name of its first member."""
 
-@dataclass(frozen=True, kw_only=True)
-class Detector:
-    """A meta model, or a baseline in its place, and when it fires.
-
-    Attributes:
-        model: the meta model or the score.
-        protocol: what it was fitted on, see `gradscore.evaluation.protocols`; `PROTOCOL` of a baseline.
-        calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
-        threshold: a score above it fires.
-    """
-
-    model: MetaModel | Baseline
-    protocol: str
-    calibration: FloatArray
-    threshold: Threshold
-
-    def at(self, alpha: float) -> Detector:
-        """The same detector with another bound of its false-alarm rate; `EvaluationError` as in `threshold`."""
-        return Detector(
-            model=self.model,
-            protocol=self.protocol,
-            calibration=self.calibration,
-            threshold=threshold(self.calibration, alpha),
-        )
-
-
-TestInputs = NDArray[Any] | Mapping[str, NDArray[Any]]
-"""Inputs of a self-test, or several by the names of the arguments they are."""
-
-_IMAGES = "images"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelfTest:
-    """Noise and what the model makes of it, to see that it still does.
-
-    Attributes:
-        images: (n, C, H, W) uint8, of other samples (n, ...); the model sees bytes divided by 127.5, minus 1, and whole
-            numbers or truth values as they are, and so are arrays by the names of the arguments they are.
-        answers: (n, columns) float64.
-    """
-
-    images: TestInputs
-    answers: FloatArray
-
-    @property
-    def samples(self) -> int:
-        """How many images there are."""
-        return min(map(len, self.images.values())) if isinstance(self.images, Mapping) else len(self.images)
-
-    def members(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name; see `of_members`."""
-        images = self.images
-        if not isinstance(images, Mapping):
-            return {_IMAGES: images, "answers": self.answers}
-        return {f"{_IMAGES}/{name}": each for name, each in images.items()} | {"answers": self.answers}
-
-    @classmethod
-    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> SelfTest:
-        """Reads back what `members` gave; `KeyError` if something is missing."""
-        start = f"{_IMAGES}/"
-        named = {name.removeprefix(start): each for name, each in members.items() if name.startswith(start)}
-        return cls(images=named or members[_IMAGES], answers=members["answers"])
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ADVICE = "copy it again, or make it anew with gradscore bundle"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +79,15 @@ class Bundle:
             calibrations.
         detectors: by name, in the order of `DETECTORS`.
         self_test: known answers.
+        reference: what `gradscore monitor` compares with.
         weights: the weights, if they are inside.
         mean_gradients: what the column `gradient_cosine` compares with, if it is among the features.
         versions: packages it was made with.
         provenance: where it comes from; plain values.
         notices: what its user should know.
         class_names: of the model, in the order of its outputs; None where they are not known.
-        reference: what `gradscore monitor` compares with; None in bundles of older versions.
         input_columns: names of the numbers of a sample that is a row of a table, in the order in which the model takes
-            them; None where they have none, and in bundles of older versions.
+            them; None where they have none.
     """
 
     model: ModelConfig
@@ -155,8 +97,9 @@ class Bundle:
     features: FeaturesConfig
     columns: list[str]
     alpha: float
-    detectors: Mapping[str, Detector]
+    detectors: Mapping[str, CalibratedScore]
     self_test: SelfTest
+    reference: Reference
     weights: Mapping[str, Tensor] | None = None
     mean_gradients: MeanGradients | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -164,7 +107,6 @@ class Bundle:
     augmentation_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     class_names: Sequence[str] | None = None
-    reference: Reference | None = None
     input_columns: Sequence[str] | None = None
 
     @property
@@ -173,39 +115,49 @@ class Bundle:
         return next(iter(self.detectors.values())).model.inputs
 
 
-class _DetectorIndex(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class _DetectorEntry(_Part):
+    """A detector in `bundle.json`; `score` is the name of a baseline that decides."""
+
     protocol: str
-    model: str
     alpha: float
-    threshold: float
-    n: int
-    rank: int
     score: str | None = None
 
 
-class _Index(BaseModel):
-    """The fields of `bundle.json` as they are written."""
+class _MemberEntry(_Part):
+    """The size and hash of a member."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    size: int
+    sha256: str
 
-    format: str
-    version: int
+
+class _Index(_Part):
+    """What `bundle.json` holds: the fields of a bundle that are plain values, and the members beside it."""
+
+    format: Literal["gradscore bundle"] = "gradscore bundle"
+    version: Literal[2] = 2
     model: ModelConfig
     weights_sha256: str
     code_sha256: str | None
-    augmentation_code_sha256: dict[str, str | None] = {}
+    augmentation_code_sha256: dict[str, str | None]
     preprocessing: PreprocessingConfig
     features: FeaturesConfig
     columns: list[str]
     alpha: float
-    detectors: dict[str, _DetectorIndex]
+    detectors: dict[str, _DetectorEntry]
     versions: dict[str, str]
     provenance: dict[str, Any]
     notices: list[str]
-    class_names: list[str] | None = None
-    input_columns: list[str] | None = None
+    class_names: list[str] | None
+    input_columns: list[str] | None
+    members: dict[str, _MemberEntry]
+
+
+_PLAIN = [name for name in _Index.model_fields if name not in ("format", "version", "detectors", "members")]
+"""Fields that a bundle and its index have alike."""
 
 
 def check_bundle_target(path: Path) -> None:
@@ -214,57 +166,62 @@ def check_bundle_target(path: Path) -> None:
     Raises:
         BundleError: there is such a file at `path`.
     """
-    if path.is_file() and not is_archive(path):
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(_HEAD + len(_INDEX))
+    if not head.startswith(b"PK\x03\x04") or head[_HEAD:] != _INDEX.encode():
         raise BundleError(f"{path}: this file is there already and is no bundle; give another path, or remove it")
 
 
 def write_bundle(path: Path, bundle: Bundle) -> str:
-    """Writes a bundle in one step and returns the SHA-256 of the file.
+    """Writes a bundle in one step and returns the SHA-256 of the file; the same content gives the same bytes.
 
     Raises:
         BundleError: the file is there already and is no bundle.
         OutputError: it cannot be written.
     """
     check_bundle_target(path)
-    models = {name: _model_members(name, detector.model) for name, detector in bundle.detectors.items()}
-    base = _base(path)
-    index = {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": _relative(bundle.model, base).model_dump(mode="json"),
-        "weights_sha256": bundle.weights_sha256,
-        "code_sha256": bundle.code_sha256,
-        "augmentation_code_sha256": dict(bundle.augmentation_code_sha256),
-        "preprocessing": _relative_preprocessing(bundle.preprocessing, base).model_dump(mode="json"),
-        "features": _relative_augmentations(bundle.features, base).model_dump(mode="json"),
-        "columns": bundle.columns,
-        "alpha": bundle.alpha,
-        "detectors": {name: _described(name, detector, models[name]) for name, detector in bundle.detectors.items()},
-        "versions": dict(bundle.versions),
-        "provenance": dict(bundle.provenance),
-        "notices": bundle.notices,
-        "class_names": None if bundle.class_names is None else list(bundle.class_names),
-        "input_columns": None if bundle.input_columns is None else list(bundle.input_columns),
-    }
     members: dict[str, bytes] = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
         _SELF_TEST: save(bundle.self_test.members()),
+        _REFERENCE: save(bundle.reference.members()),
+        **_saved(_INPUTS, bundle.inputs),
     }
-    for files in models.values():
-        members |= files
-    members |= _members(_INPUTS, next(iter(bundle.detectors.values())).model.inputs)
+    for name, detector in bundle.detectors.items():
+        members |= _saved(name, detector.model) if isinstance(detector.model, MetaModel) else {}
     if bundle.weights is not None:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
     if bundle.mean_gradients is not None:
         members[MEAN_GRADIENTS] = bundle.mean_gradients.to_bytes()
-    if bundle.reference is not None:
-        members[_REFERENCE] = save(bundle.reference.members())
-    write_archive(path, index, members)
+    entries = {
+        name: _DetectorEntry(
+            protocol=detector.protocol,
+            alpha=detector.threshold.alpha,
+            score=detector.model.name if isinstance(detector.model, BaselineScore) else None,
+        )
+        for name, detector in bundle.detectors.items()
+    }
+    # Paths are relative to the folder of the bundle, so that all can be moved together; at an address, absolute.
+    base = None if is_copy(path) else path.absolute().parent
+    plain = {name: getattr(bundle, name) for name in _PLAIN} | {
+        "model": _relative_model(bundle.model, base),
+        "preprocessing": _relative_preprocessing(bundle.preprocessing, base),
+        "features": bundle.features.model_copy(
+            update={"augmentations": [_relative_source(each, base) for each in bundle.features.augmentations]}
+        ),
+    }
+    index = _Index(**plain, detectors=entries, members={name: _entry(content) for name, content in members.items()})
+    text = (json.dumps(index.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
+    whole = {_INDEX: text, _CHECKSUM: (sha256_of(text) + "\n").encode(), **members}
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in whole.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
     return file_sha256(path)
 
 
 def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
-    """Reads a bundle and checks everything that can be checked without the model.
+    """Reads a bundle, once: what is hashed is what is used.
 
     Args:
         path: the file.
@@ -274,68 +231,118 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
         The bundle; the paths of its model are absolute.
 
     Raises:
-        BundleError: it is damaged, was changed, or another version of the format.
+        BundleError: it is missing, damaged, was changed, holds something it should not, or is another version of the
+            format.
     """
-    raw, members = read_archive(path, digest=sha256)
-    if (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
+    contents = _contents(path, sha256)
+    text, checksum = contents.pop(_INDEX, None), contents.pop(_CHECKSUM, None)
+    if text is None or checksum is None:
         raise BundleError(
-            f"{path}: wanted {FORMAT!r} version {VERSION}, got {raw.get('format')!r} version {raw.get('version')!r}; "
+            f"{path}: no {_INDEX if text is None else _CHECKSUM} in it; this is not a bundle of gradscore"
+        )
+    if sha256_of(text) != checksum.decode("ascii", "replace").strip():
+        raise BundleError(f"{path}: {_INDEX} was changed after it was written; {_ADVICE}")
+    try:
+        raw = parse_json(text)
+        found = (raw["format"], raw["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{path}: {_INDEX} is not that of a bundle ({error}); {_ADVICE}") from None
+    if found != (FORMAT, VERSION):
+        raise BundleError(
+            f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; "
             "use the gradscore that wrote it, or make the bundle anew"
         )
     try:
         index = _Index.model_validate(raw, context={"base": path.absolute().parent})
-        with _unpacked(_INPUTS, members) as folder:
-            inputs = Inputs.load(folder)
-        calibration, self_test = load(members[_CALIBRATION]), load(members[_SELF_TEST])
-        bundle = Bundle(
-            **{
-                name: getattr(index, name)
-                for name in _Index.model_fields
-                if name not in ("format", "version", "detectors")
-            },
-            detectors={
-                name: _read_detector(name, index.detectors[name], members, calibration[name], inputs)
-                for name in DETECTORS
-                if name in index.detectors
-            },
-            self_test=SelfTest.of_members(self_test),
-            weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
-            mean_gradients=_mean_gradients(members),
-            reference=Reference.of_members(load(members[_REFERENCE])) if _REFERENCE in members else None,
-        )
     except ValidationError as error:
         first = error.errors()[0]
         raise BundleError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; make the bundle anew") from None
-    except (KeyError, SafetensorError, StoreError, EvaluationError, BundleError) as error:
+    if set(index.members) != set(contents):
+        differing = ", ".join(sorted(set(index.members) ^ set(contents)))
+        raise BundleError(f"{path}: members are missing or were added: {differing}; {_ADVICE}")
+    changed = [name for name, content in contents.items() if index.members[name] != _entry(content)]
+    if changed:
+        raise BundleError(f"{path}: {changed[0]} was changed after it was written; {_ADVICE}")
+    try:
+        bundle = _bundle_of(index, contents)
+    except (KeyError, ValueError, SafetensorError, GradscoreError) as error:
         raise BundleError(f"{path}: incomplete or inconsistent ({error}); make the bundle anew") from None
-    _check_columns(path, bundle)
+    if not bundle.detectors or bundle.columns != bundle.inputs.columns:
+        raise BundleError(f"{path}: its meta models were fitted on other columns; make the bundle anew")
+    if bundle.self_test.answers.shape != (max(bundle.self_test.samples, 1), len(bundle.columns)):
+        raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
     return bundle
 
 
-def _mean_gradients(members: Mapping[str, bytes]) -> MeanGradients | None:
-    content = members.get(MEAN_GRADIENTS)
-    return None if content is None else MeanGradients.from_bytes(content, where=MEAN_GRADIENTS)
+def _contents(path: Path, digest: str | None) -> dict[str, bytes]:
+    """The members of the archive by name."""
+    if not path.exists():
+        raise BundleError(f"{path}: there is no such bundle; make one with gradscore bundle")
+    if not path.is_file():
+        raise BundleError(f"{path}: wanted the file of a bundle, got something else; check the path")
+    try:
+        whole = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}; check its permissions") from None
+    if digest is not None and sha256_of(whole) != digest.lower():
+        raise BundleError(
+            f"{path}: wanted the file with SHA-256 {digest}, got {sha256_of(whole)}; get it from where it was made"
+        )
+    try:
+        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+            infos = archive.infolist()
+            names = [info.filename for info in infos]
+            odd = [
+                f"a member has the name {name!r}, which no bundle has" for name in names if not _MEMBER.fullmatch(name)
+            ]
+            odd += ["two members have the same name"] if len(set(names)) < len(names) else []
+            packed = [info.filename for info in infos if info.compress_type != zipfile.ZIP_STORED]
+            odd += [f"{name} is compressed, which no bundle is" for name in packed]
+            is_larger = sum(info.file_size for info in infos) > len(whole)
+            odd += ["its members claim to be larger than the file"] if is_larger else []
+            if odd:
+                raise BundleError(f"{path}: refused, {odd[0]}; do not use this file")
+            return {info.filename: archive.read(info) for info in infos}
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise BundleError(f"{path}: not a complete bundle ({error}); {_ADVICE}") from None
 
 
-def _described(name: str, detector: Detector, files: Mapping[str, bytes]) -> dict[str, Any]:
-    limit = detector.threshold
-    entry = {"alpha": limit.alpha, "threshold": limit.value, "n": limit.n, "rank": limit.rank}
-    single = {"score": detector.model.name} if isinstance(detector.model, Baseline) else {}
-    return {"protocol": detector.protocol, "model": _fingerprint(name, detector.model, files), **entry, **single}
+def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
+    with _unpacked(_INPUTS, members) as folder:
+        inputs = Inputs.load(folder)
+    calibration, detectors = load(members[_CALIBRATION]), {}
+    for name in DETECTORS:
+        if name not in index.detectors:
+            continue
+        entry = index.detectors[name]
+        if entry.score is not None:
+            model: MetaModel | BaselineScore = BaselineScore(name=entry.score, inputs=inputs)
+        else:
+            with _unpacked(name, members) as folder:
+                model = MetaModel.load(folder, inputs)
+        detectors[name] = CalibratedScore(
+            model=model,
+            protocol=entry.protocol,
+            calibration=calibration[name],
+            threshold=threshold(calibration[name], entry.alpha),
+        )
+    means = members.get(MEAN_GRADIENTS)
+    return Bundle(
+        **{name: getattr(index, name) for name in _PLAIN},
+        detectors=detectors,
+        self_test=SelfTest.of_members(load(members[_SELF_TEST])),
+        reference=Reference.of_members(load(members[_REFERENCE])),
+        weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
+        mean_gradients=None if means is None else MeanGradients.from_bytes(means, where=MEAN_GRADIENTS),
+    )
 
 
-def _fingerprint(name: str, model: MetaModel | Baseline, files: Mapping[str, bytes]) -> str:
-    """What ties thresholds to the model they came of; its description holds a hash of its arrays."""
-    if isinstance(model, Baseline):
-        return hashlib.sha256(f"{model.inputs.fingerprint} {model.name}".encode()).hexdigest()
-    return hashlib.sha256(files[f"meta/{name}/{DESCRIPTION}"]).hexdigest()
+def _entry(content: bytes) -> _MemberEntry:
+    return _MemberEntry(size=len(content), sha256=sha256_of(content))
 
 
-def _model_members(name: str, model: MetaModel | Baseline) -> dict[str, bytes]:
-    return _members(name, model) if isinstance(model, MetaModel) else {}
-
-
-def _members(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
+def _saved(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
+    """The members of a meta model or of inputs."""
     with tempfile.TemporaryDirectory() as folder:
         saved.save(folder)
         return {f"meta/{name}/{file}": (Path(folder) / file).read_bytes() for file in (ARRAYS, DESCRIPTION)}
@@ -343,60 +350,14 @@ def _members(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
 
 @contextmanager
 def _unpacked(name: str, members: Mapping[str, bytes]) -> Iterator[Path]:
-    """A folder that holds, for the time being, what `_members` made."""
+    """A folder that holds, for the time being, what `_saved` made."""
     with tempfile.TemporaryDirectory() as folder:
         for file in (ARRAYS, DESCRIPTION):
             (Path(folder) / file).write_bytes(members[f"meta/{name}/{file}"])
         yield Path(folder)
 
 
-def _read_model(name: str, index: _DetectorIndex, members: Mapping[str, bytes], inputs: Inputs) -> MetaModel | Baseline:
-    if index.score is not None:
-        return wanted_scores([index.score], inputs, [name])[name]
-    with _unpacked(name, members) as folder:
-        model = MetaModel.load(folder, inputs)
-    label = f"{TASKS[name]}/{index.protocol}/"
-    if not fit_label(model).startswith(label):
-        raise EvaluationError(f"wanted a meta model of {label}* as '{name}', got that of '{fit_label(model)}'")
-    return model
-
-
-def _read_detector(
-    name: str, index: _DetectorIndex, members: Mapping[str, bytes], calibration: FloatArray, inputs: Inputs
-) -> Detector:
-    model = _read_model(name, index, members, inputs)
-    if index.model != _fingerprint(name, model, members):
-        raise EvaluationError(f"the threshold of '{name}' was calibrated with another meta model")
-    if (np.diff(calibration) < 0).any():
-        raise EvaluationError(f"the calibration scores of '{name}' are not in ascending order")
-    found = threshold(calibration, index.alpha)
-    if (found.value, found.n, found.rank) != (index.threshold, index.n, index.rank):
-        raise EvaluationError(f"the threshold of '{name}' is not that of its calibration scores")
-    return Detector(model=model, protocol=index.protocol, calibration=calibration, threshold=found)
-
-
-def _check_columns(path: Path, bundle: Bundle) -> None:
-    if not bundle.detectors:
-        raise BundleError(f"{path}: no meta model in it; make the bundle anew")
-    if (COSINE in bundle.features.columns) != (bundle.mean_gradients is not None):
-        raise BundleError(f"{path}: its mean gradients do not fit its features; make the bundle anew")
-    for name, detector in bundle.detectors.items():
-        if bundle.columns != detector.model.inputs.columns:
-            raise BundleError(f"{path}: the meta model '{name}' was fitted on other columns; make the bundle anew")
-    if not math.isclose(bundle.alpha, sum(each.threshold.alpha for each in bundle.detectors.values()), rel_tol=1e-9):
-        raise BundleError(f"{path}: alpha is not the sum of those of its detectors; make the bundle anew")
-    if not bundle.self_test.samples:
-        raise BundleError(f"{path}: the self-test holds no image; make the bundle anew")
-    if bundle.self_test.answers.shape != (bundle.self_test.samples, len(bundle.columns)):
-        raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
-
-
-def _base(path: Path) -> Path | None:
-    """The folder that paths in a bundle are relative to, so that all can be moved together; None at an address."""
-    return None if is_copy(path) else path.absolute().parent
-
-
-def _relative(model: ModelConfig, base: Path | None) -> ModelConfig:
+def _relative_model(model: ModelConfig, base: Path | None) -> ModelConfig:
     changes: dict[str, Any] = {"source": _relative_source(model.source, base)}
     if model.checkpoint is not None and not is_address(model.checkpoint):
         changes["checkpoint"] = _relative_path(model.checkpoint, base)
@@ -406,12 +367,6 @@ def _relative(model: ModelConfig, base: Path | None) -> ModelConfig:
 def _relative_preprocessing(preprocessing: PreprocessingConfig, base: Path | None) -> PreprocessingConfig:
     found = preprocessing.processor
     return preprocessing.model_copy(update={"processor": None if found is None else _relative_path(found, base)})
-
-
-def _relative_augmentations(features: FeaturesConfig, base: Path | None) -> FeaturesConfig:
-    return features.model_copy(
-        update={"augmentations": [_relative_source(augmentation, base) for augmentation in features.augmentations]}
-    )
 
 
 def _relative_source(source: str, base: Path | None) -> str:

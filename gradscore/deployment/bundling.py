@@ -23,12 +23,23 @@ from ..models import NamedCode, build_model, to_be_named, weights_sha256
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
-from .baseline import PROTOCOL, Baseline, Seen, wanted_scores
-from .bundle import DETECTORS, Bundle, Detector, SelfTest, TestInputs
-from .calibration import calibrated, calibration_samples, predicted_right
-from .choice import deployed_protocol, judged, ood_place
+from .bundle import Bundle
+from .detectors import (
+    DETECTORS,
+    PROTOCOL,
+    BaselineScore,
+    CalibratedScore,
+    ScoreInputs,
+    auroc_left_out,
+    calibrated,
+    calibration_samples,
+    deployed_protocol,
+    ood_place,
+    predicted_right,
+    wanted_baselines,
+)
 from .reference import plain_reference, shifted_reference
-from .self_test import SELF_TEST_SAMPLES, self_test_inputs, self_test_of
+from .self_test import SELF_TEST_SAMPLES, SelfTest, TestInputs, self_test_inputs, self_test_of
 
 BATCH_TOLERANCE = 50.0
 """Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
@@ -160,17 +171,17 @@ def make_bundle(
 
 def _deployed_models(
     run: RunFolder, scores: Sequence[str]
-) -> tuple[dict[str, tuple[MetaModel | Baseline, str]], list[str]]:
+) -> tuple[dict[str, tuple[MetaModel | BaselineScore, str]], list[str]]:
     """What decides for each detector and its protocol, and what a user should know of the choice."""
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
     inputs = _without_content(Inputs.load(run.inputs_path))
-    single = wanted_scores(scores, inputs, DETECTORS)
+    single = wanted_baselines(scores, inputs)
     identities = FitIdentities(run, specs_of(run))
     protocol = deployed_protocol(run)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
-    fitted: dict[str, tuple[MetaModel | Baseline, str]] = {
+    fitted: dict[str, tuple[MetaModel | BaselineScore, str]] = {
         name: (identities.load(place, inputs), place.split("/")[1])
         for name, place in places.items()
         if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir() and name not in single
@@ -185,10 +196,10 @@ def _deployed_models(
         "nothing to explain it by"
         for name, each in single.items()
     ]
-    if protocol is not None and "ood" not in single and np.isfinite(judged(run, protocol)):
+    if protocol is not None and "ood" not in single and np.isfinite(auroc_left_out(run, protocol)):
         notices.append(
             f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
-            f"{judged(run, protocol):.3f}, on OOD sets that were left out of their fits"
+            f"{auroc_left_out(run, protocol):.3f}, on OOD sets that were left out of their fits"
         )
     return found, notices
 
@@ -213,7 +224,7 @@ def _without_content(inputs: Inputs) -> Inputs:
 
 
 def check_batches(
-    detectors: Mapping[str, Detector],
+    detectors: Mapping[str, CalibratedScore],
     columns: list[str],
     *,
     together: FloatArray,
@@ -237,7 +248,7 @@ def check_batches(
     usable = np.asarray(np.isfinite(together).all(axis=1) & np.isfinite(in_pairs).all(axis=1), dtype=np.bool_)
     one, other = (pd.DataFrame(values[usable], columns=columns) for values in (together, in_pairs))
     inputs = next(iter(detectors.values())).model.inputs
-    before, after = Seen(inputs, one), Seen(inputs, other)
+    before, after = ScoreInputs(inputs, one), ScoreInputs(inputs, other)
     for name, detector in detectors.items():
         model = detector.model
         gap = np.abs(after.by(model) - before.by(model)).max(initial=0.0)

@@ -1,19 +1,27 @@
-"""What a bundle knows for a monitor: calibration samples, shifted copies of images, and auxiliary OOD samples.
+"""What a monitor watches of a sample, and what a bundle knows for it.
 
-Nobody knows the shifts to come. What P(wrong) is worth under shift is learnt on others that leave the class as it is
-(`IMAGE_SHIFTS`), made of `in_dist.fit`; of calibration and test samples nothing is made.
+Beside its scores, the confidence and the size of gradients along the depth are watched. The predicted class and a
+projection of the penultimate features are noted, too, for what they say of many samples together.
+
+Sets of samples whose answers are known say what is usual: calibration samples, shifted copies of images, and auxiliary
+OOD samples. Nobody knows the shifts to come. What P(wrong) is worth under shift is learnt on others that leave the
+class as it is (`IMAGE_SHIFTS`), made of `in_dist.fit`; of calibration and test samples nothing is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import shake_256
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
-from ..columns import logit_columns
+from ..columns import FORWARD, feature_columns, logit_columns, penultimate_columns
 from ..data import (
     FIT,
     IMAGE_SHIFTS,
@@ -28,10 +36,29 @@ from ..data import (
 from ..errors import BundleError
 from ..features import Extractor, Progress
 from ..store import RunFolder
-from ..system import IntArray
-from .baseline import Seen
-from .bundle import Detector
-from .watched import CLASS, Reference, WatchedSet, watched
+from ..system import BoolArray, FloatArray, IntArray
+from .detectors import CalibratedScore, ScoreInputs
+
+WATCHED = "watched_"
+"""Starts the names of the columns of what is watched in a table of results."""
+
+CONFIDENCE = "confidence"
+CLASS = "class"
+"""The place of the predicted class."""
+
+FEATURE = "feature "
+"""Starts the names of what is noted of the penultimate features."""
+
+PROJECTED = 64
+"""Penultimate features are projected to so many, more than enough to see their mean move."""
+
+LAYERS = 5
+"""Gradients of at most so many groups of parameters, evenly spread from the input to the output."""
+
+_SIZES = ("l2", "l1", "std", "max")
+"""Statistics that say how large a gradient is, the preferred one first."""
+
+_RIGHT, _LABEL, _CLASSES = "right", "label", "classes"
 
 COPIES = 200
 """Images that each kind and strength of shift is made of."""
@@ -42,7 +69,137 @@ PLAIN = 2000
 _BATCH = 64
 
 
-def plain_reference(calibration: pd.DataFrame, detectors: Mapping[str, Detector], *, with_labels: bool) -> Reference:
+@dataclass(frozen=True, kw_only=True)
+class WatchedSet:
+    """Samples whose answers are known.
+
+    Attributes:
+        columns: (n,) of each score (`score_*`) and each thing watched, by name.
+        right: (n,) whether they are predicted right; False for OOD samples.
+        label: (n,) their classes, -1 for OOD samples and where nothing looks at them.
+    """
+
+    columns: Mapping[str, FloatArray]
+    right: BoolArray
+    label: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What is usual, and what was seen under shift.
+
+    Attributes:
+        calibration: labelled in-distribution samples that fitted nothing.
+        classes: how many the model knows.
+        plain: samples of `in_dist.fit` as they are; None without shifted copies.
+        shifted: shifted copies of `in_dist.fit`, by kind and strength of the shift (`jpeg:3`); empty if none were made.
+        ood: auxiliary OOD samples, by the name of their set; empty without shifted copies.
+    """
+
+    calibration: WatchedSet
+    classes: int
+    plain: WatchedSet | None = None
+    shifted: Mapping[str, WatchedSet] = field(default_factory=dict)
+    ood: Mapping[str, WatchedSet] = field(default_factory=dict)
+
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name; see `of_members`."""
+        named = {"calibration": self.calibration} | ({} if self.plain is None else {"plain": self.plain})
+        named |= {f"shifted:{name}": each for name, each in self.shifted.items()}
+        named |= {f"ood:{name}": each for name, each in self.ood.items()}
+        return {
+            f"{name}/{key}": np.ascontiguousarray(array, dtype=np.float32 if key.startswith(FEATURE) else np.float64)
+            for name, each in named.items()
+            for key, array in {**each.columns, _RIGHT: each.right, _LABEL: each.label}.items()
+        } | {_CLASSES: np.array([float(self.classes)])}
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> Self:
+        """Reads back what `members` gave."""
+        found: dict[str, dict[str, FloatArray]] = {}
+        for key, array in sorted(members.items()):
+            name, slash, column = key.partition("/")
+            if slash:
+                found.setdefault(name, {})[column] = array.astype(np.float64)
+        sets = {
+            name: WatchedSet(
+                right=columns.pop(_RIGHT).astype(np.bool_), label=columns.pop(_LABEL).astype(np.int64), columns=columns
+            )
+            for name, columns in found.items()
+        }
+        starting = {
+            start: {name.removeprefix(start): each for name, each in sets.items() if name.startswith(start)}
+            for start in ("shifted:", "ood:")
+        }
+        return cls(
+            calibration=sets["calibration"],
+            classes=int(members[_CLASSES][0]),
+            plain=sets.get("plain"),
+            shifted=starting["shifted:"],
+            ood=starting["ood:"],
+        )
+
+
+def watched(features: pd.DataFrame) -> pd.DataFrame:
+    """What is watched of samples, by its name.
+
+    Args:
+        features: rows of a feature table, finite.
+
+    Returns:
+        `confidence`: log-odds of the largest softmax probability; `gradient <group>`: logarithm of the size of the
+        gradient at a group of parameters; `class`: the place of the predicted class; and `feature <number>`: the
+        penultimate features in single precision, where they are recorded, projected to `PROJECTED` if there are more.
+    """
+    logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
+    ordered = np.sort(logits, axis=1)
+    found = {CONFIDENCE: ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1) if len(ordered) else np.empty(0)}
+    for group, column in _sizes(list(features.columns)).items():
+        values = np.abs(features[column].to_numpy(dtype=np.float64))
+        found[f"gradient {group}"] = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+    found[CLASS] = logits.argmax(axis=1).astype(np.float64)
+    penultimate = features[penultimate_columns(features.columns)].to_numpy(dtype=np.float64)
+    if penultimate.shape[1] > PROJECTED:
+        penultimate = penultimate @ _signs(penultimate.shape[1])
+    rounded = penultimate.astype(np.float32).astype(np.float64)
+    return pd.DataFrame(found | {f"{FEATURE}{place}": each for place, each in enumerate(rounded.T)})
+
+
+def is_stream(name: str) -> bool:
+    """Whether what is watched is a size that can rise and fall: scores, the confidence and gradients."""
+    return name != CLASS and not name.startswith(FEATURE)
+
+
+@cache
+def _signs(features: int) -> FloatArray:
+    """(features, PROJECTED) of plus and minus one over the root of `PROJECTED`: the same on every machine, for ever.
+
+    Source: Achlioptas 2003, "Database-friendly random projections".
+    """
+    bits = np.unpackbits(np.frombuffer(shake_256(b"monitor").digest(features * PROJECTED // 8), dtype=np.uint8))
+    return np.asarray((2.0 * bits.reshape(features, PROJECTED) - 1) / np.sqrt(PROJECTED))
+
+
+def _sizes(columns: list[str]) -> dict[str, str]:
+    """A column that says how large the gradient is, by group of parameters, from the input to the output."""
+    parts = [column.rpartition("/") for column in feature_columns(columns) if not column.startswith(f"{FORWARD}/")]
+    losses = list(dict.fromkeys(start.partition("/")[0] for start, _, _ in parts))
+    if not losses:
+        return {}
+    of_loss = {start: {each for first, _, each in parts if first == start} for start, _, _ in parts}
+    found: dict[str, str] = {}
+    for start, statistics in of_loss.items():
+        loss, _, group = start.partition("/")
+        size = next((each for each in _SIZES if each in statistics), None)
+        if loss == losses[0] and size is not None:
+            found[group] = f"{start}/{size}"
+    names, places = list(found), np.linspace(0, max(0, len(found) - 1), min(LAYERS, len(found)))
+    return {names[place]: found[names[place]] for place in dict.fromkeys(places.round().astype(int).tolist())}
+
+
+def plain_reference(
+    calibration: pd.DataFrame, detectors: Mapping[str, CalibratedScore], *, with_labels: bool
+) -> Reference:
     """What a monitor of drift needs, from the feature table of the labelled calibration samples.
 
     They come in the order of their scores, which says nothing of who they are; their classes are for what is learnt of
@@ -68,7 +225,7 @@ def _unknown(known: WatchedSet) -> IntArray:
 def shifted_reference(
     run: RunFolder,
     plain: Reference,
-    detectors: Mapping[str, Detector],
+    detectors: Mapping[str, CalibratedScore],
     extractor: Extractor,
     dataset: SampleDataset,
     *,
@@ -115,7 +272,7 @@ def shifted_reference(
     return replace(plain, plain=replace(fit, label=_unknown(fit)), shifted=shifted, ood=ood)
 
 
-def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor: Extractor) -> WatchedSet:
+def _scored(dataset: SampleDataset, detectors: Mapping[str, CalibratedScore], extractor: Extractor) -> WatchedSet:
     values, labels = [], []
     for start in range(0, len(dataset), _BATCH):
         samples = [dataset[place] for place in range(start, min(start + _BATCH, len(dataset)))]
@@ -131,7 +288,7 @@ def _scored(dataset: SampleDataset, detectors: Mapping[str, Detector], extractor
 
 
 def _drawn_set(
-    frame: pd.DataFrame, detectors: Mapping[str, Detector], count: int, *, of_known_classes: bool
+    frame: pd.DataFrame, detectors: Mapping[str, CalibratedScore], count: int, *, of_known_classes: bool
 ) -> WatchedSet:
     """So many samples of a feature table at most, in its order."""
     chosen: NDArray[np.int64] = np.random.default_rng(0).permutation(len(frame))[:count]
@@ -140,8 +297,8 @@ def _drawn_set(
     return _watched_set(drawn, detectors, labels)
 
 
-def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, Detector], label: IntArray) -> WatchedSet:
-    seen = Seen(next(iter(detectors.values())).model.inputs, frame)
-    scores = {f"score_{name}": seen.by(detector.model) for name, detector in detectors.items()}
+def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, CalibratedScore], label: IntArray) -> WatchedSet:
+    inputs = ScoreInputs(next(iter(detectors.values())).model.inputs, frame)
+    scores = {f"score_{name}": inputs.by(detector.model) for name, detector in detectors.items()}
     others = {str(name): column.to_numpy(dtype=np.float64) for name, column in watched(frame).items()}
     return WatchedSet(columns={**scores, **others}, right=others[CLASS] == label, label=label)

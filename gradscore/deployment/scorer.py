@@ -24,12 +24,12 @@ from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
-from .baseline import Baseline, Seen
-from .bundle import Bundle, Detector, read_bundle
+from .bundle import Bundle, read_bundle
 from .conformal import p_values
+from .detectors import BaselineScore, CalibratedScore, ScoreInputs
 from .given import Given, raw_images, raw_samples
+from .reference import WATCHED, watched
 from .self_test import self_test_inputs
-from .watched import WATCHED, watched
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -332,20 +332,20 @@ class Scorer:
             table["prediction_name"] = [self.bundle.class_names[place] for place in predictions.tolist()]
         fires: dict[str, NDArray[np.bool_]] = {}
         inputs = self.bundle.inputs
-        seen = Seen(inputs, features)
+        score_inputs = ScoreInputs(inputs, features)
         for name, detector in self.bundle.detectors.items():
             model = detector.model
-            scores = seen.by(model)
+            scores = score_inputs.by(model)
             table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
-            if explain and isinstance(model, Baseline):
+            if explain and isinstance(model, BaselineScore):
                 table[f"because_{name}"] = [
                     f"{model.name} {score:+.3g}: the only score that decides" for score in scores
                 ]
                 table[f"drivers_{name}"] = [f"{model.name} {score:+.3g}" for score in scores]
-            elif explain and not isinstance(model, Baseline):
-                shares = contributions(model, seen.scaled)
+            elif explain and not isinstance(model, BaselineScore):
+                shares = contributions(model, score_inputs.scaled)
                 table[f"because_{name}"] = loudest_group(inputs.names, shares)
                 found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
@@ -372,9 +372,9 @@ class Scorer:
             what = "logits" if augmentation is None else f"logits of augmentation '{augmentation}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)
         usable = _usable(test.answers) & _usable(values)
-        seen = [Seen(self.bundle.inputs, frame.loc[usable]) for frame in (wanted, got)]
+        score_inputs = [ScoreInputs(self.bundle.inputs, frame.loc[usable]) for frame in (wanted, got)]
         for name, detector in self.bundle.detectors.items():
-            before, now = (each.by(detector.model) for each in seen)
+            before, now = (each.by(detector.model) for each in score_inputs)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
 
@@ -401,21 +401,21 @@ def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence
     return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})
 
 
-def _wrong_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _wrong_probability(detector: CalibratedScore, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """At the share of wrong predictions among the samples that fitted the meta model; missing for a baseline."""
-    if isinstance(detector.model, Baseline):
+    if isinstance(detector.model, BaselineScore):
         return np.full(len(scores), np.nan)
     return probabilities(scores, shift=detector.model.shift)
 
 
-def _ood_probability(detector: Detector, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ood_probability(detector: CalibratedScore, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """With OOD samples as common as others; nothing is known of their share. Missing for what gives no log-odds."""
     if detector.model.kind != "logistic":
         return np.full(len(scores), np.nan)
     return probabilities(scores)
 
 
-PROBABILITIES: Mapping[str, Callable[[Detector, NDArray[np.float64]], NDArray[np.float64]]] = {
+PROBABILITIES: Mapping[str, Callable[[CalibratedScore, NDArray[np.float64]], NDArray[np.float64]]] = {
     "wrong": _wrong_probability,
     "ood": _ood_probability,
 }

@@ -10,6 +10,7 @@ sample has them. The model then shows that it takes all of it, without looking u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import ModelError
 from ..features import Extractor
-from ..system import Inputs
-from .bundle import TestInputs
+from ..system import FloatArray, Inputs
 
 SELF_TEST_SAMPLES = 8
 """Inputs of a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -39,6 +39,44 @@ _MEANT = ("bos_token_id", "cls_token_id", "decoder_start_token_id", "eos_token_i
 
 Array = NDArray[Any]
 Draw = Callable[[Array, Mapping[int | None, int], Generator], Array]
+
+_IMAGES = "images"
+
+TestInputs = NDArray[Any] | Mapping[str, NDArray[Any]]
+"""Inputs of a self-test, or several by the names of the arguments they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTest:
+    """Noise and what the model makes of it, to see that it still does.
+
+    Attributes:
+        images: (n, C, H, W) uint8, of other samples (n, ...); the model sees bytes divided by 127.5, minus 1, and whole
+            numbers or truth values as they are, and so are arrays by the names of the arguments they are.
+        answers: (n, columns) float64.
+    """
+
+    images: TestInputs
+    answers: FloatArray
+
+    @property
+    def samples(self) -> int:
+        """How many images there are."""
+        return min(map(len, self.images.values())) if isinstance(self.images, Mapping) else len(self.images)
+
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name; see `of_members`."""
+        images = self.images
+        if not isinstance(images, Mapping):
+            return {_IMAGES: images, "answers": self.answers}
+        return {f"{_IMAGES}/{name}": each for name, each in images.items()} | {"answers": self.answers}
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> SelfTest:
+        """Reads back what `members` gave; `KeyError` if something is missing."""
+        start = f"{_IMAGES}/"
+        named = {name.removeprefix(start): each for name, each in members.items() if name.startswith(start)}
+        return cls(images=named or members[_IMAGES], answers=members["answers"])
 
 
 def self_test_of(samples: Inputs, extractor: Extractor) -> tuple[TestInputs, list[str]]:

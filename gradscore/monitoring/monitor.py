@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_stream, read_bundle
-from ..errors import DataError, MonitorError
+from ..errors import DataError
 from ..printable import printable, storable
 from ..system import FloatArray, closest, sha256
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy
@@ -67,13 +67,13 @@ class Monitor:
             state: a file that holds what is known between calls; what is there is gone on with. In memory only if None.
 
         Raises:
-            MonitorError: the bundle has nothing to compare with, or the state is damaged or not of this bundle.
+            MonitorError: the state is damaged or not of this bundle.
             DataError: windows of another kind, or alpha out of range.
         """
         if not 0 < alpha < 1:
             raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
         self.bundle, self.by, self.alpha = bundle, checked_by(by), float(alpha)
-        reference = _reference_of(bundle)
+        reference = bundle.reference
         self._watched, self._classes = list(reference.calibration.columns), reference.classes
         self._accuracy, self._novelty = ExpectedAccuracy.learnt(reference), Novelty.learnt(reference)
         self._path = None if state is None else Path(state)
@@ -306,15 +306,6 @@ class Monitor:
 
 def _column(name: str) -> str:
     return name if name.startswith("score_") else f"{WATCHED}{name}"
-
-
-def _reference_of(bundle: Bundle) -> Reference:
-    if bundle.reference is None:
-        raise MonitorError(
-            "the bundle holds nothing to compare with, because it was made by an older version; make it anew with "
-            "`gradscore bundle RUN --monitor`"
-        )
-    return bundle.reference
 
 
 def _fingerprint(bundle: Bundle, reference: Reference) -> str:

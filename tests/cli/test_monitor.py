@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
-from gradscore.deployment import Scorer, read_bundle, write_bundle
+from gradscore.deployment import Scorer
 from gradscore.monitoring import Monitor
 from gradscore.system import writing
 from gradscore_cli.main import app
@@ -217,13 +216,6 @@ def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
     result = monitor(small_bundle, tmp_path / "empty.npz", "--out", tmp_path / "m")
     assert result.exit_code == 2
     assert not (tmp_path / "m").exists()
-
-
-def test_an_old_bundle_says_what_to_do(small_bundle, samples, tmp_path: Path) -> None:
-    write_bundle(tmp_path / "old.gradscore", replace(read_bundle(small_bundle), reference=None))
-    result = monitor(tmp_path / "old.gradscore", samples / "digits.npz", "--out", tmp_path / "m")
-    assert result.exit_code == 2
-    assert "make it anew with `gradscore bundle RUN --monitor`" in result.stderr
 
 
 def test_a_damaged_state_stays_as_it_is(small_bundle, samples, tmp_path: Path) -> None:

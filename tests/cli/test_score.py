@@ -21,8 +21,9 @@ from typer.testing import CliRunner, Result
 
 from gradscore.data import open_user_images
 from gradscore.deployment import check_bundle_target, read_bundle, result_folder, write_bundle
+from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
-from gradscore.deployment.streaming import score_stream, table_writer
+from gradscore.deployment.streaming import score_stream
 from gradscore.errors import DataError
 from gradscore.system import file_sha256
 from gradscore_cli.main import app

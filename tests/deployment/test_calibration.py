@@ -9,8 +9,8 @@ from meta_models import WRONG, meta_model
 
 from gradscore.data.splits import SplitInfo
 from gradscore.deployment.bundling import make_bundle
-from gradscore.deployment.calibration import calibrated, calibration_samples, holding_for_both, predicted_right
 from gradscore.deployment.conformal import p_values
+from gradscore.deployment.detectors import calibrated, calibration_samples, holding_for_both, predicted_right
 from gradscore.errors import EvaluationError
 from gradscore.store.run_folder import RunFolder
 

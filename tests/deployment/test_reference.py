@@ -11,7 +11,6 @@ from scipy.special import softmax
 
 from gradscore.data import IMAGE_SHIFTS
 from gradscore.deployment import Reference, WatchedSet, make_bundle, read_bundle, watched, write_bundle
-from gradscore.errors import BundleError
 from gradscore.store import RunFolder
 
 CALM = WatchedSet(
@@ -97,41 +96,6 @@ def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> No
     np.testing.assert_array_equal(
         found.shifted["jpeg:3"].columns["score_ood"], made.reference.shifted["jpeg:3"].columns["score_ood"]
     )
-
-
-def without(members: dict, name: str) -> dict:
-    return {key: array for key, array in members.items() if key != name}
-
-
-DAMAGES = {
-    "no calibration": (lambda members: {"classes": members["classes"]}, "holds no calibration samples"),
-    "no answers": (lambda members: without(members, "calibration/right"), "lacks a column of 'calibration'"),
-    "not finite": (lambda members: {**members, "calibration/confidence": np.array([1.0, np.nan])}, "that cannot be"),
-    "no truth value": (lambda members: {**members, "calibration/right": np.array([0.5, 1.0])}, "that cannot be"),
-    "lengths": (lambda members: {**members, "calibration/confidence": np.ones(3)}, "columns of other lengths"),
-    "columns": (
-        lambda members: {
-            **members,
-            "ood:a/confidence": np.ones(2),
-            "ood:a/class": np.ones(2),
-            "ood:a/other": np.ones(2),
-            "ood:a/right": np.zeros(2),
-            "ood:a/label": np.full(2, -1.0),
-        },
-        "has other columns in 'ood:a'",
-    ),
-    "no number of classes": (lambda members: without(members, "classes"), "how many classes"),
-    "a class too many": (lambda members: {**members, "calibration/class": np.array([0.0, 3.0])}, "none of 3"),
-    "half a class": (lambda members: {**members, "calibration/class": np.array([0.0, 0.5])}, "none of 3"),
-    "a label too many": (lambda members: {**members, "calibration/label": np.array([0.0, 3.0])}, "none of 3"),
-    "no labels": (lambda members: without(members, "calibration/label"), "lacks a column of 'calibration'"),
-}
-
-
-@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_reference_is_refused(damage, says: str) -> None:
-    with pytest.raises(BundleError, match=says):
-        Reference.of_members(damage(Reference(calibration=CALM, classes=3).members()))
 
 
 def test_a_reference_is_read_back_as_it_was() -> None:

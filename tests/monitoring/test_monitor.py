@@ -173,11 +173,6 @@ def test_a_bundle_without_shifted_copies_gives_no_interval(bundle, table) -> Non
     assert "without --monitor" in monitor.notices[0]
 
 
-def test_an_old_bundle_is_refused(bundle) -> None:
-    with pytest.raises(MonitorError, match=r"older version; make it anew with `gradscore bundle RUN --monitor`"):
-        Monitor(replace(bundle, reference=None))
-
-
 BAD_SETTINGS = {
     "few samples": ({"by": 49}, "by: wanted day, week or a number of samples of 50 or more, got 49"),
     "another period": ({"by": "month"}, "got 'month'"),

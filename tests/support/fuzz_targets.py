@@ -24,9 +24,10 @@ from gradscore.check.expected import Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
 from gradscore.data import open_user_images
 from gradscore.data.sources import open_source
-from gradscore.deployment import Bundle, read_bundle, write_bundle
-from gradscore.deployment.bundle import Detector, SelfTest
+from gradscore.deployment import Bundle, Reference, WatchedSet, read_bundle, write_bundle
 from gradscore.deployment.conformal import threshold
+from gradscore.deployment.detectors import CalibratedScore
+from gradscore.deployment.self_test import SelfTest
 from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_table import LEADING
@@ -162,10 +163,14 @@ def _meta_model(label: str) -> MetaModel:
 def _bundle(folder: Path) -> None:
     scores = np.sort(np.random.default_rng(0).normal(size=50))
     wrong, ood = (
-        Detector(model=_meta_model(label), protocol="known", calibration=scores, threshold=threshold(scores, 0.1))
+        CalibratedScore(
+            model=_meta_model(label), protocol="known", calibration=scores, threshold=threshold(scores, 0.1)
+        )
         for label in ("misclassification/known/all", "ood/known/all")
     )
     images = np.zeros((2, 1, 4, 4), dtype=np.uint8)
+    columns = {"confidence": np.ones(2), "class": np.zeros(2)}
+    known = WatchedSet(columns=columns, right=np.ones(2, dtype=np.bool_), label=np.zeros(2, dtype=np.int64))
     made = Bundle(
         model=ModelConfig(source="python:net.py:net", checkpoint=None, num_classes=2),
         weights_sha256="ab",
@@ -176,6 +181,7 @@ def _bundle(folder: Path) -> None:
         alpha=0.2,
         detectors={"wrong": wrong, "ood": ood},
         self_test=SelfTest(images=images, answers=np.ones((2, 3))),
+        reference=Reference(calibration=known, classes=2),
         weights=nn.Linear(3, 2).state_dict(),
         versions={"python": "3.11"},
         provenance={"run": "x"},
