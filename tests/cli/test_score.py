@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
 from gradscore.data import open_user_images
-from gradscore.deployment import check_bundle_target, read_bundle, result_folder, write_bundle
+from gradscore.deployment import check_bundle_target, read_bundle, results, write_bundle
 from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
 from gradscore.deployment.streaming import score_stream
@@ -281,7 +281,7 @@ def test_a_file_that_the_system_does_not_let_be_read_is_a_bad_file(small_bundle,
         return file_sha256(path)
 
     monkeypatch.chdir(many)
-    monkeypatch.setattr(result_folder, "file_sha256", denied)
+    monkeypatch.setattr(results, "file_sha256", denied)
     result = score(small_bundle, "data", "--out", "results")
     assert result.exit_code == 2
     assert "data/a.npz: cannot be read: Permission denied" in result.stderr
