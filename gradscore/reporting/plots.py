@@ -281,7 +281,7 @@ def layer_profile(
         axes.xaxis.set_major_formatter(_plainly)
         left, right = axes.get_xlim()
         axes.xaxis.set_minor_formatter(_plainly if right < 10 * left else "")
-    axes.set_yticks(range(len(layers)), list(map(printable, layers)), fontsize=7)
+    axes.set_yticks(range(len(layers)), list(map(printable, layers)), fontsize=8)
     axes.set_ylim(len(layers) - 0.4, -0.6)
     axes.set_xlabel(x_label)
     _legend_above(axes, 1.0)
@@ -312,9 +312,9 @@ def time_rows(
         marks: steps at which something happened.
         ends: the first and the last step of the axes; those of the lines for None.
     """
-    height = 90 + 78 * len(rows)
+    height = 100 + 78 * len(rows)
     inches = height / PIXELS_PER_INCH
-    figure, every = _axes(height, rows=len(rows), left=0.11, bottom=0.5 / inches, top=1 - 0.75 / inches, hspace=0.55)
+    figure, every = _axes(height, rows=len(rows), left=0.11, bottom=0.5 / inches, top=1 - 0.85 / inches, hspace=0.55)
     for axes, (row, lines) in zip(every, rows, strict=True):
         for line in lines:
             for low, high in line.bands:
@@ -326,13 +326,13 @@ def time_rows(
             axes.set_yscale("log")
             axes.yaxis.set_minor_formatter("")
         axes.yaxis.set_major_formatter(_plainly)
-        axes.tick_params(labelsize=7)
-        axes.annotate(printable(row), (0, 1), xycoords="axes fraction", fontsize=7, va="bottom")
+        axes.tick_params(labelsize=8)
+        axes.annotate(printable(row), (0, 1), xycoords="axes fraction", fontsize=8, va="bottom")
     every[-1].set_xlabel(x_label)
     if ends is not None:
         every[-1].set_xlim(*ends)
-    _legend_above(every[0], 1.15)
-    return _finished(figure, name, title, caption, pad=34)
+    _legend_above(every[0], 1.3)
+    return _finished(figure, name, title, caption, pad=40)
 
 
 def _axes(
