@@ -15,10 +15,9 @@ from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
-from .options import QuietOption, SetOption, TrustOption
+from .options import QuietOption, SetOption, SourceArgument, TrustOption
 from .output import Output, figures_table
 from .run import completed
-from .sources import SourceArgument
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
 from .addresses import output_at_hand, run_at_hand
-from .options import JsonOption, QuietOption, SetOption, TrustOption
+from .options import JsonOption, QuietOption, SetOption, TrustOption, opened, trust_of
 from .output import Output, figures_table
 from .progress import counting
-from .sources import opened, trust_of
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from .score import (
     RootOption,
     SamplesArgument,
     WeightsOption,
+    not_scored,
 )
-from .scored import not_scored
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ import typer
 from gradscore.notices import notes
 
 from .addresses import file_at_hand, output_at_hand
-from .options import JsonOption, QuietOption, SetOption, TrustOption
+from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened, trust_of
 from .output import Output, figures_table
 from .progress import counting
-from .sources import SourceArgument, opened, trust_of
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:

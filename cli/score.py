@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from gradscore.errors import DataError, EngineError, ModelError
 
 from .addresses import file_at_hand, output_at_hand
 from .options import DEVICES, JsonOption, QuietOption, TrustOption
-from .output import Output
+from .output import Output, Terminal, say
 from .progress import counting
-from .scored import print_card, print_rows, print_summary
 from .threads import ThreadsOption
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ OF_A_FILE = (DataError, EngineError, ModelError)
 """What a file of samples can be to blame for."""
 
 EXPLAINED = 5
+
+NAMES = {"wrong": "wrong", "ood": "OOD"}
 
 BundleArgument = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.", callback=file_at_hand)
@@ -165,7 +168,7 @@ class _Scoring:
                 counts, kept = self._into_one(out, tell), 0
         if kept:
             self.output.say(f"{kept} of {len(self.files)} files had their results in {out} already")
-        print_summary(self.output, counts, first_error=self.first_error, out=out)
+        _print_summary(self.output, counts, first_error=self.first_error, out=out)
         decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
         self.output.document({**decisions, "samples": self.rows, "results": out, "failed": self.failed})
         return counts
@@ -250,9 +253,9 @@ class _Scoring:
         elif self.output.as_json:
             self.rows += table.to_dict("records")
         elif len(self.files) == self.samples == 1:
-            print_card(self.output, table.iloc[0], self.scorer)
+            _print_card(self.output, table.iloc[0], self.scorer)
         else:
-            print_rows(self.output, table, self.scorer)
+            _print_rows(self.output, table, self.scorer)
 
     def _columns(self) -> list[str]:
         from gradscore.deployment import result_columns
@@ -262,3 +265,66 @@ class _Scoring:
 
 def _all_failed(failed: Mapping[str, str], what: str) -> str:
     return "\n  ".join([f"{len(failed)} of the files {what}:", *failed.values()])
+
+
+def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
+    """One sample, on a few lines."""
+    output.say(row["sample_id"])
+    if row["error"]:
+        return
+    card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    card.add_row("prediction", _class(row))
+    for name, detector in scorer.bundle.detectors.items():
+        known = _known(row[f"probability_{name}"])
+        p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
+        card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
+    card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
+    output.show(card)
+    for name in scorer.bundle.detectors:
+        if f"drivers_{name}" in row.index:
+            output.say(f"  what moved the score for '{NAMES[name]}' most: {row[f'because_{name}']}")
+            for driver in str(row[f"drivers_{name}"]).split("; "):
+                output.say(f"    {driver}")
+
+
+def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer) -> None:
+    """A line for each sample."""
+    for row in table.to_dict("records"):
+        if row["error"]:
+            output.say(f"error   {row['error']}")
+            continue
+        values = [
+            f"P({NAMES[name]}) {_known(row[f'probability_{name}'])} p {row[f'p_value_{name}']:.4f}"
+            for name in scorer.bundle.detectors
+        ]
+        reason = f"  {row['reason']}" if row["reason"] else ""
+        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {'  '.join(values)}{reason}")
+        for name in scorer.bundle.detectors:
+            if f"drivers_{name}" in row:
+                output.say(f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
+
+
+def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """What was predicted: the name of the class, where there is one."""
+    return str(row["prediction_name"]) if "prediction_name" in row else f"class {row['prediction']}"
+
+
+def _known(probability: float) -> str:
+    """A probability, or `-` from a one-class model, which has none."""
+    return "-" if math.isnan(probability) else f"{probability:.3f}"
+
+
+def _print_summary(output: Output, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
+    """How many of which decision there were, and where they are."""
+    if sum(counts.values()) > 1 or out is not None:
+        output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
+    not_scored(counts["error"], first_error=first_error)
+    if out is not None:
+        output.say(f"results: {out}")
+
+
+def not_scored(count: int, *, first_error: str) -> None:
+    """How many samples could not be scored, if any, and why the first one could not."""
+    if count:
+        first = f"; the first: {first_error}" if first_error else ""
+        say(Terminal(stderr=True), f"not scored: {count}{first}")
