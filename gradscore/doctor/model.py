@@ -26,7 +26,6 @@ from ..models import (
     group_parameters,
     refuse_foreign,
     refuse_probabilities,
-    weight_notices,
 )
 from ..store import raw_labels
 from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count, some
@@ -297,14 +296,14 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         label_map=raw_labels(spec.label_map, datasets[split].class_names),
         num_classes=config.model.num_classes,
     )
-    more = [*_weights(built, config)]
+    more = [*_weights(built)]
     for name, dataset in datasets.items():
         more += _check_split(model, dataset, name=name, config=config)
     return Diagnosis.of([*found.remarks, *more], found.coverage)
 
 
-def _weights(built: BuiltModel, config: Config) -> Iterator[Remark]:
-    sentences = weight_notices(built, config.model, seed=config.extract.seed)
+def _weights(built: BuiltModel) -> Iterator[Remark]:
+    sentences = built.notices
     if not built.random:
         make = note if built.is_own else warning
         yield from (make("checkpoint", sentence) for sentence in sentences)

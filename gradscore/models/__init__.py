@@ -9,7 +9,7 @@ enters the last layer, `layer_watch` what layers put out, and `copies` has copie
 
 from __future__ import annotations
 
-from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval, weight_notices
+from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval
 from .code import CodeTrust, NamedCode, load_function
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .identity import class_names, coarsest_dtype, code_sha256, weight_files_sha256, weights_sha256
@@ -91,6 +91,5 @@ __all__ = [
     "to_be_named",
     "to_eval",
     "weight_files_sha256",
-    "weight_notices",
     "weights_sha256",
 ]

@@ -25,13 +25,13 @@ class BuiltModel:
     Attributes:
         model: on the CPU, in eval mode, with gradients enabled for all parameters; takes a tensor or a mapping of
             keyword arguments, and returns logits (N, K).
-        loaded: what was taken of its checkpoint; None without one.
+        notices: what a reader of the figures should know of the weights, in sentences.
         random: names of the parameters that are random numbers, since no file gave them.
         is_own: no checkpoint was named, and the model came with weights that do not depend on random numbers.
     """
 
     model: nn.Module
-    loaded: Loaded | None = None
+    notices: tuple[str, ...] = ()
     random: tuple[str, ...] = ()
     is_own: bool = False
 
@@ -63,10 +63,9 @@ def build_model(
         ModelError: the source or the checkpoint cannot be used.
         MissingExtraError: the source needs a package that is not installed.
     """
-    told = notices is not None
-    built = build_classifier(config, seed=seed, trust_code=trust_code, look_for_random=told)
+    built = build_classifier(config, seed=seed, trust_code=trust_code, look_for_random=notices is not None)
     if notices is not None:
-        notices += weight_notices(built, config, seed=seed)
+        notices += built.notices
     return built.model
 
 
@@ -108,31 +107,28 @@ def build_classifier(
     )
     model = _seeded(source, request, seed)
     refuse_foreign(model, source=f"model.source {config.source}")
-    loaded: Loaded | None = None
+    notices: list[str] = []
     random: list[str] = []
     is_own = False
     if config.checkpoint is not None:
         weights = fetched(config.checkpoint) if is_address(config.checkpoint) else config.checkpoint
-        loaded = load_checkpoint(model, weights, prefix=config.prefix)
+        notices = _loading_notices(load_checkpoint(model, weights, prefix=config.prefix), config.checkpoint)
     elif look_for_random and not source.brings_weights:
         random = _random_weights(source, request, model, seed)
         is_own = not random
-    _finish(model)
+        which = "" if len(random) == len([*model.parameters()]) else f" in {some(random)}"
+        notices = [
+            "model.checkpoint is null: the model came with weights of its own, which do not depend on the seed"
+            if is_own
+            else f"model.checkpoint is null: random weights{which}, made with seed {seed}"
+        ]
+    model.cpu()
+    to_eval(model)
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.requires_grad_(True)
     Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit).attach(model)
-    return BuiltModel(model, loaded, tuple(random), is_own)
-
-
-def weight_notices(built: BuiltModel, config: ModelConfig, *, seed: int) -> list[str]:
-    """What a reader of the figures should know of the weights of a model, in sentences."""
-    if built.loaded is not None:
-        return _loading_notices(built.loaded, config.checkpoint or "")
-    if built.is_own:
-        return ["model.checkpoint is null: the model came with weights of its own, which do not depend on the seed"]
-    parameters = [name for name, _ in built.model.named_parameters()]
-    if not built.random:
-        return []
-    which = "" if len(built.random) == len(parameters) else f" in {some(built.random)}"
-    return [f"model.checkpoint is null: random weights{which}, made with seed {seed}"]
+    return BuiltModel(model, tuple(notices), tuple(random), is_own)
 
 
 def _loading_notices(loaded: Loaded, checkpoint: str | Path) -> list[str]:
@@ -179,12 +175,3 @@ def to_eval(model: nn.Module) -> None:
     except NotImplementedError:  # what such a program says
         for module in model.modules():
             module.training = False
-
-
-def _finish(model: nn.Module) -> None:
-    """Puts a model in eval mode on the CPU, with gradients for all parameters."""
-    model.cpu()
-    to_eval(model)
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            parameter.requires_grad_(True)

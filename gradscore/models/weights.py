@@ -41,8 +41,6 @@ READING_ERRORS = (
 
 Format = Literal["safetensors", "torch", "TorchScript", "program", "pickle", "zip", "pointer", "unknown"]
 
-_SUFFIXES: Mapping[str, Format] = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch"}
-
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 """How files of weights are called."""
 
@@ -170,11 +168,8 @@ def _read(path: Path) -> object:
         raise ModelError(f"checkpoint {path} does not exist")
     try:
         found = format_of(path)
-        # Other suffixes (.ckpt, .bin) promise nothing, so the content decides.
-        if found != _SUFFIXES.get(path.suffix, found) or found not in _SUFFIXES.values():
-            raise ModelError(
-                f"checkpoint {path} {_REFUSED.get(found, '').format(name=path.name) or _misnamed(path, found)}"
-            )
+        if found in _REFUSED:
+            raise ModelError(f"checkpoint {path} {_REFUSED[found].format(name=path.name)}")
         if found == "safetensors":
             return load_file(path)
         return _load(path)
@@ -183,11 +178,6 @@ def _read(path: Path) -> object:
     except READING_ERRORS as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ModelError(f"checkpoint {path} cannot be read: {reason}; is it damaged?") from error
-
-
-def _misnamed(path: Path, found: Format) -> str:
-    suffix = next(name for name, kind in _SUFFIXES.items() if kind == found)
-    return f"is a file of {found} by its content, not what {path.suffix} says; rename it to {path.stem}{suffix}"
 
 
 class StandIn:
@@ -205,17 +195,18 @@ def _load(path: Path) -> object:
     The unpickler of `weights_only` reads it, which refuses modules that touch files, processes and the like whatever it
     is told to take.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), path.open("rb") as file:  # by its name alone, it could be taken for safetensors
         warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read
         try:
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             others = _other_classes(path)
             if not others:
                 raise
             try:
+                file.seek(0)
                 with torch.serialization.safe_globals([(StandIn, name) for name in others]):
-                    found: object = torch.load(path, map_location="cpu", weights_only=True)
+                    found: object = torch.load(file, map_location="cpu", weights_only=True)
             except Exception:  # noqa: BLE001 - what counts is why it could not be read as it is
                 raise error from None
             if isinstance(found, StandIn):

@@ -69,6 +69,8 @@ def save_older_program(_content: dict, path: Path) -> None:
 CHECKPOINTS = {
     "safetensors": ("model.safetensors", save_file, lambda state: state),
     "pt": ("model.pt", torch.save, lambda state: state),
+    "safetensors under another name": ("model.pt", save_file, lambda state: state),
+    "torch.save under another name": ("model.safetensors", torch.save, lambda state: state),
     "nested under state_dict": ("model.pt", torch.save, lambda state: {"epoch": 3, "state_dict": state}),
     "module. prefix": ("model.pt", torch.save, lambda state: {f"module.{name}": state[name] for name in state}),
     "_orig_mod. prefix": ("model.pt", torch.save, lambda state: {f"_orig_mod.{name}": state[name] for name in state}),
@@ -120,12 +122,6 @@ UNREADABLE = {
     "empty pt": ("model.pt", lambda _, path: path.write_bytes(b""), "is it damaged, or a download that failed"),
     "text": ("model.pt", lambda _, path: path.write_text("hello"), "no file of weights, by its first bytes"),
     "a zip archive": ("model.pt", save_arrays, "a zip archive of something else than weights"),
-    "safetensors under another name": (
-        "model.pt",
-        save_file,
-        r"safetensors by its content.*rename it to",
-    ),
-    "torch.save under another name": ("model.safetensors", torch.save, r"torch by its content.*rename it to model\.pt"),
     "TorchScript": ("model.pt", save_script, r"a TorchScript archive.*torch\.save\(torch\.jit\.load\("),
     "a pointer": ("model.pt", lambda _, path: path.write_text(POINTER), "pointer of Git LFS.*git lfs pull"),
     "a program of PyTorch 2.6": ("model.pt", save_older_program, r"a program of torch\.export"),
