@@ -27,7 +27,7 @@ LIKELIEST = 3
 FEWEST = 16
 """No network of these packages has fewer parameters and buffers."""
 
-_WRAPPED = ("net", "model", "module", "network")
+_WRAPPED = ("net.", "model.", "module.", "network.")
 """What training loops call their network, as an attribute of theirs."""
 
 _OF_TRAINING = re.compile(r"(^|_)(criterion|loss|losses|metrics?|acc|accuracy|f1|auc|auroc|confmat)(_|$)")
@@ -64,18 +64,19 @@ def shapes_of(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in state.items() if not name.endswith(COUNTER)}
 
 
-def wrapper_prefix(state: Shapes) -> str | None:
-    """What the names of the network begin with where a training loop saved losses and metrics beside it.
+def unwrapped(state: Shapes) -> tuple[dict[str, tuple[int, ...]], str | None]:
+    """The network of a checkpoint that a training loop may have saved as an attribute of its own.
 
-    None where all names begin so, which is found out when they are loaded, and where it is not plain that the others
-    are no part of the network.
+    Returns:
+        Its shapes, and what names of the network begin with where losses and metrics are beside it; None for nothing,
+        or where all names begin so, which is found out when they are loaded.
     """
-    parts = dict.fromkeys(name.partition(".")[0] for name in state)
-    inside = [part for part in parts if part in _WRAPPED]
-    others = [part for part in parts if part not in _WRAPPED]
-    if len(inside) != 1 or not others or not all(map(_OF_TRAINING.search, others)):
-        return None
-    return f"{inside[0]}."
+    starts = [start for start in _WRAPPED if any(name.startswith(start) for name in state)]
+    others = [name for name in state if not name.startswith(tuple(starts))]
+    if len(starts) != 1 or not all(_OF_TRAINING.search(name.partition(".")[0]) for name in others):
+        return dict(state), None
+    inside = {name.removeprefix(starts[0]): shape for name, shape in state.items() if name.startswith(starts[0])}
+    return inside, starts[0] if others else None
 
 
 def class_count(state: Shapes) -> tuple[str, int] | None:

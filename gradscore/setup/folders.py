@@ -6,6 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +27,6 @@ OPENED = 50
 
 FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", "net", "model")
 """What functions that build a network are called, the likeliest first."""
-
-GREY_MODES = ("1", "L", "I", "I;16", "I;16B", "I;16L", "I;16N")
-"""Modes of Pillow that are read as one channel."""
 
 ROLES = {
     "bank": ("train", "training", "trainval", "trainset", "bank"),
@@ -218,30 +216,10 @@ def _factories(path: Path) -> Iterator[Factory]:
             yield Factory(path, node.name, "num_classes" in {each.arg for each in (*arguments, *node.args.kwonlyargs)})
 
 
-@dataclass(frozen=True)
-class ImageKind:
-    """What images have in common.
-
-    Attributes:
-        sizes: (height, width) of those that were opened, the smallest first.
-        channels: 1 of grey images and 3 of others, None if there are both.
-    """
-
-    sizes: tuple[tuple[int, int], ...]
-    channels: int | None
-
-
-def image_kind(files: Sequence[Path]) -> ImageKind | None:
-    """Looks at images spread evenly over `files`; None if none can be opened."""
-    sizes, channels = list[tuple[int, int]](), set[int]()
+def image_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
+    """(height, width) of images spread evenly over `files`, the smallest first; those that do not open are left out."""
+    sizes: list[tuple[int, int]] = []
     for path in files[:: max(1, len(files) // OPENED)][:OPENED]:
-        try:
-            with Image.open(path) as image:
-                sizes.append((image.height, image.width))
-                channels.add(1 if image.mode in GREY_MODES else 3)
-        except DECODING_ERRORS:
-            continue
-    if not sizes:
-        return None
-    ordered = sorted(sizes, key=lambda size: size[0] * size[1])
-    return ImageKind(tuple(ordered), channels.pop() if len(channels) == 1 else None)
+        with suppress(*DECODING_ERRORS), Image.open(path) as image:
+            sizes.append((image.height, image.width))
+    return sorted(sizes, key=lambda size: size[0] * size[1])

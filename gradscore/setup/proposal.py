@@ -16,8 +16,8 @@ from ..data import NAME_CLASSES
 from ..errors import ConfigError, OutputError
 from ..models import read_weights
 from ..system import some, write_text
-from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, wrapper_prefix
-from .folders import FACTORIES, Factory, Found, SampleSet, image_kind, look
+from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
+from .folders import FACTORIES, Factory, Found, SampleSet, image_sizes, look
 from .tables import SavedClassifier, look_at_tables, saved_classifier
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -168,14 +168,10 @@ def _propose_model(
 ) -> tuple[Shapes, Architecture | None]:
     shapes: Shapes = {}
     architecture, checkpoint, prefix = None, None, None
-    others: list[str] = []
     if found.checkpoints:
         checkpoint = found.checkpoints[0]
         shapes = shapes_of(read_weights(checkpoint))
-        prefix = wrapper_prefix(shapes)
-        if prefix is not None:
-            others = [name for name in shapes if not name.startswith(prefix)]
-            shapes = {name.removeprefix(prefix): each for name, each in shapes.items() if name.startswith(prefix)}
+        shapes, prefix = unwrapped(shapes)
         architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
         _note_others(made, found.checkpoints[1:])
     counted = class_count(shapes)
@@ -194,7 +190,9 @@ def _propose_model(
     else:
         made.put("model.checkpoint", made.near(checkpoint))
         if prefix is not None:
-            made.put("model.prefix", prefix, f"names of the network begin so in the checkpoint; others: {some(others)}")
+            made.put(
+                "model.prefix", prefix, "names of the network begin so in the checkpoint, others are of the training"
+            )
     if counted is None:
         made.ask("model.num_classes", "how many classes the network tells apart")
     else:
@@ -221,29 +219,27 @@ def _propose_code(made: Proposal, factories: Sequence[Factory], classes: int | N
 
 
 def _propose_preprocessing(made: Proposal, found: Found, shapes: Shapes, architecture: Architecture | None) -> None:
-    kind = image_kind([file for each in found.images for file in each.files])
     channels = input_channels(shapes)
     if channels in (1, 3):
         made.put("preprocessing.channels", channels, "of the first convolution")
-    elif channels is None and kind is not None:
-        channels = kind.channels
     if architecture is not None and architecture.preprocessing:
         why = f"of {architecture.origin}; check that the network was trained with it"
         for key, value in architecture.preprocessing.items():
             made.put(f"preprocessing.{key}", value, why)
             why = ""
         return
-    if kind is None:
+    sizes = image_sizes([file for each in found.images for file in each.files])
+    if not sizes:
         made.remarks.append("no image was found, so preprocessing.resize is left out: images come as they are")
-    elif len(set(kind.sizes)) == 1:
-        made.put("preprocessing.resize", list(kind.sizes[0]), f"all of {len(kind.sizes)} images have this size")
+    elif len(set(sizes)) == 1:
+        made.put("preprocessing.resize", list(sizes[0]), f"all of {len(sizes)} images have this size")
     else:
-        smallest, largest = (f"{height} x {width}" for height, width in (kind.sizes[0], kind.sizes[-1]))
+        smallest, largest = (f"{height} x {width}" for height, width in (sizes[0], sizes[-1]))
         made.ask("preprocessing.resize", f"[height, width]; images are from {smallest} to {largest}")
     for key in ("mean", "std"):
         made.ask(
             f"preprocessing.{key}",
-            f"{key} of each channel in training, for values from 0 to 1, such as {[0.5] * (channels or 3)}; leave mean "
+            f"{key} of each channel in training, for values from 0 to 1, such as {[0.5] * (channels or 1)}; leave mean "
             "and std out if there was none",
         )
 

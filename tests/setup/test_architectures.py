@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradscore.setup.architectures import class_count, input_channels, recognised, shapes_of
+from gradscore.setup.architectures import class_count, input_channels, recognised, shapes_of, unwrapped
 from gradscore.system import import_torchvision
 
 import_torchvision()
@@ -56,3 +56,13 @@ def test_nothing_is_left_behind() -> None:
     recognised(state, hint="resnet18")
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.empty(1).device.type == "cpu"
+
+
+BESIDE = {"nothing": ({}, None), "a loss": ({"criterion.weight": torch.ones(3)}, "model.")}
+
+
+@pytest.mark.parametrize(("beside", "prefix"), BESIDE.values(), ids=BESIDE)
+def test_a_network_is_recognised_in_the_checkpoint_of_a_training_loop(beside: dict, prefix: str | None) -> None:
+    state = {f"model.{name}": value for name, value in models.resnet18(num_classes=3).state_dict().items()}
+    inside, found = unwrapped(shapes_of(state | beside))
+    assert (recognised(inside, hint="resnet18").source, found) == ("torchvision:resnet18", prefix)

@@ -198,19 +198,6 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
         propose([tmp_path / "absent"], base=tmp_path)
 
 
-CHANNELS = {
-    "grey": (np.zeros((8, 6), np.uint8), "[0.5];"),
-    "colour": (np.zeros((8, 6, 3), np.uint8), "[0.5, 0.5, 0.5];"),
-}
-
-
-@pytest.mark.parametrize(("pixels", "wanted"), CHANNELS.values(), ids=CHANNELS)
-def test_without_a_convolution_the_images_say_how_many_channels(tmp_path: Path, pixels, wanted: str) -> None:
-    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(pixels.size, 2)).state_dict(), tmp_path / "weights.pt")
-    images(tmp_path / "val", "cat", "dog", size=pixels.shape)
-    assert f"such as {wanted}" in propose([tmp_path], base=tmp_path).missing["preprocessing.mean"]
-
-
 OTHER_DATA = {
     "numbers": ("rows.csv", "a,b,label\n1,2,0\n", "docs/tutorial-tables.md"),
     "texts": ("texts.csv", "text,label\na good film,0\n", "docs/tutorial-text.md"),
