@@ -25,12 +25,10 @@ def test_pixels_become_fractions_in_channel_order() -> None:
 SHAPES = {
     "shorter side": ({"resize": 2}, GREY, (1, 2, 3)),
     "both sides": ({"resize": [5, 7]}, GREY, (1, 5, 7)),
-    "square crop": ({"crop": 2}, COLOUR, (3, 2, 2)),
     "crop": ({"crop": [2, 4]}, GREY, (1, 2, 4)),
     "resize, then crop": ({"resize": 8, "crop": 6}, GREY, (1, 6, 6)),
     "grey to colour": ({"channels": 3}, GREY, (3, 4, 6)),
     "colour to grey": ({"channels": 1}, COLOUR, (1, 4, 6)),
-    "colour stays": ({"channels": 3}, COLOUR, (3, 4, 6)),
     "weights": ({"weights": "ResNet18_Weights.IMAGENET1K_V1"}, COLOUR, (3, 224, 224)),
     "weights take grey images": ({"weights": "ResNet18_Weights.IMAGENET1K_V1"}, GREY, (3, 224, 224)),
 }
@@ -57,7 +55,6 @@ def test_grey_is_the_usual_luma() -> None:
 NORMALISATIONS = {
     "one value for all channels": ([0.5], [0.25], [-2, 2, 0.4]),
     "one number for all channels": (0, 1, [0, 1, 0.6]),
-    "one number and a value per channel": (0.5, [0.5, 0.25, 0.1], [-1, 2, 1]),
     "one value per channel": ([0.0, 1.0, 0.5], [1.0, 2.0, 0.1], [0, 0, 1]),
 }
 
@@ -80,17 +77,12 @@ def test_a_single_number_normalises_numbers_as_well() -> None:
     assert found.tolist() == [1.0, 2.0]
 
 
-def test_std_of_another_number_of_channels() -> None:
-    with pytest.raises(DataError, match=r"std has 3 values and the image 1 channels; set preprocessing\.channels"):
-        make(mean=0, std=[0.5] * 3)(GREY)
-
-
 def test_mean_of_another_number_of_channels() -> None:
     with pytest.raises(DataError, match=r"mean has 3 values and the image 1 channels; set preprocessing\.channels"):
         make(mean=[0.5] * 3, std=[0.5] * 3)(GREY)
 
 
-@pytest.mark.parametrize("name", ["ResNet18_Weights.IMAGENET1K_V9", "ResNet81_Weights.DEFAULT", "imagenet"])
+@pytest.mark.parametrize("name", ["ResNet18_Weights.IMAGENET1K_V9", "imagenet"])
 def test_unknown_weights(name: str) -> None:
     with pytest.raises(ConfigError, match=f"torchvision has no weights '{name}'; wanted a name like"):
         make(weights=name)

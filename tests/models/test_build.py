@@ -50,11 +50,6 @@ def test_model_is_ready_to_compute_gradients(source: str) -> None:
     assert all(parameter.requires_grad and parameter.device.type == "cpu" for parameter in model.parameters())
 
 
-def test_arguments_reach_the_factory(source: str) -> None:
-    model = build_model(make_config(f"{source}:net", arguments={"outputs": 7}), trust_code=True)
-    assert model(torch.zeros(2, 3)).shape == (2, 7)
-
-
 def test_a_dotted_module_is_a_source() -> None:
     config = make_config("python:torch.nn:Linear", arguments={"in_features": 5, "out_features": 2})
     assert build_model(config, trust_code=True)(torch.zeros(1, 5)).shape == (1, 2)

@@ -23,7 +23,6 @@ READ = {
     "words for none beside numbers": (b"a\nNA\n1.5\n null\nN/A\n+2\n", {"a": [None, 1.5, None, None, 2]}),
     "words for none beside truth values": (b"a\ntrue\nNone\nFALSE\n", {"a": [True, None, False]}),
     "words for none among names": (b"a,b\nNA,1\nnull,2\n,3\n", {"a": ["NA", "null", None], "b": [1, 2, 3]}),
-    "words for none alone": (b"a,b\nNA,1\nNA,2\n", {"a": ["NA", "NA"], "b": [1, 2]}),
     "no row": (b"a,b\n", {"a": [], "b": []}),
 }
 
@@ -41,7 +40,6 @@ def test_tabs_and_gzip(tmp_path: Path) -> None:
 
 REFUSED = {
     "a field more in every row": (b"a,b,label\n9,1,2,0\n8,3,4,1\n", "fields in line 2: 4, in the first line: 3"),
-    "a field more in one row": (b'a,label\n"x\ny",0\n1,2,0\n', "fields in line 4: 3, in the first line: 2"),
     "a comma at the end of rows alone": (
         b"a,b\n1,2,\n3,4,\n",
         "fields in line 2: 3, in the first line: 2; write a name",
@@ -59,7 +57,6 @@ REFUSED = {
     "a column without a name": (b"a,,b\n1,2,3\n", "column 2 of 3 has no name in the first line"),
     "semicolons": (b"a;b\n1;2\n", "its first line is one name, 'a;b'; columns are parted by commas in .csv"),
     "a quote that does not end": (b'a,b\n1,2\n"x,3\n4,5\n', "line 3 cannot be read: a quote that does not end"),
-    "text after a quote": (b'a,b\n"x" y,1\n', "line 2 cannot be read: .*quote within quotes twice"),
     "another encoding": ("a,b\nx,1\nné,2\n".encode("latin-1"), "line 3 is no UTF-8"),
     "nothing": (b"\n", "it is empty"),
 }
