@@ -73,15 +73,6 @@ def test_a_sample_without_a_label_is_neither_right_nor_wrong(small_run, expected
     assert outcome.before == outcome.now == (np.mean(known) if known else None)
 
 
-def test_the_feature_table_is_read_once(small_run, expected, monkeypatch) -> None:
-    read, asked = RunFolder.read, []
-    monkeypatch.setattr(
-        RunFolder, "read", lambda run, name, **options: asked.append(name) or read(run, name, **options)
-    )
-    check_run(RunFolder(small_run), expected)
-    assert asked == ["in_dist.test"]
-
-
 def test_the_expected_holds_what_the_evaluation_found(small_run, expected) -> None:
     table = read_scores(RunFolder(small_run))
     wrong = table[table["task"] == "misclassification"].set_index("content_hash")["meta"]
@@ -203,7 +194,7 @@ def renamed(samples: SplitScores, *, keep: int = 0) -> SplitScores:
     return samples.model_copy(update={"content_hash": names})
 
 
-@pytest.mark.parametrize("keep", [0, 1, 5])
+@pytest.mark.parametrize("keep", [0, 5])
 def test_an_ood_set_of_other_samples_is_compared_as_such(small_run, expected, keep: int) -> None:
     splits = {**expected.splits, "ood.noise": renamed(expected.splits["ood.noise"], keep=keep)}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
@@ -246,19 +237,6 @@ def test_speed_is_for_information_only(small_run, expected, factor: float | None
     assert f"| - | samples per second | {'-' if before is None else f'{before:.0f}'} | {now:.0f} | - | - |" in (
         to_markdown(report)
     )
-
-
-def test_a_slow_speed_has_no_decimals(small_run, expected, monkeypatch) -> None:
-    monkeypatch.setattr(RunFolder, "samples_per_second", 74.07)
-    report = check_run(RunFolder(small_run), expected.model_copy(update={"samples_per_second": 37.04}))
-    assert "| - | samples per second | 37 | 74 | - | - |" in to_markdown(report)
-
-
-def test_the_speed_is_that_of_the_manifest(small_run, expected) -> None:
-    splits = json.loads((small_run / "manifest.json").read_text())["splits"].values()
-    rates = [split["spent"]["samples"] / split["spent"]["seconds"] for split in splits]
-    assert min(rates) * 0.99 <= expected.samples_per_second <= max(rates) * 1.01
-    assert all(split["spent"]["samples"] == split["rows"] for split in splits)
 
 
 def test_a_split_that_is_gone_is_said(small_run, expected) -> None:
@@ -400,25 +378,6 @@ def test_samples_that_do_not_fit_together(expected, tmp_path: Path) -> None:
     text = (tmp_path / "b.json").read_text()
     (tmp_path / "b.json").write_text(text.replace('"correct": "', '"correct": "1'))
     with pytest.raises(ExpectedFiguresError, match="must belong to the same samples"):
-        read_expected(tmp_path / "b.json")
-
-
-LENGTHS = {
-    "one value fewer": lambda values: values[1:],
-    "none": lambda values: [],
-    "more": lambda values: [*values, 1.0],
-}
-
-
-@pytest.mark.parametrize("change", LENGTHS.values(), ids=LENGTHS)
-def test_features_of_the_probe_of_other_samples(expected: ExpectedFigures, tmp_path: Path, change) -> None:
-    content = expected.model_dump(mode="json")
-    name, values = next(iter(content["probe"]["columns"].items()))
-    content["probe"]["columns"][name] = change(values)
-    (tmp_path / "b.json").write_text(json.dumps(content))
-    with pytest.raises(
-        ExpectedFiguresError, match=f"probe: .*{name}: wanted 8 values, one for each sample.*; restore it"
-    ):
         read_expected(tmp_path / "b.json")
 
 

@@ -252,11 +252,13 @@ def test_no_output_replaces_another_file_of_the_command(small_run, expected, mon
     assert not Path("x").exists()
 
 
-TARGETS = {"a folder": ("folder", "got a folder"), "below a file": ("net.py/x", "net.py is a file, wanted a folder")}
+TARGETS = {
+    "a folder": ("--junit", "folder", "got a folder"),
+    "below a file": ("--json", "net.py/x", "net.py is a file, wanted a folder"),
+}
 
 
-@pytest.mark.parametrize("option", ["--junit", "--markdown", "--json"])
-@pytest.mark.parametrize(("name", "message"), TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize(("option", "name", "message"), TARGETS.values(), ids=TARGETS)
 def test_what_cannot_be_written_is_said_before_any_verdict(
     small_run, expected, tmp_path: Path, option: str, name: str, message: str
 ) -> None:

@@ -91,12 +91,6 @@ def test_the_strongest_alarms_are_printed_and_all_are_in_the_files(small_bundle,
     assert [alarm for window in lines(tmp_path / "m") for alarm in window["alarms"]] == alarms
 
 
-def test_where_other_alarms_are_is_said(small_bundle, samples, tmp_path: Path) -> None:
-    out = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path).stdout
-    raised = sum(len(window["alarms"]) for window in lines(tmp_path))
-    assert f"and {raised - 3} more, in {tmp_path / 'windows.jsonl'}\n" in out
-
-
 def test_no_alarm_does_not_fail(small_bundle, samples, tmp_path: Path) -> None:
     result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path, "--fail-on-alarm")
     assert result.exit_code == 0
@@ -230,11 +224,6 @@ def test_what_cannot_be_expected_is_said(small_bundle, samples, tmp_path: Path) 
     result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path)
     assert all(window["ood"] > 0.5 and window["accuracy"] is None for window in lines(tmp_path))
     assert "more than 50% is flagged as OOD no accuracy is expected" in " ".join(result.output.split())
-
-
-def test_short_windows_are_said_to_have_no_expected_accuracy(small_bundle, samples, tmp_path: Path) -> None:
-    result = monitor(small_bundle, samples / "table.csv", "--by", "day", "--time", "taken", "--out", tmp_path)
-    assert "windows of fewer than 50 samples have no expected accuracy" in " ".join(result.output.split())
 
 
 def test_days_that_are_written_day_first_need_a_format(small_bundle, samples, tmp_path: Path) -> None:

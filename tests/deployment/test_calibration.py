@@ -14,7 +14,7 @@ from gradscore.deployment.detectors import calibrated, calibration_samples, hold
 from gradscore.errors import EvaluationError
 from gradscore.store.run_folder import RunFolder
 
-DRAWS, NEW = 1500, 100
+DRAWS, NEW = 1000, 100
 
 
 @dataclass
@@ -61,7 +61,6 @@ def rejected_share(world: World, n: int, alpha: float, generator: np.random.Gene
 
 PROMISES = {
     "usual": (World(0.9, (-1.5, 0.0), 0.3), 200, 0.1),
-    "often wrong, and right ones look more like OOD": (World(0.5, (-1.0, 2.0), 0.0), 200, 0.1),
     "scores with one order": (World(0.7, (-1.0, 1.0), 0.999), 150, 0.2),
     "opposed scores": (World(0.7, (-1.0, 1.0), -0.9), 150, 0.2),
     "so few that often there is no threshold": (World(0.8, (-1.0, 1.0), 0.0), 24, 0.1),
@@ -88,7 +87,7 @@ def test_the_promise_binds_where_it_can() -> None:
     assert shares.mean() == pytest.approx(0.1, abs=4 * shares.std() / np.sqrt(DRAWS))
 
 
-@pytest.mark.parametrize("right", [0, 1, 38])
+@pytest.mark.parametrize("right", [0, 38])
 def test_without_enough_samples_predicted_right_there_is_no_threshold(right: int) -> None:
     frame = World(1.0, (0.0, 0.0), 0.0).samples(right, np.random.default_rng(0))
     with pytest.raises(EvaluationError, match=f"correctly predicted .* needs at least 39 .*, got {right};"):
@@ -190,11 +189,10 @@ def test_copies_of_calibration_samples_do_not_raise_the_rate(split: str) -> None
     assert shares.mean() <= 0.1 + 4 * shares.std() / np.sqrt(len(shares))
 
 
-REPEATS = {"a tenth": 0.1, "a fifth": 0.2, "none": 0.0}
+REPEATS = {"a tenth": (0.1, False), "a fifth, of one that fits": (0.2, True), "none": (0.0, True)}
 
 
-@pytest.mark.parametrize("share", REPEATS.values(), ids=REPEATS)
-@pytest.mark.parametrize("fits", [False, True], ids=["of none that fits", "of one that fits"])
+@pytest.mark.parametrize(("share", "fits"), REPEATS.values(), ids=REPEATS)
 def test_contents_that_come_again_in_new_samples_do_not_raise_the_rate(share: float, fits: bool) -> None:
     """Blank images, rows of categories: one content is a share of all samples, and the one with the largest score."""
     generator = np.random.default_rng(3)
@@ -219,10 +217,9 @@ def test_contents_that_come_again_in_new_samples_do_not_raise_the_rate(share: fl
     assert shares.mean() <= 0.1 + 4 * shares.std() / np.sqrt(len(shares))
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_copies_of_calibration_samples_are_counted(split: str) -> None:
+def test_copies_of_calibration_samples_are_counted() -> None:
     table = named(World(1.0, (0.0, 0.0), 0.0).samples(5, np.random.default_rng(0)), copies=4)
-    found = calibration_samples(Run({"in_dist.fit": FITTED, split: table}))
+    found = calibration_samples(Run({"in_dist.fit": FITTED, "in_dist.test": table}))
     assert found.apart["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
     assert len(found.whole) == 20
     assert found.notices[-1] == (

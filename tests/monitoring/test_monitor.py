@@ -48,30 +48,7 @@ def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file
     np.testing.assert_allclose(found, logits.softmax(1).max(1).values, rtol=1e-4)
 
 
-def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, table, monkeypatch) -> None:
-    monitor, worked_out = Monitor(bundle, by=100), []
-
-    def counted(*arguments, **settings):
-        worked_out.append(settings["name"])
-        return after_window(*arguments, **settings)
-
-    monkeypatch.setattr("gradscore.monitoring.monitor.after_window", counted)
-    rows = table(80)
-    monitor.update(rows.iloc[:60])
-    assert (monitor.windows, monitor.alarms, monitor.notices) == (monitor.windows, monitor.alarms, monitor.notices)
-    assert worked_out == ["1"]
-    monitor.update(rows.iloc[60:])
-    assert [window.samples for window in monitor.windows] == [80]
-    assert worked_out == ["1", "1"]
-
-
-def test_a_number_of_samples_may_be_one_of_numpy(bundle, table, tmp_path: Path) -> None:
-    Monitor(bundle, by=np.int64(100), state=tmp_path / "one").update(table(150))
-    Monitor(bundle, by=100, state=tmp_path / "two").update(table(150))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-@pytest.mark.parametrize("cut", [0, 1, 99, 100, 170, 299])
+@pytest.mark.parametrize("cut", [0, 100, 170])
 def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
     Monitor(bundle, by=100, state=tmp_path / "one").update(rows)
@@ -80,7 +57,7 @@ def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-@pytest.mark.parametrize("cut", [1, 100, 250])
+@pytest.mark.parametrize("cut", [1, 250])
 def test_one_call_is_two_by_day(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
     Monitor(bundle, by="day", state=tmp_path / "one").update(rows, times=HOURS)
@@ -259,15 +236,14 @@ def test_days_of_times(times, days: list[str]) -> None:
 
 
 FORMS = {
-    "day first": ("%d.%m.%Y", ["01.11.2026", " 22.11.2026"]),
-    "month first": ("%m/%d/%Y %H:%M", ["11/01/2026 10:00", "11/22/2026 23:59"]),
-    "digits": ("%Y%m%d", ["20261101", "20261122"]),
-    "digits of half a year": ("%d%m%Y", ["01112026", "22112026"]),
+    "day first": ("%d.%m.%Y", ["01.11.2026", " 22.11.2026"], "csv"),
+    "month first": ("%m/%d/%Y %H:%M", ["11/01/2026 10:00", "11/22/2026 23:59"], "parquet"),
+    "digits": ("%Y%m%d", ["20261101", "20261122"], "csv"),
+    "digits of half a year": ("%d%m%Y", ["01112026", "22112026"], "parquet"),
 }
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize(("form", "texts"), FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("form", "texts", "kind"), FORMS.values(), ids=FORMS)
 def test_times_of_a_form_that_is_given(tmp_path: Path, form: str, texts: list[str], kind: str) -> None:
     table = pd.DataFrame({"taken": texts})
     {"csv": lambda path: table.to_csv(path, index=False), "parquet": table.to_parquet}[kind](tmp_path / f"t.{kind}")
@@ -419,7 +395,3 @@ def test_samples_of_a_monitor_at_the_same_time_are_not_lost(bundle, table, tmp_p
     again = Monitor(bundle, by=50, state=path)
     again.update(table(150))
     assert sum(window.samples for window in again.windows) == before + 260
-
-
-def test_it_is_among_the_public_names() -> None:
-    assert gradscore.Monitor is Monitor

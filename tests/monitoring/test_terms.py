@@ -86,15 +86,6 @@ def test_sums_in_parts_are_the_same_bit_for_bit(cut: int) -> None:
         np.testing.assert_array_equal(getattr(two, name), getattr(one, name))
 
 
-def test_means_with_equal_weights_are_those_of_the_sums() -> None:
-    found = TERMS.means(WINDOW, np.full(300, 1 / 300))
-    wanted = TERMS.added(TERMS.none, WINDOW.columns).means
-    np.testing.assert_allclose(found.values, wanted.values, atol=1e-12)
-    np.testing.assert_allclose(found.classes, wanted.classes)
-    np.testing.assert_allclose(found.certain, wanted.certain)
-    assert found.samples == pytest.approx(300)
-
-
 def test_a_mixture_is_what_its_samples_are_together() -> None:
     some, others = samples(100, 3), samples(300, 4)
     both = {name: np.concatenate([some.columns[name], others.columns[name]]) for name in some.columns}
@@ -117,7 +108,3 @@ def test_values_are_standard_deviations_from_the_mean_and_a_constant_has_one() -
 def test_what_is_far_counts_as_the_farthest() -> None:
     far = {"confidence": np.array([1e9, -1e9])}
     np.testing.assert_array_equal(Scaled.by(KNOWN, ["confidence"]).of(far), [[FARTHEST], [-FARTHEST]])
-
-
-def test_without_a_name_there_is_a_row_for_each_sample() -> None:
-    assert Scaled.by(KNOWN, []).of(KNOWN).shape == (2, 0)
