@@ -2,7 +2,7 @@
 
 In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
 to be expected (`accuracy`, by `terms` of each window), alarms by the evidence of a change (`streams`), and files of
-both (`outputs`, `monitor_page`). What is known between two calls lies in one file (`state`). `monitor` brings them
+both (`outputs`). What is known between two calls lies in one file (`state`). `monitor` brings them
 together.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from .accuracy import Expected, ExpectedAccuracy
 from .monitor import ALPHA, Monitor
-from .monitor_page import STATE, MonitorFiles, check_files, write_monitor
-from .outputs import json_lines, prometheus
+from .outputs import STATE, MonitorFiles, check_files, json_lines, prometheus, write_monitor
 from .streams import Stream
 from .windows import Alarm, Suspicious, Window, read_times
 

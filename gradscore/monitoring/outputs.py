@@ -1,15 +1,171 @@
-"""What a monitor found, for programs: JSON lines, and a text file for Prometheus."""
+"""The files of a monitor: windows as JSON lines, figures for Prometheus, and a page with a timeline."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from ..errors import MissingExtraError
+from ..reporting import GREY, Line, Part, Plot, check_packages, colour, time_rows, write_page
+from ..system import FloatArray, check_target, clear_page, write_text
+from .monitor import Monitor
 from .windows import Alarm, Window
 
+TEMPLATE = Path(__file__).parent / "templates" / "monitor.html.jinja"
+STATE, LINES, FIGURES, PAGE = "state.json", "windows.jsonl", "metrics.prom", "monitor.html"
+
+SHOWN = 20
+"""Windows whose samples are on the page, the last ones."""
+
+HIGHEST = 100
+"""The power of ten up to which e-values are drawn; no axis holds the largest."""
+
+
 PREFIX = "gradscore_monitor_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorFiles:
+    """What was written.
+
+    Attributes:
+        lines: a line of JSON for each window.
+        figures: the last complete window for Prometheus.
+        html: the page; None if a package that it needs is missing.
+        notice: what is missing, and how to get it; empty if nothing is.
+    """
+
+    lines: Path
+    figures: Path
+    html: Path | None
+    notice: str = ""
+
+
+def check_files(folder: Path) -> None:
+    """Makes sure that all files can be written, as far as that can be told before samples are counted.
+
+    Raises:
+        OutputError: one cannot.
+    """
+    for name in (STATE, LINES, FIGURES, PAGE):
+        check_target(folder / name)
+
+
+def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor") -> MonitorFiles:
+    """Writes `windows.jsonl`, `metrics.prom` and, with the extra `report`, `monitor.html` and its plots.
+
+    Args:
+        monitor: what was watched.
+        folder: where the files go; those of an earlier call are replaced.
+        name: the heading of the page.
+
+    Returns:
+        The files.
+
+    Raises:
+        OutputError: one cannot be written.
+    """
+    folder, windows = Path(folder), monitor.windows
+    lines, figures, html = folder / LINES, folder / FIGURES, folder / PAGE
+    clear_page(html)
+    write_text(lines, json_lines(windows))
+    write_text(figures, prometheus(windows, monitor.alarms, monitor.watched))
+    try:
+        check_packages("page", "monitor again")
+    except MissingExtraError as error:
+        return MonitorFiles(lines=lines, figures=figures, html=None, notice=str(error))
+    plots = [*_expected(windows), *_drift(windows, monitor)] if windows else []
+    content = {
+        "name": name,
+        "brand": "gradscore monitor",
+        "facts": _facts(monitor, windows),
+        "notices": monitor.notices,
+        "alarms": monitor.alarms,
+        "alpha": monitor.alpha,
+        "windows": windows[::-1],
+        "shown": windows[: -SHOWN - 1 : -1],
+    }
+    write_page(html, content, [Part(title="Timeline", plots=plots)], template=TEMPLATE, plots=folder / "plots")
+    return MonitorFiles(lines=lines, figures=figures, html=html)
+
+
+def _facts(monitor: Monitor, windows: Sequence[Window]) -> list[tuple[str, object]]:
+    by = f"{monitor.by} samples" if isinstance(monitor.by, int) else monitor.by
+    samples = sum(window.samples for window in windows)
+    return [("windows", len(windows)), ("of", f"one {by}" if by in ("day", "week") else by), ("samples", samples)]
+
+
+def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
+    x = np.arange(1.0, len(windows) + 1)
+    band = _values(windows, lambda window: window.low), _values(windows, lambda window: window.high)
+
+    def line(name: str, number: int, of: Callable[[Window], float | None], **settings: Any) -> Line:
+        return Line(name=name, colour=colour(number), x=x, y=_values(windows, of), **settings)
+
+    rows = [
+        (
+            "accuracy",
+            [
+                line("expected accuracy, 95 %", 0, lambda window: window.accuracy, bands=[band]),
+                line("mean confidence", 1, lambda window: window.mean_confidence, dotted=True),
+            ],
+        ),
+        ("rejected", [line("rejected", 2, lambda window: window.rejected)]),
+        ("flagged as OOD", [line("flagged as OOD", 3, lambda window: window.ood)]),
+    ]
+    known = [(name, lines) for name, lines in rows if np.isfinite(lines[0].y).any()]
+    if known:  # where no sample could be scored, there is nothing to expect
+        yield time_rows(
+            known,
+            name="expected",
+            title="What to expect",
+            caption="Shares of each window; where the band is missing, the interval is not known. Dashed: alarms.",
+            x_label="window",
+            marks=_marks(windows),
+        )
+
+
+def _drift(windows: Sequence[Window], monitor: Monitor) -> Iterator[Plot]:
+    rows = _evidence(windows, monitor)
+    if rows:
+        yield time_rows(
+            rows,
+            name="drift",
+            title="Evidence of a change",
+            caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that "
+            "the stream has; the largest within each window. It cannot be won without a change, and an alarm is raised "
+            f"at the dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
+            x_label="window",
+            log=True,
+            marks=_marks(windows),
+        )
+
+
+def _evidence(windows: Sequence[Window], monitor: Monitor) -> list[tuple[str, list[Line]]]:
+    """For each stream the e-values of the windows, and the line at which an alarm is raised."""
+    x = np.arange(1.0, len(windows) + 1)
+    border = Line(name="alarm", colour=GREY, x=x, y=np.full(len(x), 1 / monitor.alpha), dotted=True)
+    rows = []
+    for stream in monitor.watched:
+        powers = np.array([window.log10_e_values[stream] for window in windows], dtype=np.float64)
+        values = 10 ** np.minimum(powers, HIGHEST)
+        rows.append((stream, [Line(name="e-value", colour=colour(0), x=x, y=values), border]))
+    return rows
+
+
+def _values(windows: Sequence[Window], of: Callable[[Window], float | None]) -> FloatArray:
+    found = [of(window) for window in windows]
+    return np.array([np.nan if each is None else each for each in found], dtype=np.float64)
+
+
+def _marks(windows: Sequence[Window]) -> list[float]:
+    return [float(place) for place, window in enumerate(windows, 1) if window.alarms]
 
 
 @dataclass(frozen=True)
