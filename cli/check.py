@@ -129,7 +129,7 @@ def check(
                 "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
             )
         folder = RunFolder(source)
-        output.tell(*(Notice("warning", line) for line in label_warnings(folder)), stderr=True)
+        output.tell(*(Notice(line, "warning") for line in label_warnings(folder)), stderr=True)
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)

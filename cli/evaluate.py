@@ -115,7 +115,7 @@ def evaluated(
     trusted = " --trust-code" if trust_code or folder.names_code else ""
     report(output, evaluation, tables=tables, bundling=f"gradscore bundle {quote(str(run))}{trusted}")
     if page is None:
-        output.tell(Notice("note", missing))
+        output.tell(Notice(missing))
     else:
         output.say(f"report: {page}")
     if evaluation.no_verdict is not None:  # last, where nobody misses it
@@ -125,7 +125,7 @@ def evaluated(
 
 def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
     """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
-    output.tell(*(Notice("warning", line) for line in [*evaluation.warnings, *evaluation.cautions]))
+    output.tell(*(Notice(line, "warning") for line in [*evaluation.warnings, *evaluation.cautions]))
     if tables:
         _print_tables(output, evaluation)
     _print_verdict(output, evaluation, bundling)

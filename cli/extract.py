@@ -217,7 +217,7 @@ def _share_extracted(
             f"the tables need the mean gradients of all shares, and {len(summary.waiting_for)} of their sums are not "
             "there yet: give the commands of all shares once more when they have ended"
         )
-        output.tell(Notice("caution", waits))
+        output.tell(Notice(waits, "caution"))
     if not summary.shards:
         output.tell(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
     done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
@@ -232,10 +232,10 @@ def report(output: Output, summary: ExtractSummary) -> None:
     if summary.was_complete:
         output.tell("this run is already complete: nothing to compute")
     output.tell(*(f"changed: {line}" for line in summary.changes))
-    output.tell(*(Notice("warning", line) for line in summary.warnings))
+    output.tell(*(Notice(line, "warning") for line in summary.warnings))
     listed = f"{summary.run / 'manifest.json'}"
     skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
-    output.tell(*(Notice("caution", line) for line in skipped), rest=listed)
+    output.tell(*(Notice(line, "caution") for line in skipped), rest=listed)
     output.show(_table(summary.splits))
     if summary.accuracy is not None:
         output.say(f"accuracy over all labelled samples: {summary.accuracy:.4f}")

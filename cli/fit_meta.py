@@ -85,7 +85,7 @@ def document(report: FitReport) -> dict[str, Any]:
 
 def report(output: Output, found: FitReport) -> None:
     """Says what was fitted."""
-    output.tell(*(Notice("warning", line) for line in [*found.warnings, *found.cautions]))
+    output.tell(*(Notice(line, "warning") for line in [*found.warnings, *found.cautions]))
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
     for fitted in found.models:
         table.add_row(*_row(fitted))

@@ -93,6 +93,6 @@ def _report(output: Output, proposal: Proposal, target: Path) -> None:
     output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
     if proposal.missing:
-        output.tell(*(Notice("caution", f"to fill in: {key}: {wanted}") for key, wanted in proposal.missing.items()))
+        output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
     else:
         output.say(f"next: gradscore doctor {target}, then gradscore run {target}", detail=True)

@@ -232,6 +232,6 @@ def _print_moves(output: Output, found: pd.DataFrame) -> None:
 def _say_files(output: Output, files: InspectionFiles) -> None:
     output.say(f"figures: {files.tables[0]}")
     if files.html is None:
-        output.tell(Notice("note", files.notice))
+        output.tell(Notice(files.notice))
     else:
         output.say(f"report: {files.html}")

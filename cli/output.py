@@ -95,21 +95,23 @@ class Output:
         """Results as a table."""
         self._results.show(table)
 
-    def tell(self, *notices: Notice | str, rest: str = "", stderr: bool = False) -> None:
+    def tell(self, *notices: str, rest: str = "", stderr: bool = False) -> None:
         """What a reader should know beside the results: warnings first, each once, and then notes.
 
         Args:
-            notices: a text has a first word of its own, and is a note otherwise.
+            notices: by their levels; a text that is no `Notice` has a first word of its own.
             rest: where all of them are, if there may be too many for a screen.
             stderr: say them on standard error, since they are no result of this command.
         """
         terminal, urgent, others = Terminal(stderr=stderr or self.as_json), [], []
         for notice in notices:
-            if isinstance(notice, str) or notice.level == "note":
-                others.append(notice if isinstance(notice, str) else f"note: {notice.text}")
-            elif notice.text not in self._warned:
-                urgent.append(f"warning: {notice.text}")
-                self._warned.add(notice.text)
+            if not isinstance(notice, Notice):
+                others.append(notice)
+            elif notice.level == "note":
+                others.append(f"note: {notice}")
+            elif notice not in self._warned:
+                urgent.append(f"warning: {notice}")
+                self._warned.add(notice)
         say(terminal, *(folded(urgent, rest=rest) if rest else urgent), style="yellow")
         if not self.quiet:
             say(terminal, *(folded(others, rest=rest) if rest else others))

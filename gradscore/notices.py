@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 Level = Literal["note", "caution", "warning"]
 """A `note` is good to know. A `caution` is to be read before any figure. After a `warning` figures may mean nothing, so
 there is no verdict."""
 
 
-@dataclass(frozen=True)
-class Notice:
-    """A sentence for the reader of results."""
+class Notice(str):
+    """A sentence for the reader of results.
+
+    Attributes:
+        level: how urgent it is.
+    """
 
     level: Level
-    text: str
+
+    def __new__(cls, text: str, level: Level = "note") -> Self:
+        """A sentence of a level."""
+        notice = super().__new__(cls, text)
+        notice.level = level
+        return notice
 
 
-def notes(texts: Iterable[str]) -> list[Notice]:
-    """Sentences that are good to know."""
-    return [Notice("note", text) for text in texts]
-
-
-def texts_of(notices: Iterable[Notice], *levels: Level) -> list[str]:
-    """The sentences of some levels, in their order."""
-    return [notice.text for notice in notices if notice.level in levels]
+def notes(sentences: Iterable[str]) -> list[Notice]:
+    """Sentences as notices: those that have no level are good to know."""
+    return [each if isinstance(each, Notice) else Notice(each) for each in sentences]

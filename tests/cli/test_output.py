@@ -53,11 +53,11 @@ SPOKEN = {
 @pytest.mark.parametrize(("options", "out", "err"), SPOKEN.values(), ids=SPOKEN)
 def test_where_things_are_said(options, out: str, err: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(**options)
-    output.tell(Notice("warning", "w"))
+    output.tell(Notice("w", "warning"))
     output.code("c")
     output.say("result")
     output.say("reading aid", detail=True)
-    output.tell(Notice("note", "n"), rest="nowhere")
+    output.tell(Notice("n"), rest="nowhere")
     output.document([])
     assert capsys.readouterr() == (out, err)
 
@@ -138,6 +138,6 @@ def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Pat
 
 def test_a_command_of_several_steps_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output()
-    output.tell(Notice("warning", "labels are odd"))
-    output.tell(Notice("warning", "labels are odd"), Notice("caution", "weights, too"))
+    output.tell(Notice("labels are odd", "warning"))
+    output.tell(Notice("labels are odd", "warning"), Notice("weights, too", "caution"))
     assert capsys.readouterr().out == "warning: labels are odd\nwarning: weights, too\n"
