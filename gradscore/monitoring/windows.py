@@ -21,14 +21,13 @@ By = int | Literal["day", "week"]
 FEWEST = 50
 """Samples below which a window has no expected accuracy: its interval would be wider than 20 points."""
 
-_DATES = pd.Timestamp("1900-01-01"), pd.Timestamp("2100-12-31")
 _WANTED = "ISO 8601, as in 2026-11-22 or 2026-11-22T10:00:00+01:00, or seconds since 1970 throughout"
 _ISO = (
     r"^(?P<day>\d{4}-\d{2}-\d{2})"
     r"(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?P<zone> ?(?:Z|[+-]\d{2}(?::?\d{2})?))?)?$"
 )
-_LATEST = 4_133_980_800  # seconds to the first of 2101
-"""From when to when eight digits are taken for a date."""
+_SECONDS = (1e8, 4_133_980_800)
+"""Numbers that are taken for seconds since 1970: from March 1973, so that 20261122 is none, to the end of 2100."""
 
 _TRIED = datetime(2031, 10, 23, tzinfo=UTC)
 """A day that is written and read back to see whether a form says all of it."""
@@ -194,7 +193,6 @@ def _of_objects(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
     is_text = column.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool)
     is_date = column.map(lambda value: isinstance(value, date) and not pd.isna(value)).to_numpy(dtype=bool)
     texts = column.where(is_text, "").map(str.strip)
-    _refuse_digits(column, texts, first=first)
     parts = texts.str.extract(_ISO)
     _refuse(column, ~is_date & parts["day"].isna(), _WANTED, first=first)
     found = pd.to_datetime(
@@ -209,31 +207,10 @@ def _of_objects(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
 
 
 def _of_seconds(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
-    """Seconds since 1970; no milliseconds, and no digits such as 2026112210, which would be seconds of another age."""
-    digits = column.astype(str).str.removesuffix(".0")
-    _refuse_digits(column, digits, first=first)
-    late = np.flatnonzero((column > _LATEST).to_numpy())
-    if len(late):
-        raise DataError(
-            f"{_place(first, int(late[0]))}: {_said(column, int(late[0]))} seconds since 1970 end after 2100 "
-            f"({len(late)} of {len(column)} do); divide milliseconds by 1000, and write dates as 2026-11-22"
-        )
-    found = pd.to_datetime(column, utc=True, errors="coerce", unit="s")
-    _refuse(column, found.isna(), _WANTED, first=first)
-    return found
-
-
-def _refuse_digits(column: pd.Series[Any], digits: pd.Series[Any], *, first: int) -> None:
-    """Refuses 20251122, which is a date to its writer and 23 August 1970 in seconds."""
-    dates = pd.to_datetime(digits.where(digits.str.fullmatch("[0-9]{8}", na=False)), format="%Y%m%d", errors="coerce")
-    meant = np.flatnonzero(dates.between(*_DATES).to_numpy())
-    if len(meant):
-        place = int(meant[0])
-        raise DataError(
-            f"{_place(first, place)}: wanted {_WANTED}, got {_said(column, place)}; "
-            f"write {dates[place]:%Y-%m-%d} for that date, or {dates[place].timestamp():.0f} in seconds since 1970 "
-            f"({len(meant)} of {len(column)} are such digits)"
-        )
+    """Seconds since 1970; no milliseconds, and no digits such as 20261122, which are a date to their writer."""
+    wanted = "seconds since 1970, from 1973 to 2100 (divide milliseconds by 1000, and write dates as 2026-11-22)"
+    _refuse(column, ~column.between(*_SECONDS), wanted, first=first, advice="")
+    return pd.to_datetime(column, utc=True, unit="s")
 
 
 def _refuse(

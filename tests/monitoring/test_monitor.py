@@ -170,16 +170,11 @@ BAD_TIMES = {
     "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted ISO 8601.* got nan"),
     "milliseconds": (
         [1764000000, 1764000000000, 1764000000001],
-        "time of sample 1: 1764000000000 seconds since 1970 end after 2100 .2 of 3 do.; divide milliseconds by 1000",
+        "time of sample 1: wanted seconds since 1970, .* got 1764000000000 .2 of 3 are such",
     ),
-    "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: .* got 20251121; write 2025-11-21"),
-    "a date as a text": (
-        ["2025-11-21", " 20251122", "2025-11-23"],
-        "time of sample 1: .* got ' 20251122'; write 2025-11-22",
-    ),
-    "a date among numbers with gaps": ([0.0, 20251122.0, np.nan], "time of sample 1: .* got 20251122.0; write 2025"),
-    "the first such date": ([19000101, 19000101, 19000101], "write 1900-01-01"),
-    "the last such date": ([21001231, 21001231, 21001231], "write 2100-12-31"),
+    "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: wanted seconds .* got 20251121"),
+    "a gap among numbers": ([1764000000.0, np.nan, 1764000001.0], "time of sample 1: wanted seconds .* got nan"),
+    "a date as digits": (["2025-11-21", " 20251122", "2025-11-23"], "time of sample 1: .* got ' 20251122'"),
     "day first": (["2026-11-01", "01.11.2026", "02.11.2026"], "time of sample 1: .* got '01.11.2026' .2 of 3 are such"),
     "slashes": (["11/01/2026"] * 3, "time of sample 0: wanted ISO 8601.* got '11/01/2026' .3 of 3"),
     "no day": (["2026-11-01T10:00", "10:00", "2026-11-02"], "time of sample 1: .* got '10:00'"),
@@ -270,20 +265,9 @@ def test_a_form_without_a_column_of_times_is_refused(tmp_path: Path) -> None:
         read_times([str(tmp_path)], by="day", column=None, form="%d.%m.%Y")
 
 
-SECONDS = {
-    "no month": (20251322, "1970-08-23"),
-    "no day": (20250229, "1970-08-23"),
-    "before the dates": (18991231, "1970-08-08"),
-    "after the dates": (21010101, "1970-09-01"),
-    "parts of a second": (20251122.5, "1970-08-23"),
-    "nine digits": (202511220, "1976-06-01"),
-    "now": (1763769600, "2025-11-22"),
-}
-
-
-@pytest.mark.parametrize(("seconds", "day"), SECONDS.values(), ids=SECONDS.keys())
-def test_numbers_that_are_no_dates_are_seconds_since_1970(seconds: float, day: str) -> None:
-    assert periods([seconds], "day", first=0) == [day]
+@pytest.mark.parametrize("seconds", [1763769600, 1763769600.5])
+def test_numbers_are_seconds_since_1970(seconds: float) -> None:
+    assert periods([seconds], "day", first=0) == ["2025-11-22"]
 
 
 def test_a_later_call_cannot_go_back_in_time(bundle, table, tmp_path: Path) -> None:
