@@ -62,7 +62,7 @@ def audit(
     refuse_run_files(target, option="--out")
     check_audit_target(target)
     with counting(quiet=quiet) as tell:
-        found = audit_config(
+        found, images = audit_config(
             config,
             split=split,
             trust_code=trust_of(run, output, trust_code),
@@ -70,16 +70,16 @@ def audit(
         )
     name = f"{config.run.parent.name}: labels of {split}"
     with changing(source, [f"{folder.name}/{split}"]) if run is not None and out is None else nullcontext():
-        files = write_audit(found.audit, target, name=name, images=found.images, shown=shown)
-    _print(output, found.audit)
+        files = write_audit(found, target, name=name, images=images, shown=shown)
+    _print(output, found)
     output.say(*(f"samples: {table}" for table in files.tables))
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     output.document(
         {
-            "samples": len(found.audit.table),
-            "suspected": found.audit.suspected,
-            "first": _first(found.audit),
-            "notices": found.audit.notices,
+            "samples": len(found.table),
+            "suspected": found.suspected,
+            "first": _first(found),
+            "notices": found.notices,
             "tables": files.tables,
             "page": files.html,
         }

@@ -8,13 +8,12 @@ the network, its gradients and neighbours say; `pages` writes the files: CSV, Pa
 from __future__ import annotations
 
 from .audit_page import AuditFiles, PixelsOf, check_audit_target, write_audit
-from .audits import AuditedSplit, audit, audit_config, audited_features
+from .audits import audit, audit_config, audited_features
 from .ranking import Audit, ranked
 
 __all__ = [
     "Audit",
     "AuditFiles",
-    "AuditedSplit",
     "PixelsOf",
     "audit",
     "audit_config",

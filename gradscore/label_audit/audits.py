@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..config import Config, ExtractConfig, FeaturesConfig, section
-from ..data import FIT, Peeked, Pixels, SampleDataset, are_images, is_image
+from ..data import FIT, Peeked, Pixels, are_images, is_image
 from ..errors import ConfigError, GradscoreError
 from ..features import Progress, count_classes, feature_table, given_samples, open_split, warn_of_overflow
 from ..models import CodeTrust, Interface
@@ -133,48 +133,13 @@ def audited_features(
     return table
 
 
-@dataclass(frozen=True)
-class AuditedSplit:
-    """An audit, and the samples it is of.
-
-    Attributes:
-        audit: what was found.
-        split: the name of the split.
-        images: finds the samples by their places in the audit.
-    """
-
-    audit: Audit
-    split: str
-    images: Images
-
-
-class Images:
-    """The images of audited samples.
-
-    Args:
-        dataset: the split.
-        places: by place in the audit, the place in the split.
-    """
-
-    def __init__(self, dataset: SampleDataset, places: list[int]) -> None:
-        self._dataset, self._places = dataset, places
-
-    def __call__(self, place: int) -> Pixels | None:
-        """The image (H, W, C) uint8 of a sample; None where it is no image, or cannot be read any more."""
-        try:
-            raw = self._dataset.images.image(self._places[place])
-        except (GradscoreError, OSError):
-            return None
-        return raw if is_image(raw) else None
-
-
 def audit_config(
     config: Config,
     *,
     split: str = FIT,
     trust_code: bool | CodeTrust = False,
     progress: Progress | None = None,
-) -> AuditedSplit:
+) -> tuple[Audit, Callable[[int], Pixels | None]]:
     """Audits the labels of a split.
 
     Of the section `features`, only `penultimate` counts.
@@ -186,7 +151,8 @@ def audit_config(
         progress: told after every batch.
 
     Returns:
-        What was found.
+        What was found, and what finds the image (H, W, C) uint8 of a sample by its place in the audit: None where it is
+        no image, or cannot be read any more.
 
     Raises:
         ConfigError: no such split, or a device that is not there.
@@ -207,11 +173,12 @@ def audit_config(
     )
     found = ranked(table, class_names=dataset.class_names)
     places = {name: place for place, name in enumerate(dataset.ids)}
-    images = Images(dataset, [places[name] for name in table["sample_id"]])
-    audit = Audit(
-        table=found.table,
-        nearest=found.nearest,
-        class_names=found.class_names,
-        notices=[*opened.notices, *found.notices],
-    )
-    return AuditedSplit(audit, split, images)
+
+    def image(place: int) -> Pixels | None:
+        try:
+            raw = dataset.images.image(places[table["sample_id"].iloc[place]])
+        except (GradscoreError, OSError):
+            return None
+        return raw if is_image(raw) else None
+
+    return replace(found, notices=[*opened.notices, *found.notices]), image

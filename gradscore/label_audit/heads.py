@@ -93,8 +93,8 @@ def cross_fitted(
     for pair in combinations(range(FOLDS), 2):
         judged = np.flatnonzero(np.isin(folds, pair))
         fit = np.flatnonzero(~np.isin(folds, pair) & once)
-        said = _judged(features, labels, num_classes, fit=fit, judged=judged)
-        of_labels = -said[np.arange(len(judged)), labels[judged]]
+        log_p = _judged(features, labels, num_classes, fit=fit, judged=judged)
+        of_labels = -log_p[np.arange(len(judged)), labels[judged]]
         for fold, other in (pair, pair[::-1]):
             losses[fold, judged[folds[judged] == other]] = of_labels[folds[judged] == other]
     found = np.full((len(labels), num_classes), np.log(FLOOR))

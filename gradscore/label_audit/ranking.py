@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -77,22 +77,7 @@ def of_the_network(logits: FloatArray, labels: IntArray) -> pd.DataFrame:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Votes:
-    """Labels of the nearest other samples.
-
-    Attributes:
-        of_label: (N,) how many of them have the sample's own label.
-        of_other: (N,) how many of them have the class that is suggested.
-        counted: (N,) how many there are: 30, or all others but copies if these are fewer.
-    """
-
-    of_label: IntArray
-    of_other: IntArray
-    counted: IntArray
-
-
-def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) -> Votes:
+def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """The labels of the nearest samples; copies of a sample are none of them.
 
     Args:
@@ -100,6 +85,10 @@ def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) 
         features: (N, D) of the same samples.
         labels: (N,) the given classes.
         others: (N,) the classes that are suggested.
+
+    Returns:
+        (N,) how many of them have the sample's own label; (N,) how many have the class that is suggested; and (N,) how
+        many there are: 30, or all others but copies if these are fewer.
     """
     content = bank.content
     places = bank.neighbours(features, labels, content).places[:, :NEIGHBOURS]
@@ -109,10 +98,10 @@ def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) 
     if content is not None:
         there &= content[places] != content[:, None]
     near = labels[places]
-    return Votes(
-        of_label=(there & (near == labels[:, None])).sum(axis=1),
-        of_other=(there & (near == others[:, None])).sum(axis=1),
-        counted=there.sum(axis=1),
+    return (
+        (there & (near == labels[:, None])).sum(axis=1),
+        (there & (near == others[:, None])).sum(axis=1),
+        there.sum(axis=1),
     )
 
 
@@ -241,11 +230,16 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     found = found.join(of_the_network(samples.logits, labels))
     if GRAND in table:
         found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
-    counts = votes(bank, features, labels, others)
-    found["neighbours_label"], found["neighbours_suggested"] = counts.of_label, counts.of_other
-    notices = [*_doubts(samples.logits, labels), *_notices(left_out)]
+    found["neighbours_label"], found["neighbours_suggested"], counts = votes(bank, features, labels, others)
+    notices = _doubts(samples.logits, labels)
+    if left_out:
+        notices.append(f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}")
     audit = Audit(table=found, nearest={}, class_names=class_names, notices=notices)
-    found["reason"] = _reasons(audit, counts, labels_of_copies(samples.content, labels))
+    copies = labels_of_copies(samples.content, labels)
+    found["reason"] = [
+        _reason(audit, row, int(count), others)
+        for (_, row), count, others in zip(found.iterrows(), counts, copies, strict=True)
+    ]
     return _ordered(audit, bank)
 
 
@@ -256,21 +250,13 @@ def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
     if other is None and not agreement.is_at_chance:
         return []
     measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
-    said = "what it says itself (prediction, loss, margin, el2n, grand)"
+    columns = "what it says itself (prediction, loss, margin, el2n, grand)"
     if other is None:
-        return [f"{measured}, which is chance: {said} means little then; run gradscore doctor"]
+        return [f"{measured}, which is chance: {columns} means little then; run gradscore doctor"]
     return [
         f"{measured}, and of {100 * other:.1f} % with its classes in another order: labels are probably in that other "
-        f"order, and {said} means nothing then; run gradscore doctor"
+        f"order, and {columns} means nothing then; run gradscore doctor"
     ]
-
-
-def _notices(left_out: Sequence[str]) -> list[str]:
-    if len(left_out) < 2:
-        return [
-            f"augmentation {name} costs the classifier too much accuracy, so it was not looked at" for name in left_out
-        ]
-    return [f"augmentations {', '.join(left_out)} cost the classifier too much accuracy, so they were not looked at"]
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:
@@ -285,14 +271,7 @@ def _ordered(audit: Audit, bank: Bank) -> Audit:
     ids = dict(zip(table["place"], table["sample_id"], strict=True))
     named = [" ".join(str(ids[each]) for each in nearest.get(int(place), [])) for place in table["place"]]
     table.insert(len(table.columns) - 1, "nearest_suggested", named)  # the sentence stays the last column
-    return Audit(table=table, nearest=nearest, class_names=audit.class_names, notices=audit.notices)
-
-
-def _reasons(audit: Audit, counts: Votes, copies: Sequence[Sequence[int]]) -> list[str]:
-    return [
-        _reason(audit, row, int(counted), others)
-        for (_, row), counted, others in zip(audit.table.iterrows(), counts.counted, copies, strict=True)
-    ]
+    return replace(audit, table=table, nearest=nearest)
 
 
 def _reason(audit: Audit, row: pd.Series, counted: int, copies: Sequence[int]) -> str:
