@@ -48,7 +48,7 @@ __all__ = [
     "store_gradients",
 ]
 
-_ROOMS = {
+_PACKAGES = {
     "Audit": "label_audit",
     "Detector": "detector",
     "Engine": "gradients",
@@ -73,9 +73,9 @@ def __getattr__(name: str) -> Any:
     """Imports what is asked for."""
     if name in _MODULES:
         return import_module(f".{name}", __name__)
-    if name not in _ROOMS:
+    if name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+    return getattr(import_module(f".{_PACKAGES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

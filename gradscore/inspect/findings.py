@@ -143,7 +143,7 @@ eight hidden layers of sigmoids, 6.5 on sixteen of ReLU as PyTorch initialises t
 LARGE_INPUT = 30.0
 """Root mean square of inputs from which on they are out of scale: 1 is usual, bytes have about 130."""
 
-FAR_MEAN, FAR_SPREAD = 5.0, 2.0
+FAR_MEAN, FAR_DECADES = 5.0, 2.0
 """Batch statistics this far from running ones are named: running standard deviations, and decades of the variance.
 
 Seen: 0.6 and 0.5 at most for samples like the training samples.
@@ -261,7 +261,7 @@ def _made_between(vitals: Vitals) -> list[Finding]:
 
 def _scale(vitals: Vitals) -> list[Finding]:
     far = [
-        site for site, layer in vitals.layers.items() if layer.shift > FAR_MEAN or layer.spread > FAR_SPREAD
+        site for site, layer in vitals.layers.items() if layer.shift > FAR_MEAN or layer.decades > FAR_DECADES
     ]  # NaN is neither
     normalised = next((layer for layer in vitals.layers.values() if layer.parameters), None)
     if vitals.inputs > LARGE_INPUT and (normalised is None or normalised.shift != normalised.shift or far):
@@ -272,7 +272,7 @@ def _scale(vitals: Vitals) -> list[Finding]:
     layer = vitals.layers[far[0]]
     sentence = (
         f"{described(vitals, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} "
-        f"running standard deviations away and variances differ by a factor of {10**layer.spread:.2g}; "
+        f"running standard deviations away and variances differ by a factor of {10**layer.decades:.2g}; "
         "look at how inputs are normalised"
     )
     return [Finding("wrong scale", far[0], sentence, tuple(far[1:]))]

@@ -45,7 +45,7 @@ class LayerVitals:
         outputs: moments of the outputs of every unit, over samples and positions.
         shift: how far the means of a batch lie from running ones, in running standard deviations: median over channels,
             least over batches; NaN for anything but batch norm with running statistics.
-        spread: the same for the log10 of the ratio of variances, by magnitude.
+        decades: the same for the log10 of the ratio of variances, by magnitude.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class LayerVitals:
     reached: Tensor | None = None
     outputs: EntryMoments | None = None
     shift: float = nan
-    spread: float = nan
+    decades: float = nan
     first: Tensor | None = None
 
     @property
@@ -161,9 +161,9 @@ def note_statistics(layer: LayerVitals, module: Any, given: Tensor) -> None:
     channels = given.double().transpose(0, 1).flatten(1)
     variance = module.running_var.double() + module.eps
     shift = ((channels.mean(1) - module.running_mean) / variance.sqrt()).abs().median()
-    spread = ((channels.var(1, correction=0) + module.eps) / variance).log10().median().abs()
+    decades = ((channels.var(1, correction=0) + module.eps) / variance).log10().median().abs()
     layer.shift = min(layer.shift, float(shift), key=known)
-    layer.spread = min(layer.spread, float(spread), key=known)
+    layer.decades = min(layer.decades, float(decades), key=known)
 
 
 OUTPUT = ""
@@ -228,7 +228,7 @@ class Vitals:
         """Forgets figures of batches; which layers there are, and which units were ever reached, stays known."""
         for layer in self.layers.values():
             layer.slopes, layer.bad_slopes, layer.broke, layer.spoilt, layer.largest = [], 0, 0, 0, 0.0
-            layer.shift = layer.spread = nan
+            layer.shift = layer.decades = nan
             layer.differs, layer.first = False, None
         self.inputs, self.bad_inputs, self.bad_outputs, self.samples, self.margins = nan, 0, 0, 0, []
         self.bad_weights = None

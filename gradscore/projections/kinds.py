@@ -269,7 +269,7 @@ class Rademacher(DenseProjection):
         return sums / sqrt(self.dim)
 
 
-WRITTEN_OUT_SPARSE = 1 << 20
+IN_CACHE = 1 << 20
 """Elements of gradients that are written out at a time: 4 MiB of float32, which the cache holds."""
 
 
@@ -310,7 +310,7 @@ class Sparse(Projection):
             return
         elements = prod(gradient.shape)
         firsts = torch.zeros(len(gradient), 1, dtype=torch.int64, device=sums.device)
-        for rows in sample_slices(len(gradient), elements, WRITTEN_OUT_SPARSE):
+        for rows in sample_slices(len(gradient), elements, IN_CACHE):
             values = gradient.dense(rows).reshape(rows.stop - rows.start, 1, elements).to(sums.dtype)
             self._add(name, values, firsts[rows], sums[rows])
 

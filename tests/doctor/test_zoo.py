@@ -39,9 +39,6 @@ def plain():
 def half():
     return plain().bfloat16()
 
-def double():
-    return plain().double()
-
 class Wrapped(nn.Module):
     def __init__(self, change):
         super().__init__()
@@ -184,12 +181,9 @@ def two_classes(name: str) -> dict:
 
 
 SOUND = {
-    "a factory that loads its weights": at("python:net.py:plain"),
     "half precision": at("python:net.py:half"),
-    "double precision": at("python:net.py:double"),
     "a dictionary": at("python:net.py:dictionary"),
     "a tuple with a position": at("python:net.py:pair", output=0),
-    "a checkpoint of Lightning": at("python:net.py:untrained", checkpoint="net.ckpt"),
     "a checkpoint with two prefixes": at("python:net.py:untrained", checkpoint="net.bin"),
     "a program": at("program:net.pt2"),
     "a folder of transformers": at("transformers:vit"),
