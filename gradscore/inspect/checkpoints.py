@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, nan
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from ..errors import ConfigError, ModelError
 from ..models import read_weights
 from ..system import some
 from .findings import Finding
-from .quantities.geometry import CORRELATION, NORM, ParameterDifferenceGeometry
+from .quantities.geometry import cosine, precise_norm
 from .quantities.quantity import MODEL
 
 COLUMNS = ["from", "to", "layer", "norm", "relative", "correlation"]
@@ -54,19 +55,23 @@ def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
     rows: list[tuple[str, str, str, float, float, float]] = []
     findings: list[Finding] = []
     before: dict[str, Tensor] = {}
-    geometry = ParameterDifferenceGeometry()
+    steps: dict[str, tuple[Tensor, float]] = {}
     names = _names(checkpoints)
     for number, path in enumerate(checkpoints):
         weights = _weights(path)
         if before:
             _check_fit(before, weights, checkpoints[0], path)
         findings += _not_finite(names[number], weights)
-        for name, tensor in {**weights, MODEL: _joined(weights)}.items():
-            geometry.observe(name, tensor)
-        if before:
-            found = _step(geometry, before, [*weights, MODEL])
-            rows += [(names[number - 1], names[number], *figures) for figures in found]
-        before = {**weights, MODEL: _joined(weights)}
+        now = {**weights, MODEL: _joined(weights)}
+        for name, earlier in before.items():
+            step = now[name] - earlier
+            norm, size = float(precise_norm(step)), float(earlier.norm())
+            last, last_norm = steps.get(name, (step, 0.0))
+            turns = 0 < norm < inf and 0 < last_norm < inf
+            turn = float(cosine(last, step, last_norm, norm)) if turns else nan
+            rows.append((names[number - 1], names[number], name, norm, norm / size if size else nan, turn))
+            steps[name] = step, norm
+        before = now
     return CheckpointMoves(pd.DataFrame(rows, columns=COLUMNS), findings)
 
 
@@ -113,19 +118,6 @@ def _not_finite(checkpoint: str, weights: Mapping[str, Tensor]) -> list[Finding]
         "infinite"
     )
     return [Finding("bad weight", first, f"{sentence}, as does {some(others)}" if others else sentence)]
-
-
-def _step(
-    geometry: ParameterDifferenceGeometry, before: dict[str, Tensor], names: Sequence[str]
-) -> list[tuple[str, float, float, float]]:
-    rows = []
-    for name in names:
-        size = float(before[name].norm())
-        norm = geometry.value[NORM][name].point("max")
-        turn = geometry.value.get(CORRELATION, {}).get(name)
-        rows.append((name, norm, norm / size if size else float("nan"), turn.point("max") if turn else float("nan")))
-    geometry.value.clear()
-    return rows
 
 
 def _check_fit(before: dict[str, Tensor], weights: dict[str, Tensor], first: Path, path: Path) -> None:
