@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import ModelError
 from ..objects import fetched
@@ -160,12 +160,12 @@ def _seeded(source: ModelSource, request: ModelRequest, seed: int) -> nn.Module:
 
 def _random_weights(source: ModelSource, request: ModelRequest, model: nn.Module, seed: int) -> list[str]:
     """The parameters that come out otherwise with another seed; what a model is filled with from a file does not."""
-    other = dict(_seeded(source, request, seed + 1).named_parameters())
-    return [name for name, each in model.named_parameters() if name not in other or _differ(each, other[name])]
-
-
-def _differ(one: Tensor, other: Tensor) -> bool:
-    return one.shape != other.shape or not torch.equal(one.detach().nan_to_num(), other.detach().nan_to_num())
+    other = {name: each.detach() for name, each in _seeded(source, request, seed + 1).named_parameters()}
+    return [
+        name
+        for name, each in model.named_parameters()
+        if name not in other or not torch.equal(each.detach().nan_to_num(), other[name].nan_to_num())
+    ]
 
 
 def to_eval(model: nn.Module) -> None:

@@ -130,7 +130,11 @@ def look(places: Sequence[Path]) -> Found:
     tables = [path for path in (*files, *below) if path.suffix.lower() in FILE_KINDS]
     checkpoints = [path for path in files if path not in tables]
     checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
-    images = {os.path.realpath(each.path): each for place, tree in trees.items() for each in _sets(place, tree)}
+    images = {
+        os.path.realpath(each.path): each
+        for place, tree in trees.items()
+        for each in _sets(place, tree, _above_images(tree))
+    }
     return Found(
         checkpoints=tuple(checkpoints),
         images=tuple(images.values()),
@@ -157,27 +161,32 @@ def _tree(root: Path) -> dict[Path, _Inside]:
     return found
 
 
-def _sets(folder: Path, tree: Mapping[Path, _Inside]) -> Iterator[SampleSet]:
-    """Sets of images: those in one folder, or in folders of classes, which lie beside nothing else."""
-    with_images = {path for path, inside in tree.items() if inside.images}
-    above = {parent for path in with_images for parent in path.parents}
-    inside = tree.get(folder, _Inside((), (), ()))
+def _above_images(tree: Mapping[Path, _Inside]) -> set[Path]:
+    return {parent for path, inside in tree.items() if inside.images for parent in path.parents}
+
+
+def _sets(folder: Path, tree: Mapping[Path, _Inside], above: set[Path]) -> Iterator[SampleSet]:
+    """Sets of images: those in one folder, or in folders of classes, which lie beside nothing else.
+
+    Args:
+        folder: what is looked into.
+        tree: what lies in it and in those below.
+        above: the folders below which there are images.
+    """
+    inside = tree[folder]
     if inside.images:
         yield SampleSet(folder, (), inside.images, len(inside.images))
-    classes = [path for path in inside.folders if path in with_images]
-    deeper = [path for path in inside.folders if path in above and path not in with_images]
-    if len(classes) > 1 and not inside.images and not deeper and not any(_has_role(path.name) for path in classes):
+    classes = [path for path in inside.folders if tree[path].images]
+    deeper = any(path in above and not tree[path].images for path in inside.folders)
+    # Words in longer names do not count here, as in a class `bullet_train`.
+    are_parts = any(path.name.lower() in names for path in classes for names in ROLES.values())
+    if len(classes) > 1 and not (inside.images or deeper or are_parts):
         files = tuple(file for path in classes for file in tree[path].images)
-        empty = tuple(path.name for path in inside.folders if path not in with_images)
+        empty = tuple(path.name for path in inside.folders if not tree[path].images)
         yield SampleSet(folder, tuple(path.name for path in classes), files, len(files), empty)
     else:
         for path in inside.folders:
-            yield from _sets(path, tree)
-
-
-def _has_role(name: str) -> bool:
-    """Whether a folder is called as a part is; words in longer names do not count, as in a class `bullet_train`."""
-    return any(name.lower() in names for names in ROLES.values())
+            yield from _sets(path, tree, above)
 
 
 def role_of(name: str) -> str | None:

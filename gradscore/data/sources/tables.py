@@ -7,7 +7,7 @@ import gzip
 import json
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -76,16 +76,12 @@ def joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
         rows = pa.concat_tables(tables)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{where}: its files differ in their columns: {str(error).splitlines()[0]}") from None
-    _refuse_copies(rows.column_names, where=where)
-    return Table(rows, where, folder, _class_names(rows.schema))
-
-
-def _refuse_copies(names: Sequence[str], *, where: str) -> None:
-    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    twice = next((name for name, count in Counter(rows.column_names).items() if count > 1), None)
     if twice is not None:
         raise DataError(
             f"{where}: two columns are called {twice!r}, and it cannot be told which is meant; rename or remove one"
         )
+    return Table(rows, where, folder, _class_names(rows.schema))
 
 
 def existing(request: Request) -> Path:
@@ -165,16 +161,12 @@ def _saved(folder: Path, request: Request) -> ColumnSource:
     for name in names:
         if Path(name).name != name:
             raise DataError(f"data set {folder}: {STATE} names {name!r}, which does not lie in that folder")
-        tables.append(_rows(folder / name))
+        try:
+            with pa.memory_map(str(folder / name)) as source:
+                tables.append(pa.ipc.open_stream(source).read_all())
+        except DAMAGE as error:
+            raise unreadable(folder / name, error, "an Arrow file of save_to_disk") from None
     return column_source(joined(tables, where=f"data set {folder}", folder=folder), request)
-
-
-def _rows(path: Path) -> pa.Table:
-    try:
-        with pa.memory_map(str(path)) as source:
-            return pa.ipc.open_stream(source).read_all()
-    except DAMAGE as error:
-        raise unreadable(path, error, "an Arrow file of save_to_disk") from None
 
 
 def _chosen(split: Any, names: list[str], root: Path) -> str:

@@ -78,7 +78,7 @@ class TarSource:
         if len(found) == 1:
             ending, member = next(iter(found.items()))
             return _value(ending, member, name=name)
-        return {_stem(ending): _array(member, name=name) for ending, member in found.items()}
+        return {ending.removesuffix(".npy"): _array(member, name=name) for ending, member in found.items()}
 
     def content(self) -> str:
         """See `ImageSource`: names and sizes of the members."""
@@ -195,16 +195,11 @@ def _chosen(request: Request, endings: list[str], label: str | None) -> list[str
             f"{request.source}: no image, array or text among {_dotted(endings)}; name what the samples are in "
             "arguments: {inputs: ...}"
         )
-    return found if found is not images or len(found) == 1 else _one_each(request, found)
-
-
-def _one_each(request: Request, images: list[str]) -> list[str]:
-    """Several endings of images: one of them in each sample, `.jpg` here and `.png` there."""
-    if any("." in ending for ending in images):
+    if len(images) > 1 and any("." in ending for ending in images):  # and not .jpg in one sample and .png in another
         raise DataError(
             f"{request.source}: which of {_dotted(images)} is the image? Name it in arguments: {{inputs: ...}}"
         )
-    return images
+    return found
 
 
 def _label(member: Member | None) -> str | int | None:
@@ -233,10 +228,6 @@ def _array(member: Member, *, name: str) -> Values:
     except READING_ERRORS as error:
         raise UnreadableImageError(f"{name} cannot be read: {error}") from None
     return found
-
-
-def _stem(ending: str) -> str:
-    return ending.removesuffix(".npy")
 
 
 def _dotted(endings: Sequence[str]) -> str:
