@@ -464,7 +464,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "augmentations of tokens": (
         "tokens and masks",
         {"features": {"augmentations": ["mirror"]}},
-        "augmentations look at one tensor, and these inputs are input_ids",
+        "augmentations: they look at one tensor, and these inputs are input_ids",
     ),
 }
 
