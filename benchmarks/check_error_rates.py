@@ -33,7 +33,7 @@ from gradscore.features import extract
 from gradscore.store import RunFolder
 
 ROOT = Path(__file__).parent.parent
-SETTINGS = ["meta.strengths=[0.01]", "evaluate.protocols=[known]", "extract.device=cpu",
+SETTINGS = ["meta.Cs=[0.01]", "evaluate.protocols=[known]", "extract.device=cpu",
             *(f"data.ood.{place}.select.count=130" for place in range(3, 7))]  # fmt: skip
 FIRST = 100
 """The margins for retrained models were chosen on trials before this one."""

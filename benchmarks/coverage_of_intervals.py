@@ -31,9 +31,7 @@ from gradscore.check.differences import (
     rate_difference_same,
 )
 from gradscore.deployment import conformal
-from gradscore.evaluation.areas import AREAS, area_bounds
-from gradscore.evaluation.calibration import brier, brier_interval
-from gradscore.evaluation.controls import LEVEL
+from gradscore.evaluation.controls import COVERAGE
 from gradscore.evaluation.delong import (
     auroc_interval,
     mean_auroc_interval,
@@ -42,9 +40,8 @@ from gradscore.evaluation.delong import (
     paired_mean_delong,
     placements,
 )
-from gradscore.evaluation.metrics import METRICS
-from gradscore.evaluation.rates import ENOUGH, RATES, rate_bounds
-from gradscore.evaluation.selective import augrc, aurc, eaurc
+from gradscore.evaluation.intervals import AREAS, ENOUGH, RATES, area_bounds, brier_interval, rate_bounds
+from gradscore.evaluation.metrics import METRICS, augrc, aurc, brier, eaurc
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -145,7 +142,7 @@ def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed:
         scores = draw(generator, truth)
         bounds = {
             "auroc": span(auroc_interval(scores, truth)),
-            CONTROL: span(auroc_interval(scores, truth, level=LEVEL)),
+            CONTROL: span(auroc_interval(scores, truth, level=COVERAGE)),
         }
         if min(size) >= ENOUGH:
             bounds |= rate_bounds(scores, truth) | area_bounds(scores, truth, names=names, fixed_sizes=fixed)

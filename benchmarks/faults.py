@@ -52,7 +52,7 @@ data:
     - {source: "synthetic:gaussian_noise", name: noise, select: {stop: 100}}
 features: {losses: [uniform], statistics: [max, l1, l2], columns: [gradient_cosine], penultimate: true}
 extract: {batch_size: 25, part_size: 50, device: cpu}
-meta: {strengths: [0.01, 0.1], cv_folds: 2}
+meta: {Cs: [0.01, 0.1], cv_folds: 2}
 evaluate: {protocols: [known, in_dist_only]}
 run: run
 """

@@ -58,7 +58,7 @@ def config(folder: Path) -> Config:
                 "in_dist": {"fit": digits, "test": digits},
                 "ood": [{"name": name, "source": "synthetic:uniform_noise"} for name in ("near", "far")],
             },
-            "meta": {"strengths": [0.01], "cv_folds": 2},
+            "meta": {"Cs": [0.01], "cv_folds": 2},
             "evaluate": {"protocols": ["known"]},
             "run": folder / "run",
         }

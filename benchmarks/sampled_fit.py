@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from memory import make_run
 
-from gradscore.evaluation import evaluate_run, fit_run, subsampling
+from gradscore.evaluation import evaluate_run, fit_run, protocols
 from gradscore.meta import Inputs, MetaModel
 from gradscore.store import RunFolder
 
@@ -23,7 +23,7 @@ KEY = ["task", "protocol", "dataset"]
 
 def fitted(run: RunFolder, most: int) -> tuple[dict[str, np.ndarray], dict[tuple[str, ...], float], dict]:
     """Coefficients of each model, and AUROCs and scores by data set."""
-    subsampling.MOST_SAMPLES = most
+    protocols.MOST_SAMPLES = most
     report = fit_run(run, again=True)
     inputs = Inputs.load(run.inputs_path)
     models = {each.spec.label: MetaModel.load(run.meta_path / each.spec.label, inputs) for each in report.models}
@@ -45,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(make_run(Path(folder), rows=options.rows, features=options.features))
-        sampled = fitted(run, subsampling.MOST_SAMPLES)
+        sampled = fitted(run, protocols.MOST_SAMPLES)
         whole = fitted(run, options.rows + 1)
     print("| data set | AUROC, fitted on a sample | on all | correlation of scores |\n|---|---|---|---|")
     for key, area in whole[1].items():

@@ -97,7 +97,7 @@ def evaluated(
     that they run.
     """
     # These import scikit-learn, which help need not wait for.
-    from gradscore.evaluation import evaluate_run, in_words, permuted_labels
+    from gradscore.evaluation import control_notices, evaluate_run, permuted_labels
     from gradscore.reporting import write_report
     from gradscore.store import RunFolder
 
@@ -106,7 +106,9 @@ def evaluated(
         tell("evaluating")
         evaluation = evaluate_run(folder)
         controls = permuted_labels(folder, progress=lambda label: tell(f"permuting {label}")) if permuted else []
-        evaluation = replace(evaluation, notices=[*(in_words(controls) if permuted else []), *evaluation.notices])
+        evaluation = replace(
+            evaluation, notices=[*(control_notices(controls) if permuted else []), *evaluation.notices]
+        )
         tell("writing the report")
         try:
             page, missing = write_report(folder, evaluation).html, ""

@@ -66,7 +66,7 @@ def document(report: FitReport) -> dict[str, Any]:
             "fit_on": fitted.model.notes["n"],
             "positive": fitted.model.notes["n_positive"],
             "left_out": fitted.spec.duplicates,
-            "strength": fitted.model.notes.get("strength"),
+            "C": fitted.model.notes.get("C"),
             "converged": fitted.model.notes.get("converged", True),
             "strongest": [{"name": name, "value": value} for name, value in fitted.model.strongest(STRONGEST)],
         }
@@ -86,13 +86,13 @@ def document(report: FitReport) -> dict[str, Any]:
 def report(output: Output, found: FitReport) -> None:
     """Says what was fitted."""
     output.tell(*(Notice(line, "warning") for line in [*found.warnings, *found.cautions]))
-    table = figures_table(["meta model"], ["fit on", "positive", "left out", "strength"])
+    table = figures_table(["meta model"], ["fit on", "positive", "left out", "C"])
     for fitted in found.models:
         table.add_row(*_row(fitted))
     output.show(table)
     output.say(
         "left out: samples whose content is also (on request: or nearly) among the reported ones",
-        "strength: inverse regularisation, chosen by cross-validation on the samples that fit",
+        "C: inverse penalty, chosen by cross-validation on the samples that fit",
         *(line for fitted in found.models for line in _strongest(fitted)),
         detail=True,
     )
@@ -105,10 +105,10 @@ def report(output: Output, found: FitReport) -> None:
 
 def _row(fitted: Fitted) -> tuple[str, ...]:
     notes = fitted.model.notes
-    strength = f"{notes['strength']:g}" if "strength" in notes else "-"
+    c = f"{notes['C']:g}" if "C" in notes else "-"
     if not notes.get("converged", True):
-        strength += " (not converged)"
-    return fitted.spec.label, str(notes["n"]), str(notes["n_positive"]), str(fitted.spec.duplicates), strength
+        c += " (not converged)"
+    return fitted.spec.label, str(notes["n"]), str(notes["n_positive"]), str(fitted.spec.duplicates), c
 
 
 def _strongest(fitted: Fitted) -> list[str]:

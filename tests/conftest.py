@@ -108,7 +108,7 @@ def run_config(
         },
         "features": {"statistics": ["max", "l1", "l2"], "losses": ["uniform"], **(features or {})},
         "extract": {"batch_size": 50, "device": "cpu", **extract_options},
-        "meta": {"strengths": [0.01], "cv_folds": 2, **(meta or {})},
+        "meta": {"Cs": [0.01], "cv_folds": 2, **(meta or {})},
         "evaluate": {"protocols": ["known"], **(evaluation or {})},
         "run": folder / "run",
     }

@@ -43,7 +43,7 @@ data:
     - {name: noise, source: "synthetic:gaussian_noise", select: {stop: 60}}
 features: {losses: [uniform], statistics: [max, l1, l2]}
 extract: {device: cpu}
-meta: {strengths: [0.01], cv_folds: 2}
+meta: {Cs: [0.01], cv_folds: 2}
 evaluate: {protocols: [known]}
 run: run
 """

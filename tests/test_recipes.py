@@ -134,7 +134,7 @@ data:
     - {name: turned, source: "toy_negatives:60"}
 features: {losses: [toy_lead], statistics: [l1, toy_positive], augmentations: [toy_upside_down], penultimate: false}
 extract: {device: cpu}
-meta: {strengths: [0.01], cv_folds: 2}
+meta: {Cs: [0.01], cv_folds: 2}
 evaluate: {protocols: [known]}
 run: run
 """

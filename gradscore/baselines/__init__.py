@@ -2,16 +2,15 @@
 
 In come ordinary samples, by their logits and, where a run stores them, the features before the last layer and the same
 of augmentations of them; out come tables of scores in float64, higher = more likely wrong or out of distribution.
-`table` lists the scores, `score` says what one is; `logits`, `penultimate`, `neighbours` and `augmentations` are where
-they are computed, `fitted` holds all of a run. What they learn is plain arrays.
+`baseline` says what a baseline is, `table` lists them and holds all of a run; `logits` and `penultimate` are where they
+are computed. What they learn is plain arrays.
 """
 
 from __future__ import annotations
 
-from .baseline import Arrays, Baseline, Ordinary, Samples, learns_nothing, of_logits
-from .fitted import FittedBaselines, plain_name
-from .neighbours import Bank, Neighbours
-from .table import BASELINES, OVER_AUGMENTATIONS
+from .baseline import Arrays, Baseline, Neighbours, Ordinary, Samples, learns_nothing, of_logits
+from .penultimate import Bank
+from .table import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, plain_name
 
 __all__ = [
     "BASELINES",

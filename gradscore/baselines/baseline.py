@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import EvaluationError
 from ..models import Head
 from ..system import FloatArray, IntArray
-from .neighbours import Neighbours
 
 Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
 """What a score looks at. Every sample has logits; features before the last layer, and with them neighbours in a bank,
@@ -20,6 +19,22 @@ are there where a run stores them, augmentations where it makes them."""
 
 Arrays = Mapping[str, NDArray[Any]]
 """What a score has learned from ordinary samples, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """The neighbours of N samples.
+
+    Attributes:
+        distances: (N, k) float64 Euclidean distances between features of unit length, nearest first; k is `NEAREST`, or
+            the size of a smaller bank.
+        places: (N, k) int64 places in the bank.
+        of_class: (N, `NEAREST_OF_CLASS`) distances to those of the predicted class.
+    """
+
+    distances: FloatArray
+    places: IntArray
+    of_class: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

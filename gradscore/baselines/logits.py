@@ -1,4 +1,4 @@
-"""Baseline uncertainty scores from logits. Higher = more uncertain, for every one of them.
+"""Baselines from logits, of a sample or over its augmentations. Higher = more uncertain, for every one of them.
 
 All of them are computed in float64 and, where a quantity can be tiny, as its natural logarithm: a logarithm keeps the
 order of the quantity (so every ranking metric is unchanged) and neither underflows nor ties where the float would.
@@ -13,6 +13,10 @@ from scipy.special import log_softmax, logsumexp
 
 from ..errors import EvaluationError
 from ..system import FloatArray
+from .baseline import Arrays, Samples
+
+_LEAST_VARIANCE = 1e-12
+"""Variance below which logits are alike: float32 rounds logits of ten to 1e-6."""
 
 
 def msp(logits: ArrayLike) -> FloatArray:
@@ -106,6 +110,38 @@ def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
     log_rest_of_leading = -np.logaddexp(0.0, ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1))
     terms = gamma * (log_p + np.column_stack([log_rest, log_rest_of_leading]))
     return np.asarray(logsumexp(terms[:, -top:], axis=1), dtype=np.float64)
+
+
+def all_logits(samples: Samples) -> FloatArray:
+    """The logits (V + 1, N, K) of the samples and of their V augmentations."""
+    return np.stack([samples.logits, *(augmentation.logits for augmentation in samples.augmentations.values())])
+
+
+def mean_probability(samples: Samples, _learned: Arrays) -> FloatArray:
+    """log(1 - mean over augmentations of the probability of the predicted class), without cancellation."""
+    others = np.array(all_logits(samples))
+    log_p = log_softmax(others, axis=2)
+    np.put_along_axis(log_p, np.broadcast_to(samples.predictions, log_p.shape[:2])[..., None], -np.inf, axis=2)
+    of_each = logsumexp(log_p, axis=2)  # one axis at a time, or the order of the sum depends on the number of samples
+    return np.asarray(logsumexp(of_each, axis=0) - np.log(len(log_p)))
+
+
+def mean_log_probability(samples: Samples, _learned: Arrays) -> FloatArray:
+    """Minus the mean over augmentations of the logarithm of the probability of the predicted class."""
+    log_p = log_softmax(all_logits(samples), axis=2)
+    of_predicted = np.take_along_axis(log_p, np.broadcast_to(samples.predictions, log_p.shape[:2])[..., None], axis=2)
+    return np.asarray(-of_predicted[..., 0].mean(axis=0))
+
+
+def mean_entropy(samples: Samples, _learned: Arrays) -> FloatArray:
+    """Entropy (in nats) of the mean over augmentations of the probabilities."""
+    log_p = logsumexp(log_softmax(all_logits(samples), axis=2), axis=0) - np.log(1 + len(samples.augmentations))
+    return np.asarray(-(np.exp(log_p) * log_p).sum(axis=1))
+
+
+def logit_variance(samples: Samples, _learned: Arrays) -> FloatArray:
+    """Logarithm of the variance of the logits over augmentations, summed over classes."""
+    return np.asarray(np.log(all_logits(samples).var(axis=0).sum(axis=1) + _LEAST_VARIANCE))
 
 
 def _checked(logits: ArrayLike) -> FloatArray:

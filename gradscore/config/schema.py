@@ -136,7 +136,7 @@ PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_lengt
 class MetaConfig(Section):
     """How the meta models are fitted.
 
-    Cross-validation tries inverse regularisation `strengths` of the coefficients of gradients, and `boosts` that scores
+    Cross-validation tries inverse penalties `Cs` of the coefficients of gradients, and `boosts` that scores
     are multiplied by before they meet the same penalty. `ood` says what OOD models are: `logistic` log-odds, a `sum` of
     these with scores that do not extrapolate, or `auto`: whichever finds auxiliary sets better that it has not seen.
     """
@@ -145,11 +145,11 @@ class MetaConfig(Section):
     """What OOD models are: log-odds, their sum with scores that do not extrapolate, or whichever of the two finds
     auxiliary sets better that it has not seen."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
-    """Folds of the cross-validation that chooses among `strengths` and `boosts`."""
+    """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
     seed: InModels[int] = 0
     """Of the folds."""
-    strengths: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
-    """Inverse regularisation strengths of the coefficients of gradients to choose from."""
+    Cs: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
+    """Inverse penalties of the coefficients of gradients to choose from, as `C` of scikit-learn."""
     boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
     """Factors to choose from, which baselines are multiplied by before they meet the same penalty as gradients:
     a larger one trusts the scores more."""

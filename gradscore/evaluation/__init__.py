@@ -1,32 +1,36 @@
 """How good the scores are: protocols, figures of merit and their intervals.
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
-`protocols` says which samples fit and which are reported, `fit_identity` what a model was fitted with, `scoring` scores
-them, by inputs that `preparation` makes, after `model_fits` fitted them, and `records` and `groups` turn scores into
-figures, one score at a time, which `memory_map` keeps; `metrics`, `delong`, `areas`, `rates`, `selective` and
-`calibration` compute; `controls`, `duplicates` and `near_duplicates` (whose rule is in `nearness`) look for mistakes,
-by what `contents` have in common, `run_comparison` compares runs; `verdict` says what to read first.
+`protocols` says which samples fit and which are reported, `fits` fits the models and `fit_identity` says what with,
+`score_tables` keeps the scores of all samples, `records` turns them into figures, by `metrics`, `delong` and
+`intervals`; `evaluation_report` puts all together, and `verdict` says what to read first. `duplicates`,
+`near_duplicates` and `controls` look for mistakes, `comparison` compares runs.
 """
 
 from __future__ import annotations
 
-from .calibration import reliability
-from .controls import in_words, permuted_labels
+from .comparison import Compared, Comparison, compare_runs
+from .controls import control_notices, permuted_labels
 from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
+from .evaluation_report import PAGES, EvaluationReport, evaluate_run
 from .fit_identity import FitIdentities, fit_label
-from .metrics import auroc
-from .records import CLASSIFIER, FEW, GAIN, Record, is_group
-from .run import PAGES, EvaluationReport, FitReport, Fitted, evaluate_run, fit_run, specs_of
-from .run_comparison import Compared, Comparison, compare_runs
-from .score_table import ScoreFile, positive_of, read_scores
-from .scoring import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
-from .selective import risk_coverage
+from .fits import FitReport, Fitted, fit_run, specs_of
+from .metrics import auroc, reliability, risk_coverage
+from .records import CLASSIFIER, FEW_SAMPLES, GAIN, Record, is_group
+from .score_tables import (
+    LOGIT_LR,
+    MISCLASSIFICATION_MODEL,
+    SCORE_LR,
+    ScoreFile,
+    positive_of,
+    read_scores,
+)
 from .verdict import COMPARED, HEADLINE_PROTOCOLS, Outcome, Verdict, baselines, verdicts
 
 __all__ = [
     "CLASSIFIER",
     "COMPARED",
-    "FEW",
+    "FEW_SAMPLES",
     "GAIN",
     "HEADLINE_PROTOCOLS",
     "LOGIT_LR",
@@ -46,10 +50,10 @@ __all__ = [
     "auroc",
     "baselines",
     "compare_runs",
+    "control_notices",
     "evaluate_run",
     "fit_label",
     "fit_run",
-    "in_words",
     "is_group",
     "paired_delong",
     "paired_delong_of_truths",

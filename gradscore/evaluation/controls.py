@@ -13,13 +13,10 @@ from ..meta import Penalty, fit_logistic
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray
 from .delong import Interval, auroc_interval
-from .model_fits import rows_of
-from .preparation import Prepared, Tables, prepare
+from .fits import Prepared, Tables, near_duplicates_to_leave_out, prepare, specs_of
 from .protocols import RowMasks
-from .run import near_duplicates_to_leave_out, specs_of
-from .scoring import fits_two_classes
 
-LEVEL = 0.999
+COVERAGE = 0.999
 """Coverage of the intervals: 0.5 lies outside one by chance once in a thousand times."""
 
 
@@ -30,7 +27,7 @@ class Control:
     Attributes:
         model: `<task>/<protocol>/<name>`.
         dataset: the data set.
-        area: its AUROC with an interval of coverage `LEVEL`.
+        area: its AUROC with an interval of coverage `COVERAGE`.
         n: distinct images reported.
         copies: those of them whose content fits the model.
     """
@@ -68,24 +65,24 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
     """
     tables = Tables(run)
     seed = run.config.evaluate.seed
-    penalty = Penalty(strength=max(run.config.meta.strengths), boost=max(run.config.meta.boosts))
+    penalty = Penalty(C=max(run.config.meta.Cs), boost=max(run.config.meta.boosts))
     near = near_duplicates_to_leave_out(run)
     left_out = set().union(*near.excluded().values())
-    prepared = Prepared(prepare(run, tables, left_out=left_out).inputs, tables)
+    prepared = Prepared(prepare(run, tables, left_out=left_out)[0], tables)
     controls = []
-    for spec in filter(fits_two_classes, specs_of(run, near=near).specs):
+    for spec in (each for each in specs_of(run, near=near).specs if each.has_two_classes):
         if progress is not None:
             progress(spec.label)
         fitted = _contents(spec.fit, tables)
         numbers = content_numbers(fitted, seed=seed)
-        rows = rows_of(spec, spec.fit, prepared)
+        rows = prepared.rows(spec, spec.fit)
         highest = np.sort(numbers)[int(rows.target.sum()) - 1]
         target: BoolArray = numbers <= highest
         model = fit_logistic(prepared.inputs, replace(rows, target=target), penalty)
         for dataset, masks in spec.reported.items():
             contents, first = np.unique(_contents(masks, tables), return_index=True)
-            scores = model.of_scaled(rows_of(spec, masks, prepared).scaled)[first]
-            area = auroc_interval(scores, content_numbers(contents.tolist(), seed=seed) <= highest, level=LEVEL)
+            scores = model.of_scaled(prepared.rows(spec, masks).scaled)[first]
+            area = auroc_interval(scores, content_numbers(contents.tolist(), seed=seed) <= highest, level=COVERAGE)
             if area is not None:
                 copies = len(np.intersect1d(contents, fitted))
                 controls.append(Control(model=spec.label, dataset=dataset, area=area, n=len(contents), copies=copies))
@@ -100,13 +97,13 @@ def content_numbers(content_hashes: Sequence[str], *, seed: int) -> FloatArray:
     return np.array([int.from_bytes(digest[:6]) / 2**48 for digest in digests])
 
 
-def in_words(controls: Sequence[Control]) -> list[str]:
+def control_notices(controls: Sequence[Control]) -> list[str]:
     """One sentence that the control passed, or one for each model and data set that failed: numbers, and what to do."""
     failed = [
         f"permuted labels: FAILED, {each.model} finds labels that mean nothing in {each.dataset}: AUROC "
-        f"{each.area.value:.3f} ({each.area.low:.3f} to {each.area.high:.3f}, {100 * LEVEL:.1f} % interval) instead of "
-        f"0.5, and {each.copies} of {each.n} reported images are copies of images that fit. Its figures are not to be "
-        "trusted: take the copies out of one of the two data sets (data.*.select, other folders) and start again"
+        f"{each.area.value:.3f} ({each.area.low:.3f} to {each.area.high:.3f}, {100 * COVERAGE:.1f} % interval) instead "
+        f"of 0.5, and {each.copies} of {each.n} reported images are copies of images that fit. Its figures are not to "
+        "be trusted: take the copies out of one of the two data sets (data.*.select, other folders) and start again"
         for each in controls
         if not each.passed
     ]
@@ -114,7 +111,7 @@ def in_words(controls: Sequence[Control]) -> list[str]:
     return failed or [
         f"permuted labels: passed, nothing is found in {len(controls)} controls and no reported image fits; the AUROC "
         f"farthest from 0.5 is {worst.area.value:.3f} ({worst.area.low:.3f} to {worst.area.high:.3f}, "
-        f"{100 * LEVEL:.1f} % interval; {worst.model}, {worst.dataset})"
+        f"{100 * COVERAGE:.1f} % interval; {worst.model}, {worst.dataset})"
     ]
 
 

@@ -2,8 +2,8 @@
 
 The variance is DeLong's (DeLong, DeLong and Clarke-Pearson, 1988), computed from mid-ranks as in Sun and Xu, 2014. It
 is the spread of the samples' placements, so it says little where few samples have one that is not perfect, and is zero
-for scores that separate the classes, however few samples there are. Where fewer than `FEW` samples of a class carry it,
-other formulas hold instead, as measured in docs/evidence.md:
+for scores that separate the classes, however few samples there are. Where fewer than `FEW_CARRYING` samples of a class
+carry it, other formulas hold instead, as measured in docs/evidence.md:
 
 * for an AUROC the interval is the wider of DeLong's and Newcombe's (2006, method 5), which inverts a variance that
   depends on the true AUROC alone and has a width at an AUROC of 1 too;
@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.stats import norm, rankdata
 
 from ..errors import EvaluationError
-from ..system import FloatArray
+from ..system import BoolArray, FloatArray
 from .metrics import checked
 
-FEW = 10
+FEW_CARRYING = 10
 """Fewer samples of a class than this, counted as Kish (1965) does, do not tell the spread of their placements: see
 `benchmarks/coverage_of_intervals.py`."""
 
@@ -146,7 +146,7 @@ def mean_auroc_interval(sets: Sequence[Placements], weights: ArrayLike, *, level
     spans = []
     if mean.variance > 0 and 0 < mean.value < 1:
         spans.append(_on_logit_scale(mean.value, mean.variance, quantile))
-    if not spans or _far_from_its_end(sets, weights) < FEW:
+    if not spans or _far_from_its_end(sets, weights) < FEW_CARRYING:
         spans.append(_newcombe(mean.value, mean.positives, mean.negatives, quantile))
     return Interval(value=mean.value, low=min(low for low, _ in spans), high=max(high for _, high in spans))
 
@@ -178,7 +178,7 @@ def paired_mean_delong(
     """Compare the weighted mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
     mean = _WeightedMean.of([a - b for a, b in zip(first, second, strict=True)], weights)
     variance = mean.variance
-    if mean.carrying < FEW or not variance > 0:
+    if mean.carrying < FEW_CARRYING or not variance > 0:
         variance += _one_changed(mean.positives, mean.negatives)
     return _tested(mean.value, variance, level=level)
 
@@ -212,7 +212,7 @@ def paired_delong_of_truths(
         raise EvaluationError(f"paired test: wanted the same samples, got {len(truths[0])} and {len(truths[1])}")
     moved = _influence(one, truths[0]) - _influence(other, truths[1])
     variance = float(moved.var(ddof=1) / len(moved))
-    if _effective_count(moved) < FEW or not variance > 0:
+    if _effective_count(moved) < FEW_CARRYING or not variance > 0:
         variance += _one_changed(*(min(int((truth == kind).sum()) for truth in truths) for kind in (True, False)))
     return _tested(float(one.of_positives.mean() - other.of_positives.mean()), variance, level=level)
 
@@ -242,7 +242,7 @@ def unpaired_delong(
     variance = 0.0
     for mean, placed in zip(means, (one, other), strict=True):
         variance += mean.variance
-        if _far_from_its_end([placed], [1]) < FEW or not mean.variance > 0:
+        if _far_from_its_end([placed], [1]) < FEW_CARRYING or not mean.variance > 0:
             variance += _one_changed(mean.positives, mean.negatives)
     return _tested(means[0].value - means[1].value, variance, level=level)
 
@@ -340,7 +340,7 @@ def _tested(difference: float, variance: float, *, level: float) -> DifferenceTe
     )
 
 
-def _influence(placed: Placements, truth: NDArray[np.bool_]) -> FloatArray:
+def _influence(placed: Placements, truth: BoolArray) -> FloatArray:
     """What each sample (N,) moves the AUROC by, times N."""
     area = placed.of_positives.mean()
     moved = np.empty(len(truth))

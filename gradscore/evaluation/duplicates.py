@@ -1,36 +1,63 @@
-"""Images that are in more than one split, or several times in one that is reported, byte for byte."""
+"""Samples that are in more than one split, or several times in one that is reported, byte for byte.
+
+Columns of millions of content hashes are compared by Arrow, which makes no Python object of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
-from .contents import count_common, count_distinct
+from ..system import BoolArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Two splits with images in common.
+    """Two splits with samples in common.
 
     Attributes:
         first: a split.
         second: another, later in the run.
-        images: distinct images in both.
+        samples: distinct contents in both.
     """
 
     first: SplitInfo
     second: SplitInfo
-    images: int
+    samples: int
+
+    def __str__(self) -> str:
+        """How many samples are in both."""
+        number = "1 sample is" if self.samples == 1 else f"{self.samples} samples are"
+        return f"{number} both in {self.first.name} and in {self.second.name}"
+
+    @property
+    def consequence(self) -> str:
+        """What follows for the fits and the figures."""
+        pair = (self.first, self.second)
+        kinds = {info.kind for info in pair}
+        if BANK in kinds:
+            if any(info.is_reported for info in pair):
+                return "left out of the bank; if it trained the classifier, what is reported of them is too good"
+            if CALIBRATION in kinds:
+                return "left out of the bank"
+            if FIT in kinds:
+                return "left out where their own neighbours are looked for, so that none is its own neighbour"
+        if self.first.name == TEST and self.second.is_reported:
+            return "both are reported, so they count on both sides"
+        return "left out where they would fit"
 
 
 @dataclass(frozen=True)
 class Copies:
-    """A reported split that holds images several times.
+    """A reported split that holds samples several times.
 
     Attributes:
         split: the split.
@@ -41,6 +68,16 @@ class Copies:
     split: SplitInfo
     copies: int
     samples: int
+
+    def __str__(self) -> str:
+        """How many copies there are, and what follows."""
+        are = "is a copy of another" if self.copies == 1 else "are copies of others"
+        count = "it counts as if it were" if self.copies == 1 else "they count as if they were"
+        return (
+            f"{self.split.name}: {self.copies} of {self.samples} samples {are} in it; {count} independent, so "
+            "intervals are too narrow: remove copies, unless samples come again as often in use (rows of a few "
+            "categories)"
+        )
 
 
 def find_copies(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Copies]:
@@ -54,39 +91,28 @@ def find_copies(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Copies]:
     return [each for each in found if each.copies]
 
 
-def copies_in_words(found: Sequence[Copies]) -> list[str]:
-    """One sentence for each split: how many copies, and what follows."""
-    return [f"duplicates: {each.split.name}: {_counted(each)}" for each in found]
-
-
-def _counted(found: Copies) -> str:
-    are = "is a copy of another" if found.copies == 1 else "are copies of others"
-    count = "it counts as if it were" if found.copies == 1 else "they count as if they were"
-    return (
-        f"{found.copies} of {found.samples} samples {are} in it; {count} independent, so intervals are too narrow: "
-        "remove copies, unless samples come again as often in use (rows of a few categories)"
-    )
-
-
 def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:
-    """The pairs of splits with images in common, in the order of the splits.
+    """The pairs of splits with samples in common, in the order of the splits.
 
     Args:
         content: split -> content hashes of its samples.
     """
     found = [
-        Overlap(first=first, second=second, images=count_common(content[first], content[second]))
+        Overlap(first=first, second=second, samples=len(_common(content[first], content[second])))
         for first, second in combinations(content, 2)
     ]
-    return [overlap for overlap in found if overlap.images]
+    return [overlap for overlap in found if overlap.samples]
 
 
-def in_words(overlaps: Sequence[Overlap]) -> list[str]:
-    """One sentence for each overlap: how many images, and what follows."""
-    return [f"duplicates: {_shared(each)}; {_consequence(each)}" for each in overlaps]
+def duplicate_notices(found: Iterable[Overlap | Copies]) -> list[str]:
+    """One sentence for each overlap, or split with copies: how many samples, and what follows."""
+    return [
+        f"duplicates: {each}; {each.consequence}" if isinstance(each, Overlap) else f"duplicates: {each}"
+        for each in found
+    ]
 
 
-def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
+def refuse_overlaps(overlaps: Sequence[Overlap], *, where: str) -> None:
     """Makes sure that there are none.
 
     Raises:
@@ -95,24 +121,50 @@ def refuse(overlaps: Sequence[Overlap], *, where: str) -> None:
     if overlaps:
         raise EvaluationError(
             f"{where}: wanted no sample in two splits (evaluate.duplicates is error), got "
-            f"{'; '.join(_shared(each) for each in overlaps)}. Select other samples, or set evaluate.duplicates=remove"
+            f"{'; '.join(map(str, overlaps))}. Select other samples, or set evaluate.duplicates=remove"
         )
 
 
-def _consequence(overlap: Overlap) -> str:
-    pair = (overlap.first, overlap.second)
-    if BANK in (info.kind for info in pair):
-        if any(info.is_reported for info in pair):
-            return "left out of the bank; if it trained the classifier, what is reported of them is too good"
-        if any(info.kind == CALIBRATION for info in pair):
-            return "left out of the bank"
-        if any(info.kind == FIT for info in pair):
-            return "left out where their own neighbours are looked for, so that none is its own neighbour"
-    if overlap.first.name == TEST and overlap.second.is_reported:
-        return "both are reported, so they count on both sides"
-    return "left out where they would fit"
+def common(values: pd.Series[str], others: pd.Series[str]) -> set[str]:
+    """The distinct contents that are in both columns; the first is the one that is held a second time."""
+    return set(_common(values, others).to_pylist())
 
 
-def _shared(overlap: Overlap) -> str:
-    number = "1 sample is" if overlap.images == 1 else f"{overlap.images} samples are"
-    return f"{number} both in {overlap.first.name} and in {overlap.second.name}"
+def count_distinct(values: pd.Series[str]) -> int:
+    """How many distinct contents there are."""
+    return len(pc.unique(_column(values)))
+
+
+class Numbered:
+    """Some contents, each with a number, so that sets of them are masks.
+
+    Args:
+        columns: the contents, those of several columns together.
+    """
+
+    def __init__(self, columns: Iterable[pd.Series[str]]) -> None:
+        chunks = [chunk for column in columns for chunk in _column(column).chunks]
+        self._values = pc.unique(pa.chunked_array(chunks, pa.large_string()))
+
+    def of(self, column: pd.Series[str]) -> IntArray:
+        """The number (N,) of each content of a column; contents that have none get the next higher number, all one."""
+        found = pc.fill_null(pc.index_in(_column(column), value_set=self._values), len(self._values))
+        return np.asarray(found.to_numpy())
+
+    def mask(self, numbers: Iterable[IntArray] = ()) -> BoolArray:
+        """Which contents are among some, by number; the last entry, of contents without a number, is False."""
+        mask = np.zeros(len(self._values) + 1, dtype=bool)
+        for each in numbers:
+            mask[each] = True
+        mask[-1] = False
+        return mask
+
+
+def _common(values: pd.Series[str], others: pd.Series[str]) -> pa.Array:
+    there = _column(others)
+    return pc.unique(pc.filter(there, pc.is_in(there, value_set=_column(values))))
+
+
+def _column(values: pd.Series[str]) -> pa.ChunkedArray:
+    found = pa.array(values, pa.large_string())
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])

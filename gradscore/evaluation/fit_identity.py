@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from ..meta import Inputs, MetaModel, balanced_weights
 from ..store import RunFolder, differences, package_versions
 from ..system import BoolArray, Influence, settings_of, sha256
 from .protocols import MetaModelSpec, MetaModelSpecs
-from .scoring import fits_two_classes
 
 NOTE = "fitted_on"
 """The note of a meta model that holds the identity of its fit."""
@@ -31,13 +30,6 @@ LABEL = "label"
 """The entry of that identity which says what the model is for: `<task>/<protocol>/<name>`."""
 
 _SHOWN = 3
-
-
-class _Rows(NamedTuple):
-    """Rows (N,) of a split that fit any model, and these in words."""
-
-    fits: BoolArray
-    rows: list[str]
 
 
 class FitIdentities:
@@ -53,7 +45,7 @@ class FitIdentities:
         self._specs = {spec.label: spec for spec in found.specs}
         self._common = found.common
         self._all = [*found.specs, *([found.common] if found.common is not None else [])]
-        self._rows: dict[str, _Rows] = {}
+        self._rows: dict[str, tuple[BoolArray, list[str]]] = {}  # which rows fit any model, and these as text
         self._tables: dict[str, str] = {}
         self._shared = [info.name for info in run.splits() if info.name in (FIT, BANK)]
 
@@ -67,7 +59,7 @@ class FitIdentities:
             "positives": sha256(target.tobytes()),
             "features": {split: self._table(split) for split in dict.fromkeys([*self._shared, *splits])},
         }
-        if fits_two_classes(spec):
+        if spec.has_two_classes:
             sets = np.concatenate([[split] * int(spec.fit[split].sum()) for split in splits])
             identity["weights"] = sha256(balanced_weights(target, sets).tobytes())
             settings = settings_of(self._run.config.meta, Influence.MODELS)
@@ -133,9 +125,9 @@ class FitIdentities:
             fits = np.logical_or.reduce([each.fit[split] for each in self._all if split in each.fit])
             frame = self._run.read(split, columns=["sample_id", "content_hash"], rows=fits)
             rows = [json.dumps(row) for row in frame.itertuples(index=False, name=None)]
-            self._rows[split] = _Rows(fits, rows)
-        there = self._rows[split]
-        chosen = (row for row, fits in zip(there.rows, spec.fit[split][there.fits], strict=True) if fits)
+            self._rows[split] = fits, rows
+        fits, rows = self._rows[split]
+        chosen = (row for row, is_chosen in zip(rows, spec.fit[split][fits], strict=True) if is_chosen)
         return sha256("\n".join(chosen).encode())
 
     def _table(self, split: str) -> str:

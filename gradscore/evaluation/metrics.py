@@ -1,20 +1,23 @@
-"""Ranking metrics of an uncertainty score. All take scores with higher = more uncertain.
+"""Figures of merit: of an uncertainty score, of selective classification by it, and of probabilities.
 
-`positive` marks the samples a good score ranks high: wrong predictions, or out-of-distribution (OOD) samples. The
-others are called in-distribution (ID) here, whichever the task. A metric that needs both kinds and sees one is `None`;
-`one_class_reason` says why in words.
+All take scores with higher = more uncertain. `positive` marks the samples a good score ranks high: wrong predictions,
+or out-of-distribution (OOD) samples. The others are called in-distribution (ID) here, whichever the task. A metric that
+needs both kinds and sees one is `None`; `one_class_reason` says why in words. Their intervals are in `delong` and
+`intervals`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from ..errors import EvaluationError
+from ..system import BoolArray, FloatArray
 
 Metric = Callable[[ArrayLike, ArrayLike], float | None]
 
@@ -37,7 +40,7 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
         EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = _counts(truth)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return None
     twice_ranks = np.rint(2.0 * rankdata(values)).astype(np.int64)
@@ -62,7 +65,7 @@ def aupr_out(scores: ArrayLike, positive: ArrayLike) -> float | None:
         EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = _counts(truth)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return None
     order = np.argsort(-values, kind="stable")
@@ -105,7 +108,7 @@ def fpr95_ood_positive(scores: ArrayLike, positive: ArrayLike) -> float | None:
         EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = _counts(truth)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return None
     needed = -(-95 * positives // 100)
@@ -141,14 +144,15 @@ def one_class_reason(positive: ArrayLike, *, positive_name: str, negative_name: 
         positive_name: what a positive is, e.g. "misclassified sample".
         negative_name: what a negative is, e.g. "correctly classified sample".
     """
-    positives, negatives = _counts(np.asarray(positive, dtype=bool))
+    truth = np.asarray(positive, dtype=bool)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
     missing = [name for name, count in ((positive_name, positives), (negative_name, negatives)) if not count]
     if not missing:
         return None
     return f"no {' and no '.join(missing)} among {positives + negatives} samples; both kinds are needed"
 
 
-def checked(scores: ArrayLike, positive: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def checked(scores: ArrayLike, positive: ArrayLike) -> tuple[FloatArray, BoolArray]:
     """Scores (N,) as float64 and the truth (N,) as bool.
 
     Raises:
@@ -162,19 +166,10 @@ def checked(scores: ArrayLike, positive: ArrayLike) -> tuple[NDArray[np.float64]
         )
     if truth.size and truth.dtype != np.bool_ and not np.isin(truth, (0, 1)).all():
         raise EvaluationError("truth: wanted True for positive and False for negative samples, got other values")
-    bad = int((~np.isfinite(values)).sum())
-    if bad:
-        raise EvaluationError(f"scores: {bad} of {len(values)} are not finite (first at position {_first(values)})")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise EvaluationError(f"scores: {len(bad)} of {len(values)} are not finite (first at position {bad[0]})")
     return values, truth.astype(np.bool_)
-
-
-def _first(values: NDArray[np.float64]) -> int:
-    return int(np.flatnonzero(~np.isfinite(values))[0])
-
-
-def _counts(truth: NDArray[np.bool_]) -> tuple[int, int]:
-    positives = int(truth.sum())
-    return positives, len(truth) - positives
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -187,3 +182,222 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
     }
 )
 """Name -> function from (scores, positive) to a value or None."""
+
+BINS = 15
+"""Bins of the calibration error, as in Guo et al., 2017."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskCoverage:
+    """A risk-coverage curve, one point for each distinct score.
+
+    Samples are accepted from the lowest score upwards.
+
+    Attributes:
+        coverage: (G,) share of the samples accepted, rising to 1.
+        risk: (G,) share of wrong ones among the accepted.
+    """
+
+    coverage: FloatArray
+    risk: FloatArray
+
+
+def risk_coverage(scores: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
+    """The risk-coverage curve of a score.
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        wrong: (N,) bool, whether the prediction is wrong.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    errors, sizes = _by_score(scores, wrong)
+    accepted = np.cumsum(sizes)
+    return RiskCoverage(coverage=accepted / max(1, sizes.sum()), risk=np.cumsum(errors) / accepted)
+
+
+def aurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
+    """Area under the risk-coverage curve: the mean risk of the 1, 2, ..., N most certain samples; lower is better.
+
+    Within a group of equal scores that brings m samples and e errors after a samples with E errors, the expected risk
+    of the first i samples is (E + (i - a) e / m) / i, whose sum over the group is (E - a e / m) (H_b - H_a) + e with
+    b = a + m and harmonic numbers H.
+
+    Source: Geifman, Uziel and El-Yaniv, 2019 (bias-reduced uncertainty estimation).
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        wrong: (N,) bool.
+
+    Returns:
+        A value in (0, 1), or None with fewer than two classes.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    errors, sizes = _by_score(scores, wrong)
+    if not 0 < errors.sum() < sizes.sum():
+        return None
+    after = np.cumsum(sizes)
+    before = after - sizes
+    errors_before = np.cumsum(errors) - errors
+    harmonic = _harmonic(int(after[-1]))
+    steps = harmonic[after.astype(np.int64)] - harmonic[before.astype(np.int64)]
+    return float(((errors_before - before * (errors / sizes)) * steps + errors).sum() / sizes.sum())
+
+
+def eaurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
+    """Excess AURC: the area minus that of a perfect score, which accepts every wrong sample last; lower is better.
+
+    The perfect area is that of the N samples at hand, not its limit r + (1 - r) log(1 - r) for many samples.
+
+    Source: Geifman, Uziel and El-Yaniv, 2019.
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        wrong: (N,) bool.
+
+    Returns:
+        A value in [0, 1), or None with fewer than two classes.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    area = aurc(scores, wrong)
+    if area is None:
+        return None
+    total, errors = np.size(wrong), int(np.sum(wrong))
+    harmonic = _harmonic(total)
+    return float(area - (errors - (total - errors) * (harmonic[total] - harmonic[total - errors])) / total)
+
+
+def augrc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
+    """Area under the generalised risk-coverage curve: the chance of an accepted wrong sample, over all coverages.
+
+    Equals (1 - AUROC) a (1 - a) + (1 - a)^2 / 2 for accuracy a; in [0, 1/2], lower is better. Computed by trapezoids
+    between distinct scores.
+
+    Source: Traub et al., 2024 (overcoming common flaws in the evaluation of selective classification systems).
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        wrong: (N,) bool.
+
+    Returns:
+        The area, or None with fewer than two classes.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    errors, sizes = _by_score(scores, wrong)
+    if not 0 < errors.sum() < sizes.sum():
+        return None
+    errors_before = np.cumsum(errors) - errors
+    return float((sizes * (errors_before + errors / 2)).sum() / sizes.sum() ** 2)
+
+
+SELECTIVE: Mapping[str, Metric] = MappingProxyType({"aurc": aurc, "eaurc": eaurc, "augrc": augrc})
+"""The same of selective classification: what is gained by refusing the samples with the highest scores.
+
+Of samples with equal scores every order is equally likely, and all areas are means over these orders.
+"""
+
+
+def _by_score(scores: ArrayLike, wrong: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Numbers of errors and of samples (G,) at each distinct score, most certain first."""
+    values, truth = checked(scores, wrong)
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return np.bincount(group, weights=truth, minlength=len(sizes)).astype(np.float64), sizes.astype(np.float64)
+
+
+def _harmonic(n: int) -> FloatArray:
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """A reliability curve: one point for each bin that holds samples.
+
+    Attributes:
+        predicted: (B,) mean probability of the samples in the bin.
+        observed: (B,) share of positives among them.
+        count: (B,) how many they are.
+    """
+
+    predicted: FloatArray
+    observed: FloatArray
+    count: FloatArray
+
+
+def brier(probabilities: ArrayLike, positive: ArrayLike) -> float | None:
+    """Mean squared difference of probability and truth; lower is better, p (1 - p) for a constant at prevalence p.
+
+    Source: Brier, 1950.
+
+    Args:
+        probabilities: (N,) in [0, 1], of being positive.
+        positive: (N,) bool.
+
+    Returns:
+        A value in [0, 1], or None without a sample.
+
+    Raises:
+        EvaluationError: shapes differ, or a value outside [0, 1].
+    """
+    p, truth = checked_probabilities(probabilities, positive)
+    return float(np.mean((p - truth) ** 2)) if len(p) else None
+
+
+def expected_calibration_error(probabilities: ArrayLike, positive: ArrayLike, *, bins: int = BINS) -> float | None:
+    """Mean gap between predicted and observed share of positives over bins of equal width, by samples in the bin.
+
+    Source: Guo et al., 2017, equation 3, for the probability of being positive.
+
+    Args:
+        probabilities: (N,) in [0, 1], of being positive.
+        positive: (N,) bool.
+        bins: how many bins [0, 1] is cut into.
+
+    Returns:
+        A value in [0, 1], lower is better, or None without a sample.
+
+    Raises:
+        EvaluationError: shapes differ, or a value outside [0, 1].
+    """
+    curve = reliability(probabilities, positive, bins=bins)
+    if not len(curve.count):
+        return None
+    return float(np.average(np.abs(curve.predicted - curve.observed), weights=curve.count))
+
+
+def reliability(probabilities: ArrayLike, positive: ArrayLike, *, bins: int = BINS) -> Reliability:
+    """The reliability curve over bins of equal width; the last one includes 1.
+
+    Args:
+        probabilities: (N,) in [0, 1], of being positive.
+        positive: (N,) bool.
+        bins: how many bins [0, 1] is cut into.
+
+    Raises:
+        EvaluationError: shapes differ, or a value outside [0, 1].
+    """
+    p, truth = checked_probabilities(probabilities, positive)
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins).astype(np.float64)
+    held = count > 0
+    predicted = np.bincount(place, weights=p, minlength=bins)[held] / count[held]
+    observed = np.bincount(place, weights=truth, minlength=bins)[held] / count[held]
+    return Reliability(predicted=predicted, observed=observed, count=count[held])
+
+
+def checked_probabilities(probabilities: ArrayLike, positive: ArrayLike) -> tuple[FloatArray, BoolArray]:
+    """Probabilities (N,) and the truth (N,), as `checked` gives scores.
+
+    Raises:
+        EvaluationError: shapes differ, or a value outside [0, 1].
+    """
+    p, truth = checked(probabilities, positive)
+    if len(p) and not (p.min() >= 0 and p.max() <= 1):
+        raise EvaluationError(f"probabilities: wanted values in [0, 1], got {p.min():g} to {p.max():g}")
+    return p, truth

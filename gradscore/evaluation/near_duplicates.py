@@ -1,21 +1,32 @@
 """Reported images that are nearly images of `in_dist.fit`: re-encoded, shifted by a pixel, changed in a few values.
 
-So are images that are nearly in the bank looked for, the reported ones and those that calibrate.
+So are images that are nearly in the bank looked for, the reported ones and those that calibrate. Two images are nearly
+the same when they are nearer than the neighbours at that place explain.
+
+An image becomes a signature of 8 by 8 cells, which forgets noise of encoders and shifts by a pixel. Where samples lie
+evenly, the volumes up to the first and to the K-th neighbour have a ratio whose law is known: that of the smallest of
+K - 1 uniform numbers, whatever the density (Facco, d'Errico, Rodriguez and Laio 2017, for K = 2). The radius of a
+volume is its m-th root, and the dimension m is what makes the median right among the fit samples themselves, each
+without itself: copies among these move a median little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 from ..data import (
     BANK,
     CALIBRATION,
     FIT,
     ImageSource,
+    Pixels,
     base_split,
     content_hash,
     describe_raw,
@@ -25,53 +36,55 @@ from ..data import (
 )
 from ..errors import DataError, EvaluationError, GradscoreError
 from ..store import RunFolder
-from ..system import csv_quoting, without_formulas, write_text
-from .nearness import FALSE_ALARMS, FEWEST, Signatures, near_pairs, signature
+from ..system import FloatArray, IntArray, csv_quoting, without_formulas, write_text
 from .records import Record
 
 NAME = "near_duplicates.csv"
-NAME_IN_BANK = "near_duplicates_bank.csv"
 
 MOST_IMAGES = 1_000_000
 """Images among which near-duplicates are looked for unasked: each takes 768 bytes, and every reported one is compared
 with every one that fits."""
 
+SIDE = 8
+"""Cells of a signature along either side."""
+
+NEIGHBOURS = 10
+"""K: the distance to this neighbour says what is usual at a place. Of one image, K - 1 near-duplicates are seen."""
+
+FEWEST = 2 * NEIGHBOURS
+"""Fewer fit images than this do not tell what is usual."""
+
+FALSE_ALARMS = 0.1
+"""Images expected to be called near-duplicates in a reported set that has none."""
+
+ENOUGH_FOR_A_MEDIAN = 2000
+"""Fit images whose neighbours tell the dimension; of more, these are taken at even steps."""
+
+_BLOCK = 512
+
+Signatures = NDArray[np.float32]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NearDuplicate:
-    """A reported image that is nearly one of `in_dist.fit`.
-
-    Attributes:
-        split: of the reported image.
-        sample_id: its name.
-        content_hash: of its content.
-        fit_sample_id: name of the fit image.
-        fit_content_hash: of the content of that.
-        expected: reported images of the split expected to come as near if none were a near-duplicate.
-    """
-
-    split: str
-    sample_id: str
-    content_hash: str
-    fit_sample_id: str
-    fit_content_hash: str
-    expected: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class NearInBank:
-    """An image that is reported or calibrates, and is nearly one of the bank.
+    """An image that is reported, or calibrates, and is nearly one of `in_dist.fit` or of the bank.
 
     Attributes:
         split: of the image.
         sample_id: its name.
-        bank_sample_id: name of the image in the bank.
+        content_hash: of its content.
+        near_split: `in_dist.fit` or `in_dist.bank`.
+        near_sample_id: name of the image there.
+        near_content_hash: of the content of that.
         expected: images of the split expected to come as near if none were a near-duplicate.
     """
 
     split: str
     sample_id: str
-    bank_sample_id: str
+    content_hash: str
+    near_split: str
+    near_sample_id: str
+    near_content_hash: str
     expected: float
 
 
@@ -80,35 +93,32 @@ class NearDuplicates:
     """What a search found.
 
     Attributes:
-        pairs: split by split, in the order of the samples.
-        searched: images looked at by data set, copies of one another or of fit images not counted.
+        pairs: split by split, in the order of the samples; those with images of `in_dist.fit` first.
+        searched: images of a split that were compared with those of `in_dist.fit` or of the bank, copies of one another
+            or of these not counted; by the names of the two splits, `in_dist.fit` or the bank first.
         left_out: whether the fit images of the pairs are left out of the fits.
         notices: why there was no search.
-        in_bank: pairs with images of the bank, split by split.
-        compared_with_bank: images looked at by data set, copies of one another or of images of the bank not counted.
     """
 
     pairs: list[NearDuplicate] = field(default_factory=list)
-    searched: Mapping[str, int] = field(default_factory=dict)
+    searched: Mapping[tuple[str, str], int] = field(default_factory=dict)
     left_out: bool = False
     notices: list[str] = field(default_factory=list)
-    in_bank: list[NearInBank] = field(default_factory=list)
-    compared_with_bank: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def in_fit(self) -> list[NearDuplicate]:
+        """The pairs with images of `in_dist.fit`."""
+        return [pair for pair in self.pairs if pair.near_split == FIT]
 
     def excluded(self) -> dict[str, set[str]]:
         """Content hash of a reported image -> those of the fit images left out for it; empty where none are."""
         found: dict[str, set[str]] = {}
-        for pair in self.pairs if self.left_out else []:
-            found.setdefault(pair.content_hash, set()).add(pair.fit_content_hash)
+        for pair in self.in_fit if self.left_out else []:
+            found.setdefault(pair.content_hash, set()).add(pair.near_content_hash)
         return found
 
-    def counts(self) -> dict[str, int]:
-        """Images with a near-duplicate by split, of the splits that were searched."""
-        contents = {split: {pair.content_hash for pair in self.pairs if pair.split == split} for split in self.searched}
-        return {split: len(hashes) for split, hashes in contents.items()}
-
     def records(self) -> list[Record]:
-        """The counts as records: task `control`, score `near_duplicates`."""
+        """The numbers of images nearly in `in_dist.fit` as records: task `control`, score `near_duplicates`."""
         return [
             Record(
                 task="control",
@@ -117,45 +127,42 @@ class NearDuplicates:
                 score="near_duplicates",
                 metric="count",
                 value=float(count),
-                low=None,
-                high=None,
-                n=self.searched[split],
+                n=number,
                 n_positive=count,
             )
-            for split, count in self.counts().items()
+            for (near, split), number in self.searched.items()
+            if near == FIT
+            for count in [len({pair.content_hash for pair in self.in_fit if pair.split == split})]
         ]
 
     def in_words(self) -> list[str]:
-        """A sentence for each split with near-duplicates, and why there was no search."""
-        first = {split: next(pair for pair in self.pairs if pair.split == split) for split in self._found()}
+        """A sentence for each split with near-duplicates, the bank first, and why there was no search."""
+        leak = "a leak, since they are compared with the bank: take them out of the bank"
         then = (
             "their fit images are left out of the fits"
             if self.left_out
             else "they flatter the figures; evaluate.near_duplicates=leave_out leaves their fit images out"
         )
-        return [*self.notices, *self._leaks()] + [
-            f"near-duplicates: {count} of {self.searched[split]} images of {split} are nearly images of {FIT} "
-            f"({FALSE_ALARMS:g} expected by chance), the first of them sample {first[split].sample_id}, nearly sample "
-            f"{first[split].fit_sample_id}; all are in {NAME}: {then}"
-            for split, count in self._found().items()
-        ]
+        lines: dict[str, list[str]] = {BANK: [], FIT: []}
+        for (near, split), number in self.searched.items():
+            pairs = [pair for pair in self.pairs if (pair.near_split, pair.split) == (near, split)]
+            if pairs:
+                lines[near].append(
+                    f"near-duplicates: {len({pair.content_hash for pair in pairs})} of {number} images of {split} are "
+                    f"nearly images of {near} ({FALSE_ALARMS:g} expected by chance), the first of them sample "
+                    f"{pairs[0].sample_id}, nearly sample {pairs[0].near_sample_id}; all are in {NAME}: "
+                    f"{leak if near == BANK else then}"
+                )
+        return [*self.notices, *lines[BANK], *lines[FIT]]
 
-    def _leaks(self) -> list[str]:
-        """A sentence for each split with images that are nearly in the bank."""
-        return [
-            f"near-duplicates: {len({pair.sample_id for pair in pairs})} of {number} images of {split} are nearly "
-            f"images of {BANK} ({FALSE_ALARMS:g} expected by chance), the first of them sample {pairs[0].sample_id}, "
-            f"nearly sample {pairs[0].bank_sample_id}; all are in {NAME_IN_BANK}: a leak, since they are compared with "
-            "the bank: take them out of the bank"
-            for split, number in self.compared_with_bank.items()
-            if (pairs := [pair for pair in self.in_bank if pair.split == split])
-        ]
-
-    def _found(self) -> dict[str, int]:
-        return {split: count for split, count in self.counts().items() if count}
+    def write(self, run: RunFolder) -> None:
+        """Writes `near_duplicates.csv` to the evaluation folder: one row for each pair."""
+        columns = ["split", "sample_id", "near_split", "near_sample_id", "expected"]
+        table = pd.DataFrame([[getattr(pair, column) for column in columns] for pair in self.pairs], columns=columns)
+        write_text(run.evaluation_path / NAME, without_formulas(table).to_csv(index=False, quoting=csv_quoting(table)))
 
 
-def search(run: RunFolder) -> NearDuplicates:
+def find_near_duplicates(run: RunFolder) -> NearDuplicates:
     """Looks for near-duplicates as `evaluate.near_duplicates` says.
 
     Reported sets that are made of other images of the run are not searched: a blurred image is like the one it is made
@@ -177,10 +184,11 @@ def search(run: RunFolder) -> NearDuplicates:
         return NearDuplicates()
     specs = planned_splits(run.config.data)
     infos = run.splits()
-    searched = [info.name for info in infos if info.is_reported and base_split(*specs[info.name]) is None]
-    others = [info.name for info in infos if info.name == CALIBRATION]
-    bank = [info.name for info in infos if info.name == BANK]
-    needed = [FIT, *searched, *bank, *(others if bank else [])]
+    reported = [info.name for info in infos if info.is_reported and base_split(*specs[info.name]) is None]
+    compared = {FIT: reported}
+    if any(info.name == BANK for info in infos):
+        compared[BANK] = [*reported, *(info.name for info in infos if info.name == CALIBRATION)]
+    needed = list(dict.fromkeys(name for near, splits in compared.items() for name in (near, *splits)))
     images = sum(run.sizes.get(name, 0) for name in needed)
     if wanted == "report" and images > MOST_IMAGES:
         few = f"{images} images are more than {MOST_IMAGES}; evaluate.near_duplicates=leave_out looks among any number"
@@ -195,85 +203,33 @@ def search(run: RunFolder) -> NearDuplicates:
                 "Put the data back, or set evaluate.near_duplicates=ignore"
             ) from None
         return NearDuplicates(notices=[f"near-duplicates were not looked for: {error}"])
-    near = _compared(FIT, searched, rows, signatures)
-    in_bank = _compared(BANK, [*searched, *others], rows, signatures) if bank else _Compared()
-    return NearDuplicates(
-        pairs=[_in_fit(pair) for pair in near.pairs],
-        searched=near.sizes,
-        left_out=wanted == "leave_out",
-        notices=[*near.notices, *in_bank.notices],
-        in_bank=[_in_bank(pair) for pair in in_bank.pairs],
-        compared_with_bank=in_bank.sizes,
-    )
-
-
-def _in_fit(pair: _Pair) -> NearDuplicate:
-    return NearDuplicate(
-        split=pair.split,
-        sample_id=str(pair.shown["sample_id"]),
-        content_hash=str(pair.shown["content_hash"]),
-        fit_sample_id=str(pair.known["sample_id"]),
-        fit_content_hash=str(pair.known["content_hash"]),
-        expected=pair.expected,
-    )
-
-
-def _in_bank(pair: _Pair) -> NearInBank:
-    return NearInBank(
-        split=pair.split,
-        sample_id=str(pair.shown["sample_id"]),
-        bank_sample_id=str(pair.known["sample_id"]),
-        expected=pair.expected,
-    )
-
-
-def write_pairs(run: RunFolder, found: NearDuplicates) -> None:
-    """Writes `near_duplicates.csv` to the evaluation folder, and `near_duplicates_bank.csv`: one row for each pair."""
-    for name, pairs, other in (
-        (NAME, found.pairs, "fit_sample_id"),
-        (NAME_IN_BANK, found.in_bank, "bank_sample_id"),
-    ):
-        columns = ["split", "sample_id", other, "expected"]
-        table = pd.DataFrame([[getattr(pair, column) for column in columns] for pair in pairs], columns=columns)
-        write_text(run.evaluation_path / name, without_formulas(table).to_csv(index=False, quoting=csv_quoting(table)))
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two rows of feature tables whose images are nearly the same; `shown` is one of `split`."""
-
-    split: str
-    shown: pd.Series[str]
-    known: pd.Series[str]
-    expected: float
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """Pairs of images of some splits and of a known one, how many of each split were looked at, and why none were."""
-
-    pairs: list[_Pair] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
-    notices: list[str] = field(default_factory=list)
-
-
-def _compared(
-    known: str, splits: Sequence[str], rows: Mapping[str, pd.DataFrame], signatures: Mapping[str, Signatures]
-) -> _Compared:
-    others = rows[known].drop_duplicates("content_hash")
-    if len(others) < FEWEST:
-        few = f"wanted at least {FEWEST} distinct images of {known}, got {len(others)}"
-        return _Compared(notices=[f"near-duplicates were not looked for: {few}"])
-    found = _Compared()
-    for split in splits:
-        shown = rows[split].drop_duplicates("content_hash")
-        shown = shown[~shown["content_hash"].isin(others["content_hash"])]
-        found.sizes[split] = len(shown)
-        if shown.empty:
+    pairs: list[NearDuplicate] = []
+    searched: dict[tuple[str, str], int] = {}
+    notices = []
+    for near, splits in compared.items():
+        others = rows[near].drop_duplicates("content_hash")
+        if len(others) < FEWEST:
+            few = f"wanted at least {FEWEST} distinct images of {near}, got {len(others)}"
+            notices.append(f"near-duplicates were not looked for: {few}")
             continue
-        near = near_pairs(signatures[split][shown.index], signatures[known][others.index])
-        found.pairs.extend(_Pair(split, shown.iloc[row], others.iloc[other], expected) for row, other, expected in near)
-    return found
+        for split in splits:
+            shown = rows[split].drop_duplicates("content_hash")
+            shown = shown[~shown["content_hash"].isin(others["content_hash"])]
+            searched[near, split] = len(shown)
+            found = near_pairs(signatures[split][shown.index], signatures[near][others.index])
+            pairs += [
+                NearDuplicate(
+                    split=split,
+                    sample_id=str(shown["sample_id"].iloc[row]),
+                    content_hash=str(shown["content_hash"].iloc[row]),
+                    near_split=near,
+                    near_sample_id=str(others["sample_id"].iloc[other]),
+                    near_content_hash=str(others["content_hash"].iloc[other]),
+                    expected=expected,
+                )
+                for row, other, expected in found
+            ]
+    return NearDuplicates(pairs=pairs, searched=searched, left_out=wanted == "leave_out", notices=notices)
 
 
 def _signatures(run: RunFolder, rows: Mapping[str, pd.DataFrame]) -> dict[str, Signatures]:
@@ -300,3 +256,125 @@ def _of_split(split: str, images: ImageSource, frame: pd.DataFrame) -> Signature
             raise DataError(f"{split}: it is a search of images, and the samples are {describe_raw(pixels)}")
         found.append(signature(pixels))
     return np.stack(found)
+
+
+def signature(pixels: Pixels) -> Signatures:
+    """The mean colours of 8 by 8 cells.
+
+    Args:
+        pixels: (H, W, C) uint8; other numbers of channels than 3 count as their mean.
+
+    Returns:
+        (192,) float32 in 0 to 255.
+    """
+    coloured = pixels.shape[2] == 3
+    image = Image.fromarray(np.ascontiguousarray(pixels) if coloured else pixels.mean(axis=2).round().astype(np.uint8))
+    return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32).ravel()
+
+
+def near_pairs(reported: Signatures, fit: Signatures) -> Iterator[tuple[int, int, float]]:
+    """The pairs of a reported and a fit image that are nearer than chance explains.
+
+    Two images must be near both as they are, and with colour and contrast taken out: two skies of one blue are not.
+
+    Args:
+        reported: (M, D) signatures.
+        fit: (N, D), of distinct images, at least `FEWEST`.
+
+    Yields:
+        Place of the reported image, place of the fit image, and the number of reported images expected to come as near
+        without a near-duplicate; below `FALSE_ALARMS`. In the order of the reported images, the nearest pair first.
+    """
+    number = len(reported)
+    suspects, places, expected = _nearer_than_usual(reported, fit, number=number)
+    if not len(suspects):
+        return
+    rows, plain_places, plain = _nearer_than_usual(_standardised(reported[suspects]), _standardised(fit), number=number)
+    suspects, places, expected = suspects[rows], places[rows], expected[rows]
+    expected = np.maximum(expected[:, :, None], plain[:, None, :])
+    same = places[:, :, None] == plain_places[:, None, :]
+    for row, column, other in np.argwhere(same & (expected < FALSE_ALARMS)).tolist():
+        yield int(suspects[row]), int(places[row, column]), float(expected[row, column, other])
+
+
+def _nearer_than_usual(shown: Signatures, known: Signatures, *, number: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Which of the shown images come near a known one.
+
+    Returns:
+        Their places (n,), those of their neighbours (n, K), and how many of `number` images are expected to come as
+        near as each (n, K).
+    """
+    own = np.unique(np.linspace(0, len(known) - 1, ENOUGH_FOR_A_MEDIAN).astype(np.int64))
+    m = dimension(nearest(known[own], known, own=own)[1])
+    places, distances = nearest(shown, known)
+    expected = chance(distances, m) * number
+    rows = np.flatnonzero(expected[:, 0] < FALSE_ALARMS)
+    return rows, places[rows], expected[rows]
+
+
+def nearest(shown: Signatures, known: Signatures, *, own: IntArray | None = None) -> tuple[IntArray, FloatArray]:
+    """The `NEIGHBOURS` nearest known images of each, a block of images at a time.
+
+    Args:
+        shown: (M, D).
+        known: (N, D).
+        own: (M,) place of each among the known, which is no neighbour of itself.
+
+    Returns:
+        Their places and their Euclidean distances (M, K), nearest first.
+    """
+    centre = known.mean(axis=0, dtype=np.float64).astype(np.float32)
+    shown, known = shown - centre, known - centre
+    squares = (known * known).sum(axis=1)
+    places, distances = [np.empty((0, NEIGHBOURS), dtype=np.int64)], [np.empty((0, NEIGHBOURS))]
+    for start in range(0, len(shown), _BLOCK):
+        block = shown[start : start + _BLOCK]
+        squared = squares - 2 * (block @ known.T)  # less the square of the block's own, which orders nothing
+        if own is not None:
+            squared[np.arange(len(block)), own[start : start + _BLOCK]] = np.inf
+        chosen = torch.from_numpy(squared).topk(NEIGHBOURS, largest=False).indices.numpy()
+        # Differences of squares lose digits where images are near.
+        exact = np.sqrt(np.square(block[:, None].astype(np.float64) - known[chosen]).sum(axis=2))
+        order = np.argsort(exact, axis=1, kind="stable")
+        places.append(np.take_along_axis(chosen, order, axis=1))
+        distances.append(np.take_along_axis(exact, order, axis=1))
+    return np.concatenate(places), np.concatenate(distances)
+
+
+def dimension(distances: FloatArray) -> float:
+    """The dimension m at which half of the images come as near as they do, at most that of signatures.
+
+    Args:
+        distances: (N, K) of fit images to their neighbours.
+    """
+    median = float(np.median(_ratios(distances)[:, 0]))
+    half = 1 - 0.5 ** (1 / (NEIGHBOURS - 1))  # of the volume up to the K-th neighbour
+    return float(np.clip(np.log(half) / np.log(np.clip(median, 1e-9, 1 - 1e-9)), 1.0, 3 * SIDE**2))
+
+
+def chance(distances: FloatArray, m: float) -> FloatArray:
+    """Chance that the nearest of K neighbours comes as near as each does, of samples that lie evenly.
+
+    Args:
+        distances: (N, K), ascending.
+        m: dimension.
+
+    Returns:
+        (N, K) of 1 - (1 - (d / d_K)^m)^(K - 1).
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.expm1((NEIGHBOURS - 1) * np.log1p(-(_ratios(distances) ** m))))
+
+
+def _ratios(distances: FloatArray) -> FloatArray:
+    """Of distances to that of the last; 1 where even that is zero, since nothing there is nearer than usual."""
+    usual = distances[:, -1:]
+    zero = usual == 0
+    return np.asarray(np.where(zero, 1.0, distances / np.where(zero, 1.0, usual)))
+
+
+def _standardised(signatures: Signatures) -> Signatures:
+    channels = signatures.reshape(len(signatures), SIDE * SIDE, 3)
+    centred = (channels - channels.mean(axis=1, keepdims=True)).reshape(signatures.shape)
+    # One grey level more, so that the rounding of plain images does not become their content.
+    return np.asarray(centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + 1), dtype=np.float32)

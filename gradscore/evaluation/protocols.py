@@ -15,6 +15,9 @@ Auxiliary sets join the fits of the first two and are never reported; a bank nei
 shifted sets are reported by themselves, as task `shifted`, by the model of misclassification. Samples whose content is
 also among those reported or those that calibrate are removed from the fit and counted, and so are OOD samples whose
 content is in-distribution as well.
+
+Of large data sets samples drawn at random fit, so that memory and time do not grow with the data: a logistic regression
+on a few hundred axes learns nothing more from a million samples than from a hundred thousand. All are reported.
 """
 
 from __future__ import annotations
@@ -26,17 +29,20 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ..config import Protocol
-from ..data import CALIBRATION, FIT, TEST, SplitInfo
+from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..system import BoolArray
-from .contents import Numbered
-from .duplicates import Copies, Overlap, find_copies, find_overlaps
-from .subsampling import rows_that_fit
+from .duplicates import Copies, Numbered, Overlap, find_copies, find_overlaps
 
 Task = Literal["misclassification", "ood", "shifted"]
-RowMasks = Mapping[str, NDArray[np.bool_]]
+RowMasks = Mapping[str, BoolArray]
+
+MOST_SAMPLES = 100_000
+"""Samples that a meta model is fitted on at most: half of them of `in_dist.fit`, half of all OOD sets together.
+
+Also the samples of a bank that count, at most. With 100 features a fit takes 1.3 GB.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,11 @@ class MetaModelSpec:
     reported: Mapping[str, RowMasks]
     duplicates: int
     shifted: Mapping[str, RowMasks] = field(default_factory=dict)
+
+    @property
+    def has_two_classes(self) -> bool:
+        """Whether the model is fitted on positives and negatives; else it knows ordinary samples alone."""
+        return self.task != "ood" or self.protocol != "in_dist_only"
 
     @property
     def label(self) -> str:
@@ -126,10 +137,58 @@ def make_specs(
     return _SpecMaker({split.info.name: split for split in splits}, seed=seed, near=near or {}).specs(protocols)
 
 
-def first_half(content_hash: pd.Series[str], *, seed: int) -> NDArray[np.bool_]:
+def first_half(content_hash: pd.Series[str], *, seed: int) -> BoolArray:
     """Which samples are in the half that fits: (N,) bool, by content and seed alone, so copies stay together."""
     digests = (hashlib.sha256(f"{seed}:{value}".encode()).digest() for value in content_hash)
     return np.array([digest[0] % 2 == 0 for digest in digests], dtype=bool)
+
+
+def rows_that_fit(sizes: Mapping[str, int]) -> dict[str, BoolArray]:
+    """The rows that may fit, of splits that have more of them than fit.
+
+    Args:
+        sizes: the number of samples of each split.
+
+    Returns:
+        (N,) masks of rows drawn at random by split; all rows of splits that are not named may fit.
+    """
+    ood = [name for name in sizes if name.startswith("ood.")]
+    most = {BANK: MOST_SAMPLES}
+    if sizes.get(FIT, 0) + sum(sizes[name] for name in ood) > MOST_SAMPLES:
+        most |= {FIT: MOST_SAMPLES // 2}
+        most |= dict.fromkeys(ood, largest_share([sizes[name] for name in ood], total=MOST_SAMPLES // 2))
+    return {name: drawn(sizes[name], most[name]) for name in sizes if sizes[name] > most.get(name, sizes[name])}
+
+
+def largest_share(sizes: list[int], *, total: int) -> int:
+    """The largest number of samples to take of each set at most, so that all sets together give at most `total`.
+
+    Example:
+        >>> largest_share([10, 100, 300], total=210)
+        100
+    """
+    left, share = total, total
+    for place, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - place)
+        if size > share:
+            break
+        left -= size
+    return share
+
+
+def drawn(count: int, most: int) -> BoolArray:
+    """A mask (count,) of `most` rows drawn at random, the same every time: files may be stored in turns of classes."""
+    mask = np.zeros(count, dtype=bool)
+    mask[np.random.default_rng(0).choice(count, most, replace=False)] = True
+    return mask
+
+
+def subsampling_notices(sizes: Mapping[str, int]) -> list[str]:
+    """A sentence that says which splits were subsampled, if any."""
+    kept = [f"{int(mask.sum())} of {len(mask)} of {name}" for name, mask in rows_that_fit(sizes).items()]
+    if not kept:
+        return []
+    return [f"fitted on samples drawn at random, at most {MOST_SAMPLES} in all: {', '.join(kept)}; all are reported"]
 
 
 class _SpecMaker:
@@ -280,10 +339,10 @@ class _SpecMaker:
             f"({spec.duplicates} were left out as copies of other samples); both kinds are needed"
         )
 
-    def _all(self, split: str) -> NDArray[np.bool_]:
+    def _all(self, split: str) -> BoolArray:
         return self._every[split]
 
-    def _correct(self, split: str) -> NDArray[np.bool_]:
+    def _correct(self, split: str) -> BoolArray:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
 
     def _whole(self, target: SplitContent) -> RowMasks:

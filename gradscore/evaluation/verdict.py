@@ -8,8 +8,8 @@ from typing import Literal
 
 from ..baselines import BASELINES, plain_name
 from ..system import some
-from .records import GAIN, Record
-from .scoring import SCORE_LR
+from .records import GAIN, MEAN, Record
+from .score_tables import SCORE_LR
 
 HEADLINE_PROTOCOLS = ("leave_one_dataset_out", "auxiliary", "in_dist_only", "known")
 """Protocols of the task `ood`; the first one there is makes the verdict."""
@@ -17,7 +17,7 @@ HEADLINE_PROTOCOLS = ("leave_one_dataset_out", "auxiliary", "in_dist_only", "kno
 CHANCE = 0.5
 """The AUROC of a score that knows nothing; what is not shown to be above it is not called better than others."""
 
-LEVEL = 0.05
+SIGNIFICANCE = 0.05
 """The share of comparisons with scores that are no better in which one is called better, at most."""
 
 NOTHING_TO_TELL = (
@@ -39,9 +39,6 @@ is better in the mean over sets, and worse on one or more of them; `open` is nei
 
 OTHERWISE = {"open": "not shown to be better than", "worse": "worse than"}
 """What is said of an outcome that is not in favour of the meta model."""
-
-MEAN = " (mean)"
-"""End of the name of the data set that is the mean over a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +131,7 @@ class Verdict:
             return "open"
         if self.over_all and self.area.low is not None and self.area.low > CHANCE:
             return "better"
-        return "worse" if gain.value < 0 and gain.p_value * self.baselines < LEVEL else "open"
+        return "worse" if gain.value < 0 and gain.p_value * self.baselines < SIGNIFICANCE else "open"
 
 
 def verdicts(

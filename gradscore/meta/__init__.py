@@ -1,15 +1,13 @@
 """Meta models: from feature tables to how likely a prediction is wrong, or a sample out of distribution.
 
-In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` and
-`scaling` prepare the columns, gradients and scores in groups, `rounding` says which of them are none; `fitting` fits,
-along the axes of `rotation`, with penalties that `selection` chooses; `models` are what is fitted, `explanation` says
-what moved a score, `files` reads and writes them without pickle.
+In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` makes and
+scales what models look at, gradients and scores in groups; `fitting` fits, with penalties that `selection` chooses;
+`models` are what is fitted, their probabilities, and what moved a score; `files` reads and writes them without pickle.
 """
 
 from __future__ import annotations
 
-from .explanation import Driver, GroupShare, contributions, drivers, group_shares, loudest_group
-from .files import ARRAYS, DESCRIPTION, read_notes
+from .files import ARRAYS, DESCRIPTION
 from .fitting import (
     Penalty,
     Rows,
@@ -19,12 +17,21 @@ from .fitting import (
     fit_on_scores,
     fit_one_class,
     has_stable_scores,
+    leading_axes,
 )
-from .inputs import OF_GRADIENTS, SCORE_PREFIX, Inputs, group_of, samples_of
-from .models import MetaModel
-from .probability import prevalence_shift, probabilities
-from .rotation import leading_axes
-from .rounding import Twice, tolerance
+from .inputs import OF_GRADIENTS, SCORE_PREFIX, Inputs, Twice, group_of, samples_of, tolerance
+from .models import (
+    Driver,
+    GroupShare,
+    MetaModel,
+    contributions,
+    drivers,
+    group_shares,
+    loudest_group,
+    prevalence_shift,
+    probabilities,
+    read_notes,
+)
 from .selection import LEAST_SETS, Choice, choose_penalty, judge_sum, mean_area
 
 __all__ = [

@@ -6,41 +6,55 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..errors import StoreError
 from ..system import parse_json, write_bytes, write_text
 
-SCHEMA = 4
+FORMAT: Literal[5] = 5
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
-Arrays = dict[str, NDArray[Any]]
+
+class Description(BaseModel):
+    """The JSON beside the arrays; kinds of models add to it.
+
+    Attributes:
+        format: of the two files.
+        arrays_sha256: checksum of the file of the arrays.
+    """
+
+    format: Literal[5] = FORMAT
+    arrays_sha256: str = ""
 
 
-def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
+AnyDescription = TypeVar("AnyDescription", bound=Description)
+
+
+def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Description) -> None:
     """Writes the two files of a model; the description comes last and holds a checksum of the arrays."""
     content = save({name: np.ascontiguousarray(values) for name, values in arrays.items()})
     write_bytes(folder / ARRAYS, content)
-    whole = {"schema": SCHEMA, "arrays_sha256": hashlib.sha256(content).hexdigest(), **description}
-    write_text(folder / DESCRIPTION, json.dumps(whole, indent=1, allow_nan=False) + "\n")
+    whole = description.model_copy(update={"arrays_sha256": hashlib.sha256(content).hexdigest()})
+    write_text(folder / DESCRIPTION, json.dumps(whole.model_dump(), indent=1, allow_nan=False) + "\n")
 
 
-def read_model(folder: Path) -> tuple[Arrays, dict[str, Any]]:
+def read_model(folder: Path, kind: type[AnyDescription]) -> tuple[dict[str, NDArray[Any]], AnyDescription]:
     """Reads what `write_model` wrote.
 
     Raises:
-        StoreError: a file is missing or damaged, the two do not belong together, or the schema is another one.
+        StoreError: a file is missing or damaged, the two do not belong together, or the format is another one.
     """
-    description = _description(folder / DESCRIPTION)
+    description = read_description(folder, kind)
     path = folder / ARRAYS
     content = _bytes(path)
-    if hashlib.sha256(content).hexdigest() != description.get("arrays_sha256"):
+    if hashlib.sha256(content).hexdigest() != description.arrays_sha256:
         raise StoreError(f"{path}: damaged, or not the arrays {DESCRIPTION} belongs to; run fit-meta again")
     try:
         return dict(load(content)), description
@@ -48,25 +62,25 @@ def read_model(folder: Path) -> tuple[Arrays, dict[str, Any]]:
         raise StoreError(f"{path}: not readable as safetensors ({error}); run fit-meta again") from None
 
 
-def read_notes(folder: Path) -> dict[str, Any]:
-    """What a stored model says of how it was fitted.
+def read_description(folder: Path, kind: type[AnyDescription]) -> AnyDescription:
+    """Reads the description of a model alone.
 
     Raises:
-        StoreError: the description is missing or damaged.
+        StoreError: it is missing or damaged, of another kind, or the format is another one.
     """
-    notes = _description(folder / DESCRIPTION).get("notes", {})
-    return dict(notes) if isinstance(notes, dict) else {}
-
-
-def _description(path: Path) -> dict[str, Any]:
+    path = folder / DESCRIPTION
     try:
-        description = parse_json(_bytes(path))
+        found = parse_json(_bytes(path))
     except ValueError:
         raise StoreError(f"{path}: damaged, this is not JSON; run fit-meta again") from None
-    schema = description.get("schema") if isinstance(description, dict) else None
-    if schema != SCHEMA:
-        raise StoreError(f"{path}: wanted a meta model of schema {SCHEMA}, got {schema}; run fit-meta again")
-    return dict(description)
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise StoreError(
+            f"{path}: not a meta model of format {FORMAT} ({where}: {problem['msg']}); run fit-meta again"
+        ) from None
 
 
 def _bytes(path: Path) -> bytes:

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgWarning
 from sklearn.covariance import LedoitWolf
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
@@ -18,9 +19,7 @@ from ..baselines import OVER_AUGMENTATIONS
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray
 from .inputs import SCORE_PREFIX, Inputs
-from .models import MetaModel
-from .probability import prevalence_shift
-from .rotation import leading_axes
+from .models import MetaModel, prevalence_shift
 
 _STABLE = ("knn", "ash")
 _ONE_CLASS = ("energy", "ash", "knn")
@@ -30,6 +29,16 @@ MAX_ITERATIONS = 100
 
 TOLERANCE = 1e-4
 """Largest component of the gradient of the mean loss at which a fit ends."""
+
+AXES = 200
+"""Principal axes of the gradient inputs that fits see.
+
+They hold 95 % of the variance of the 1,302 gradient inputs of a CIFAR-10 ResNet-20; with more of them no AUROC moves by
+more than 0.0005 there.
+"""
+
+WIDE = 2000
+"""Up to so many inputs the decomposition of their covariance is faster than a randomised one of the samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +73,30 @@ class Penalty:
     """How strongly coefficients are held back.
 
     Attributes:
-        strength: inverse regularisation of the gradients' coefficients (the C of scikit-learn).
+        C: inverse of the penalty on the coefficients of gradients, as in scikit-learn.
         boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square.
         gradients: whether gradients take part.
     """
 
-    strength: float
+    C: float
     boost: float
     gradients: bool = True
+
+
+def leading_axes(scaled: FloatArray) -> FloatArray:
+    """Axes (A, D) of unit length that hold most of the variance of scaled inputs (N, D), A at most `AXES`.
+
+    Where there are no more inputs than that, they are the axes themselves. Penalties are the same in every rotated
+    frame, so that a fit on all axes is a fit on the inputs.
+
+    Source: Halko, Martinsson and Tropp 2011, for the randomised decomposition.
+    """
+    samples, width = scaled.shape
+    if width <= AXES:
+        return np.eye(width)
+    solver = "covariance_eigh" if width <= WIDE else "randomized"
+    axes = PCA(min(AXES, samples), svd_solver=solver, iterated_power=2, random_state=0)
+    return np.asarray(axes.fit(scaled.astype(np.float32)).components_, dtype=np.float64)
 
 
 def fit_logistic(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArray | None = None) -> MetaModel:
@@ -89,7 +114,8 @@ def fit_logistic(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArr
     Raises:
         EvaluationError: samples of one class only.
     """
-    return _Frame.of(inputs, rows, axes).fitted(rows, penalty).model(inputs, rows)
+    found = leading_axes(rows.scaled[:, inputs.of_gradients]) if axes is None else axes
+    return _fitted(inputs, rows, penalty, axes=found, scores=np.flatnonzero(~inputs.of_gradients))
 
 
 def fit_on_scores(inputs: Inputs, rows: Rows, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
@@ -98,12 +124,47 @@ def fit_on_scores(inputs: Inputs, rows: Rows, penalty: Penalty, *, names: Sequen
     Args:
         inputs: what made the inputs.
         rows: the samples, of both classes.
-        penalty: `strength` and `boost`.
+        penalty: `C` and `boost`.
         names: of the inputs that count.
+
+    Raises:
+        EvaluationError: samples of one class only.
     """
     scores = np.flatnonzero(np.isin(inputs.names, list(names)))
-    frame = _Frame(gradients=np.flatnonzero(inputs.of_gradients), scores=scores, axes=np.empty((0, 0)))
-    return frame.fitted(rows, penalty).model(inputs, rows)
+    return _fitted(inputs, rows, penalty, axes=np.empty((0, 0)), scores=scores)
+
+
+def _fitted(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArray, scores: NDArray[np.intp]) -> MetaModel:
+    """A regression along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
+    if rows.target.all() or not rows.target.any():
+        raise EvaluationError(
+            f"fit: wanted samples of two classes, got {int(rows.target.sum())} positive of {len(rows.target)}"
+        )
+    gradients = np.flatnonzero(inputs.of_gradients)
+    along = rows.scaled[:, _as_slice(gradients)] @ axes.T if len(axes) else np.empty((len(rows.scaled), 0))
+    x = joined(along, rows.scaled[:, scores], penalty)
+    solver = regress(x, rows.target, rows.weights, penalty.C)
+    found = solver.coef_[0]
+    count = len(axes) if penalty.gradients else 0
+    coefficients = np.zeros(len(inputs.names))
+    if count:
+        coefficients[gradients] = found[:count] @ axes
+    coefficients[scores] = found[count:] * penalty.boost
+    share = float(rows.target.mean())
+    return MetaModel(
+        kind="logistic",
+        inputs=inputs,
+        arrays={"coefficients": coefficients, "intercept": np.asarray(solver.intercept_, dtype=np.float64)},
+        notes={
+            "shift": prevalence_shift(solver.decision_function(x), share=share),
+            "C": penalty.C,
+            "boost": penalty.boost,
+            "gradients": penalty.gradients,
+            "converged": int(np.max(solver.n_iter_)) < MAX_ITERATIONS,
+            "n": len(rows.target),
+            "n_positive": int(rows.target.sum()),
+        },
+    )
 
 
 def add_stable_scores(model: MetaModel, ordinary: FloatArray) -> MetaModel:
@@ -198,85 +259,22 @@ def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
     return np.asarray(len(pairs) / (members * sets_of_class * classes), dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    """The axes that regressions see: leading ones of gradients, and scores as they are."""
-
-    gradients: NDArray[np.intp]
-    scores: NDArray[np.intp]
-    axes: FloatArray
-
-    @classmethod
-    def of(cls, inputs: Inputs, rows: Rows, axes: FloatArray | None) -> _Frame:
-        found = leading_axes(rows.scaled[:, inputs.of_gradients]) if axes is None else axes
-        return cls(
-            gradients=np.flatnonzero(inputs.of_gradients), scores=np.flatnonzero(~inputs.of_gradients), axes=found
-        )
-
-    def along(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Scaled inputs along the axes of gradients (N, A), and scores (N, S)."""
-        if not len(self.axes):
-            return np.empty((len(scaled), 0)), scaled[:, self.scores]
-        return scaled[:, _as_slice(self.gradients)] @ self.axes.T, scaled[:, self.scores]
-
-    def fitted(self, rows: Rows, penalty: Penalty) -> _Regression:
-        if rows.target.all() or not rows.target.any():
-            raise EvaluationError(
-                f"fit: wanted samples of two classes, got {int(rows.target.sum())} positive of {len(rows.target)}"
-            )
-        x = joined(*self.along(rows.scaled), penalty)
-        solver = regress(x, rows.target, rows.weights, penalty.strength)
-        return _Regression(self, penalty, solver, odds=solver.decision_function(x))
-
-
-@dataclass(frozen=True)
-class _Regression:
-    frame: _Frame
-    penalty: Penalty
-    solver: LogisticRegression
-    odds: FloatArray
-
-    def model(self, inputs: Inputs, rows: Rows) -> MetaModel:
-        """The same function of the scaled inputs: every step is linear, so one vector of coefficients says it."""
-        found = self.solver.coef_[0]
-        count = len(self.frame.axes) if self.penalty.gradients else 0
-        coefficients = np.zeros(len(inputs.names))
-        if count:
-            coefficients[self.frame.gradients] = found[:count] @ self.frame.axes
-        coefficients[self.frame.scores] = found[count:] * self.penalty.boost
-        intercept = np.asarray(self.solver.intercept_, dtype=np.float64)
-        return MetaModel(
-            kind="logistic",
-            inputs=inputs,
-            arrays={"coefficients": coefficients, "intercept": intercept},
-            notes={
-                "shift": prevalence_shift(self.odds, share=float(rows.target.mean())),
-                "strength": self.penalty.strength,
-                "boost": self.penalty.boost,
-                "gradients": self.penalty.gradients,
-                "converged": int(np.max(self.solver.n_iter_)) < MAX_ITERATIONS,
-                "n": len(rows.target),
-                "n_positive": int(rows.target.sum()),
-            },
-        )
-
-
 def joined(gradients: FloatArray, scores: FloatArray, penalty: Penalty) -> FloatArray:
     """What a regression with a penalty sees: (N, A + S)."""
     return np.hstack([gradients, scores * penalty.boost] if penalty.gradients else [scores * penalty.boost])
 
 
 def regress(
-    x: FloatArray, target: BoolArray, weights: FloatArray, strength: float, *, start: LogisticRegression | None = None
+    x: FloatArray, target: BoolArray, weights: FloatArray, c: float, *, start: LogisticRegression | None = None
 ) -> LogisticRegression:
-    """A logistic regression with this inverse regularisation; `start` is one to go on from."""
+    """A logistic regression with this inverse penalty; `start` is one to go on from."""
     solver = start or LogisticRegression(
         max_iter=MAX_ITERATIONS, solver="newton-cholesky", tol=TOLERANCE, warm_start=True
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say it
         warnings.simplefilter("ignore", LinAlgWarning)  # scores that are nearly collinear; another solver takes over
-        return solver.set_params(C=strength).fit(x, target, sample_weight=weights)
+        return solver.set_params(C=c).fit(x, target, sample_weight=weights)
 
 
 def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:

@@ -1,25 +1,46 @@
-"""Meta models: from the inputs of a sample to how likely its prediction is wrong, or the sample OOD."""
+"""Meta models: from the inputs of a sample to how likely its prediction is wrong, or the sample OOD, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import expit
 
-from ..errors import StoreError
+from ..columns import FORWARD
+from ..errors import EvaluationError, StoreError
 from ..system import FloatArray, product
-from .files import read_model, write_model
-from .inputs import Inputs
+from .files import Description, read_description, read_model, write_model
+from .inputs import SCORE_PREFIX, Group, Inputs, group_of
 
 Kind = Literal["logistic", "sum", "one_class"]
 
-_LINEAR = {"coefficients", "intercept"}
-_DISTANCE = {"axes", "location", "precision", "logarithm"}
-_ARRAYS: Mapping[Kind, set[str]] = {"logistic": _LINEAR, "sum": _LINEAR, "one_class": _LINEAR | _DISTANCE}
+_FARTHEST = 1000.0
+"""Log-odds beyond which every probability is 0 or 1 in float64."""
+
+
+_MEANING: dict[Group, str] = {
+    "gradients": "the gradients of these layers are unusual",
+    "columns": "the extra columns are unusual",
+    "logits": "the logits are unusual",
+    "penultimate": "the features before the last layer are unusual",
+    "neighbours": "no sample of the bank is near",
+    "augmentations": "augmentations of the sample are unusual, or change the prediction",
+}
+
+
+class _Description(Description):
+    """What is not arrays of a stored meta model."""
+
+    kind: Kind
+    inputs: str
+    notes: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +115,7 @@ class MetaModel:
 
     def save(self, folder: str | Path) -> None:
         """Writes the model to a folder, as arrays and JSON, without what makes its inputs."""
-        description = {"kind": self.kind, "inputs": self.inputs.fingerprint, "notes": dict(self.notes)}
+        description = _Description(kind=self.kind, inputs=self.inputs.fingerprint, notes=dict(self.notes))
         write_model(Path(folder), self.arrays, description)
 
     @classmethod
@@ -106,33 +127,163 @@ class MetaModel:
             inputs: what made its inputs when it was fitted.
 
         Raises:
-            StoreError: a file is missing or damaged, or the model does not fit the inputs.
+            StoreError: a file is missing or damaged, or the model was fitted on other inputs.
         """
-        arrays, description = read_model(Path(folder))
-        kind: Kind | None = next((known for known in get_args(Kind) if known == description.get("kind")), None)
-        notes = description.get("notes", {})
-        if kind is None or set(arrays) != _ARRAYS[kind] or not isinstance(notes, dict):
-            raise StoreError(f"{folder}: the meta model is incomplete or of an unknown kind; run fit-meta again")
-        shift = notes.get("shift")
-        if kind == "logistic" and not (isinstance(shift, float | int) and np.isfinite(shift)):
-            raise StoreError(f"{folder}: wanted a number as 'shift' in the notes, got {shift!r}; run fit-meta again")
-        if any(values.dtype != np.float64 for values in arrays.values()):
-            raise StoreError(f"{folder}: wanted arrays of float64; run fit-meta again")
-        if description.get("inputs") != inputs.fingerprint:
+        arrays, found = read_model(Path(folder), _Description)
+        if found.inputs != inputs.fingerprint:
             raise StoreError(
                 f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again"
             )
-        width = len(inputs.names)
-        axes = len(arrays.get("axes", ()))
-        wanted = {
-            "coefficients": (width,),
-            "intercept": (1,),
-            "axes": (axes, width),
-            "location": (axes,),
-            "precision": (axes, axes),
-            "logarithm": (2,),
-        }
-        wrong = [name for name, values in arrays.items() if values.shape != wanted[name]]
-        if wrong:
-            raise StoreError(f"{folder}: array '{wrong[0]}' does not fit {width} inputs; run fit-meta again")
-        return cls(kind=kind, inputs=inputs, arrays=arrays, notes=notes)
+        return cls(kind=found.kind, inputs=inputs, arrays=arrays, notes=found.notes)
+
+
+def read_notes(folder: Path) -> dict[str, Any]:
+    """What a stored model says of how it was fitted.
+
+    Raises:
+        StoreError: the description is missing or damaged.
+    """
+    return read_description(folder, _Description).notes
+
+
+def probabilities(log_odds: ArrayLike, *, shift: float = 0.0) -> FloatArray:
+    """Probabilities (N,) in [0, 1] from log-odds (N,).
+
+    Args:
+        log_odds: of a model fitted with both classes counting the same, as if they were equally common.
+        shift: `prevalence_shift` for the share of positives that the probabilities are for; 0 for one half.
+    """
+    return np.asarray(expit(np.asarray(log_odds, dtype=np.float64) + shift))
+
+
+def prevalence_shift(log_odds: ArrayLike, *, share: float) -> float:
+    """What to add to log-odds so that the mean probability is the share of positives.
+
+    The logarithm of the odds of the share would do for an unpenalised fit of the truth (Saerens, Latinne and
+    Decaestecker 2002); a penalty draws log-odds together, so the shift is solved for on the samples themselves.
+
+    Args:
+        log_odds: (N,) of the samples.
+        share: of positives among them, between 0 and 1.
+
+    Raises:
+        EvaluationError: the share is 0 or 1.
+    """
+    values = np.asarray(log_odds, dtype=np.float64)
+    if not 0 < share < 1:
+        raise EvaluationError(f"calibration: wanted samples of two classes, got a share of {share:g} positives")
+    farthest = _FARTHEST + float(np.abs(values).max(initial=0.0))
+    return float(brentq(lambda shift: float(expit(values + shift).mean()) - share, -farthest, farthest))
+
+
+class Driver(NamedTuple):
+    """An input of a meta model and what it adds to the score of a sample.
+
+    Attributes:
+        layer: the parameter or module whose gradients it comes from; of a score, its group.
+        statistic: of these gradients; of a score, its name.
+        loss: whose gradients; None where it depends on none.
+        contribution: what it adds.
+    """
+
+    layer: str
+    statistic: str
+    loss: str | None
+    contribution: float
+
+    def __str__(self) -> str:
+        """For example `8.weight l2:l1 of uniform +1.25`."""
+        of = "" if self.loss is None else f" of {self.loss}"
+        return f"{self.layer} {self.statistic}{of} {self.contribution:+.3g}"
+
+
+class GroupShare(NamedTuple):
+    """What a group of inputs adds to the score of a sample, and what that means."""
+
+    group: Group
+    contribution: float
+    meaning: str
+
+
+def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
+    """What each input adds to the score of each sample.
+
+    For a linear function that is coefficient x scaled value, so a row sums to `model.decision` less the intercept; a
+    scaled value of zero is that of the median ordinary sample. The standardised logarithm of a distance d = z P z is
+    shared out by z_i (P z)_i, z being the inputs along the axes of the distance.
+
+    Args:
+        model: the meta model.
+        scaled: (N, D) the scaled inputs of the samples, as `model.inputs.scaled` gives them.
+
+    Returns:
+        (N, D) float64, in the order of `model.inputs.names`.
+    """
+    linear = np.asarray(scaled * model.arrays["coefficients"])
+    if model.kind != "one_class":
+        return linear
+    axes = model.arrays["axes"]
+    offsets = product(scaled, axes.T) - model.arrays["location"]
+    centred = scaled - model.arrays["location"] @ axes
+    terms = product(product(offsets, model.arrays["precision"]), axes) * centred
+    whole = terms.sum(axis=1, keepdims=True)
+    shares = np.divide(terms, whole, out=np.zeros_like(terms), where=whole != 0)
+    return np.asarray(linear + shares * model.distance(scaled)[:, None])
+
+
+def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Driver]]:
+    """The `k` inputs that move the score of each sample most, by magnitude, the strongest first.
+
+    Args:
+        names: of the D inputs.
+        table: (N, D) their `contributions`.
+        k: how many.
+
+    Returns:
+        N lists of at most k drivers; inputs that add nothing are left out.
+    """
+    order = np.argsort(-np.abs(table), axis=1, kind="stable")[:, :k]
+    return [
+        [_driver(names[place], float(row[place])) for place in places if row[place]]
+        for row, places in zip(table, order, strict=True)
+    ]
+
+
+def loudest_group(names: Sequence[str], table: FloatArray) -> list[str]:
+    """The group of inputs that speaks loudest for each sample being wrong or OOD, and what that means.
+
+    Args:
+        names: of the D inputs.
+        table: (N, D) their `contributions`.
+
+    Returns:
+        N sentences such as `neighbours +1.3: no sample of the bank is near`; empty where no group adds anything.
+    """
+    sentences = []
+    for row in table:
+        # Shares come strongest first.
+        speaking = [share for share in group_shares(names, row) if share.contribution > 0]
+        sentences.append("".join(f"{share.group} {share.contribution:+.3g}: {share.meaning}" for share in speaking[:1]))
+    return sentences
+
+
+def group_shares(names: Sequence[str], row: FloatArray) -> list[GroupShare]:
+    """What groups of inputs add to the score of one sample, the strongest first.
+
+    Args:
+        names: of the inputs.
+        row: (inputs,) a row of `contributions`.
+    """
+    totals: dict[Group, float] = {}
+    for name, value in zip(names, row, strict=True):
+        totals[group_of(name)] = totals.get(group_of(name), 0.0) + float(value)
+    ordered = sorted(totals.items(), key=lambda item: -abs(item[1]))
+    return [GroupShare(group, total, _MEANING[group]) for group, total in ordered if total]
+
+
+def _driver(name: str, contribution: float) -> Driver:
+    if name.startswith(SCORE_PREFIX):
+        return Driver(group_of(name), name.removeprefix(SCORE_PREFIX), None, contribution)
+    loss, _, rest = name.partition("/")
+    layer, _, statistic = rest.rpartition("/")
+    return Driver(layer, statistic, None if loss == FORWARD else loss, contribution)

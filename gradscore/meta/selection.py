@@ -45,7 +45,7 @@ class Choice:
         score: what was judged by, higher = better: minus the log loss of held-out samples, or the mean AUROC of
             held-out sets; None where there was nothing to hold out.
         judged_by: `sets` or `samples`; None likewise.
-        tried: the score of each penalty, as `strength=...,boost=...`.
+        tried: the score of each penalty, as `C=...,boost=...`.
     """
 
     penalty: Penalty
@@ -64,7 +64,7 @@ def choose_penalty(
     """Chooses penalties by what was held out.
 
     With OOD samples of at least `LEAST_SETS` sets, folds leave whole sets out: random folds would choose what fits the
-    sets at hand best, and new sets are what a detector meets. Otherwise folds are stratified. First the strength is
+    sets at hand best, and new sets are what a detector meets. Otherwise folds are stratified. First `C` is
     chosen at a boost in the middle, from the strongest penalty on until `PATIENCE` in a row are no better, then the
     boost likewise; scores alone are tried last, so that gradients that do not pay cost nothing.
 
@@ -78,16 +78,14 @@ def choose_penalty(
     Returns:
         The choice; values in the middle where nothing can be held out.
     """
-    rows = _thinned(rows)
+    rows = _subsampled(rows)
     gradients = inputs.of_gradients
     counted = np.isin(inputs.names, list(inputs.names if names is None else names))
     along = rows.scaled[:, gradients] @ axes.T if len(axes) else np.empty((len(rows.target), 0))
     judge = _Judge(along, rows.scaled[:, ~gradients & counted], rows, _folds(rows, config))
-    strengths, boosts = sorted(config.strengths), sorted(config.boosts)
-    middle = Penalty(
-        strength=strengths[len(strengths) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes))
-    )
-    best = judge.search([replace(middle, strength=strength) for strength in strengths], middle)
+    inverse, boosts = sorted(config.Cs), sorted(config.boosts)
+    middle = Penalty(C=inverse[len(inverse) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes)))
+    best = judge.search([replace(middle, C=each) for each in inverse], middle)
     if (~gradients & counted).any() and len(axes):
         best = judge.search([replace(best, boost=boost) for boost in boosts], best)
         best = judge.search([replace(best, boost=boost, gradients=False) for boost in boosts], best)
@@ -99,7 +97,7 @@ def choose_penalty(
     )
 
 
-def _thinned(rows: Rows) -> Rows:
+def _subsampled(rows: Rows) -> Rows:
     """Every so many samples of each set, so that there are at most about `MOST_ROWS`."""
     step = -(-len(rows.target) // MOST_ROWS)
     if step == 1:
@@ -125,7 +123,7 @@ def judge_sum(
         The mean AUROC over left-out sets of log-odds alone and of the sum; None where there are no such scores, or
         fewer than `LEAST_SETS` sets to leave out.
     """
-    rows = _thinned(rows)
+    rows = _subsampled(rows)
     found = _folds(rows, config)
     if found is None or found[0] != "sets" or not has_stable_scores(inputs):
         return None
@@ -209,7 +207,7 @@ class _Judge:
         target = self._rows.target
         key = (place, penalty.gradients)
         # Each fit of a fold goes on from the one before.
-        solver = regress(x[fit], target[fit], self._weights[place], penalty.strength, start=self._solvers.get(key))
+        solver = regress(x[fit], target[fit], self._weights[place], penalty.C, start=self._solvers.get(key))
         self._solvers[key] = solver
         odds = solver.decision_function(x[held_out])
         return _judged(odds, target[held_out], self._rows.sets[held_out], by_sets=self.judged_by == "sets")
@@ -239,4 +237,4 @@ def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
 
 def _in_words(penalty: Penalty) -> str:
     alone = "" if penalty.gradients else ",scores alone"
-    return f"strength={penalty.strength:g},boost={penalty.boost:g}{alone}"
+    return f"C={penalty.C:g},boost={penalty.boost:g}{alone}"

@@ -96,7 +96,7 @@ def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageO
         "not_compared": evaluation.not_compared if evaluation.verdicts else None,
         "warnings": evaluation.warnings,
         "notices": evaluation.notices,
-        "near_duplicates": evaluation.near_duplicates.pairs[:MOST_PAIRS],
+        "near_duplicates": evaluation.near_duplicates.in_fit[:MOST_PAIRS],
         "area_tables": area_tables(records),
         "detail_tables": detail_tables(records),
         "parts": parts,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data import TEST
-from ..evaluation import CLASSIFIER, FEW, HEADLINE_PROTOCOLS, Outcome, Record, Verdict, baselines, is_group
+from ..evaluation import CLASSIFIER, FEW_SAMPLES, HEADLINE_PROTOCOLS, Outcome, Record, Verdict, baselines, is_group
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
@@ -153,7 +153,7 @@ def _misclassification(records: Records) -> Iterator[Headline]:
     if area is None:
         return
     wrong, right = area.n_positive, area.n - area.n_positive
-    few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW else ""
+    few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW_SAMPLES else ""
     yield Headline(
         title="Wrong predictions",
         value=_number(area),

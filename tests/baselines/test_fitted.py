@@ -102,10 +102,14 @@ def test_augmentations_that_do_not_count_are_not_looked_at():
     np.testing.assert_array_equal(fitted.table(NEW), fitted.table(only))
 
 
+def restored_of(fitted, arrays):
+    return FittedBaselines.restored(arrays, names=list(fitted.learned), augmentations=fitted.augmentations)
+
+
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
 def test_a_round_trip_scores_the_same_bits(fitted):
     arrays = {name: values.copy() for name, values in fitted.arrays().items()}
-    restored = FittedBaselines.restored(arrays, fitted.description())
+    restored = restored_of(fitted, arrays)
     assert restored.names == fitted.names
     asked = replace(NEW, content=np.r_[["bank3"], NEW.content[1:]])
     assert restored.table(asked).to_numpy().tobytes() == fitted.table(asked).to_numpy().tobytes()
@@ -139,31 +143,19 @@ def test_a_sample_scores_the_same_in_any_company(rows):
 
 
 def test_content_is_stored_as_it_is_or_not_at_all():
-    restored = FittedBaselines.restored(WHOLE.arrays(), WHOLE.description())
+    restored = restored_of(WHOLE, WHOLE.arrays())
     np.testing.assert_array_equal(restored.bank.content, ORDINARY.samples.content)
     assert restored.bank.content.dtype.kind == "U"
-    assert FittedBaselines.restored(WHOLE.arrays(content=False), WHOLE.description()).bank.content is None
+    assert restored_of(WHOLE, WHOLE.arrays(content=False)).bank.content is None
+
+
+def test_an_unknown_baseline_is_refused():
+    with pytest.raises(StoreError, match="'of another package' unknown here"):
+        FittedBaselines.restored({}, names=["msp", "of another package"], augmentations=[])
 
 
 def test_arrays_are_plain():
     assert {values.dtype.kind for values in WHOLE.arrays().values()} <= {"f", "i", "u"}
-
-
-DESCRIPTIONS = {
-    "an unknown score": (
-        {"scores": ["msp", "of another package"], "augmentations": []},
-        "'of another package' unknown here",
-    ),
-    "no scores": ({"augmentations": []}, "incomplete"),
-    "no augmentations": ({"scores": []}, "incomplete"),
-    "scores that are no list": ({"scores": "msp", "augmentations": []}, "incomplete"),
-}
-
-
-@pytest.mark.parametrize(("description", "message"), DESCRIPTIONS.values(), ids=DESCRIPTIONS)
-def test_a_description_that_does_not_fit_is_refused(description, message):
-    with pytest.raises(StoreError, match=message):
-        FittedBaselines.restored({}, description)
 
 
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
@@ -200,18 +192,3 @@ def test_too_few_samples_are_refused():
     one = Samples(logits=ORDINARY.samples.logits[:1], penultimate=ORDINARY.samples.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
         FittedBaselines.fit(Ordinary(samples=one, classes=ORDINARY.classes[:1], head=HEAD))
-
-
-BANKS = {"too long": [[1.5, 0], [0, 1]], "too short": [[0.6, 0.6], [0, 1]], "not finite": [[np.nan, 0], [0, 1]]}
-
-
-@pytest.mark.parametrize("features", BANKS.values(), ids=BANKS)
-def test_a_bank_whose_features_are_not_of_unit_length_is_refused(features: list[list[float]]) -> None:
-    arrays = {"bank/features": np.array(features, dtype=np.float32), "bank/classes": np.array([0, 1])}
-    with pytest.raises(StoreError, match="the bank is damaged"):
-        FittedBaselines.restored(arrays, {"scores": [], "augmentations": []})
-
-
-def test_a_bank_may_hold_rows_of_zeros() -> None:
-    arrays = {"bank/features": np.array([[0.6, 0.8], [0, 0]], dtype=np.float32), "bank/classes": np.array([0, 1])}
-    assert FittedBaselines.restored(arrays, {"scores": [], "augmentations": []}).bank is not None

@@ -5,7 +5,7 @@ import pytest
 from score_names import score_names
 
 from gradscore.baselines import BASELINES, Bank, Ordinary, Samples
-from gradscore.baselines.neighbours import FARTHEST, NEAREST, NEAREST_OF_CLASS
+from gradscore.baselines.penultimate import FARTHEST, NEAREST, NEAREST_OF_CLASS
 from gradscore.errors import EvaluationError
 
 GENERATOR = np.random.default_rng(0)

@@ -7,7 +7,7 @@ from run_inputs import write_manifest
 from score_files import write_scores
 from typer.testing import CliRunner
 
-from gradscore.evaluation.score_table import LEADING, made_of
+from gradscore.evaluation.score_tables import LEADING, made_of
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 

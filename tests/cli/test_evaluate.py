@@ -13,8 +13,8 @@ from gradscore.config import load_config
 from gradscore.config.schema import Config
 from gradscore.detector.images import Thumbnails
 from gradscore.detector.report import Report
-from gradscore.evaluation.run import evaluate_run
-from gradscore.evaluation.score_table import ScoreFile, score_columns
+from gradscore.evaluation import evaluate_run
+from gradscore.evaluation.score_tables import ScoreFile, score_columns
 from gradscore.evaluation.verdict import Verdict
 from gradscore.reporting.evaluation_text import Records, headlines
 from gradscore.store.run_folder import RunFolder
@@ -62,7 +62,7 @@ def write_run(
             "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
             "ood": [{"name": name, "source": "sklearn:digits", "group": name} for name in ood],
         },
-        "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
+        "meta": {"cv_folds": 2, "Cs": [0.01, 1.0]},
         "run": "run",
     }
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}

@@ -39,7 +39,7 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
             "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
             "ood": [{"name": name, "source": "sklearn:digits"} for name in ood],
         },
-        "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
+        "meta": {"cv_folds": 2, "Cs": [0.01, 1.0]},
         "run": "run",
     }
     with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:

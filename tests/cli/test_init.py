@@ -25,7 +25,7 @@ QUICK = (
         "--set",
         "features.parameters=['@last']",
         "--set",
-        "meta.strengths=[0.01]",
+        "meta.Cs=[0.01]",
         "--set",
         "evaluate.protocols=[known]",
     ),

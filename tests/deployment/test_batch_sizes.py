@@ -20,7 +20,7 @@ from gradscore.system import each_input, import_torchvision, rows_of, sample_cou
 import_torchvision()  # so that importing transformers does not fail for what torchvision lacks
 transformers = importlib.import_module("transformers")
 
-SETTINGS: dict[str, Any] = {"meta": {"strengths": [0.1], "boosts": [1.0], "cv_folds": 2}, "alpha": 0.2}
+SETTINGS: dict[str, Any] = {"meta": {"Cs": [0.1], "boosts": [1.0], "cv_folds": 2}, "alpha": 0.2}
 SIZES = [1, 7, 64]
 
 

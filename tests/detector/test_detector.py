@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "preprocessing": {"mean": [0.5], "std": [0.5]},
     "features": {"statistics": ["max", "l2"], "losses": ["uniform"]},
     "extract": {"batch_size": 50},
-    "meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2},
+    "meta": {"Cs": [0.01], "boosts": [10.0], "cv_folds": 2},
     "evaluate": {"protocols": ["auxiliary", "in_dist_only"], "near_duplicates": "ignore"},
 }
 PIXELS = np.round(load_digits().images * (255 / 16)).astype(np.uint8)[:, None]

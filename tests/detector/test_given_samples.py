@@ -27,7 +27,7 @@ from gradscore.store import RunFolder
 
 SETTINGS: dict[str, Any] = {
     "features": {"statistics": ["max", "l2"], "losses": ["uniform"]},
-    "meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2},
+    "meta": {"Cs": [0.01], "boosts": [10.0], "cv_folds": 2},
 }
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(300, 4, generator=GENERATOR)

@@ -19,7 +19,7 @@ transformers = importlib.import_module("transformers")
 
 SETTINGS: dict[str, Any] = {
     "features": {"statistics": ["l2"], "losses": ["uniform"], "granularity": "module"},
-    "meta": {"strengths": [0.01], "boosts": [10.0], "cv_folds": 2},
+    "meta": {"Cs": [0.01], "boosts": [10.0], "cv_folds": 2},
     "alpha": 0.2,
 }
 

@@ -181,7 +181,7 @@ def detectors(jobs: Jobs) -> tuple[gradscore.Detector, gradscore.Detector]:
         config: Config = RunFolder(run).config
         device = config.extract.device
         model = build_model(config.model, trust_code=True).to(device)
-        detector = gradscore.Detector(model, meta={"strengths": [0.01], "cv_folds": 2})
+        detector = gradscore.Detector(model, meta={"Cs": [0.01], "cv_folds": 2})
         images = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
         labels = torch.tensor(DIGITS.target)
         return detector.fit((images[:300].to(device), labels[:300].to(device)), bank=images[300:400])

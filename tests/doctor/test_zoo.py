@@ -156,7 +156,7 @@ def zoo_config(home: Path, out: Path, model: dict, **sections: dict) -> Config:
         },
         "features": {"statistics": ["l1", "l2"], "losses": ["uniform"]},
         "extract": {"device": "cpu"},
-        "meta": {"strengths": [0.01], "cv_folds": 2},
+        "meta": {"Cs": [0.01], "cv_folds": 2},
         "evaluate": {"protocols": ["known"], "near_duplicates": "ignore"},
         "run": out / "run",
         **sections,

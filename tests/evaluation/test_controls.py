@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from gradscore.config.schema import Config
 from gradscore.data import FIT, TEST
 from gradscore.evaluation import controls, fit_run
-from gradscore.evaluation.controls import Control, content_numbers, in_words, permuted_labels
+from gradscore.evaluation.controls import Control, content_numbers, control_notices, permuted_labels
 from gradscore.evaluation.delong import Interval
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
@@ -41,7 +41,7 @@ def write_run(path, *, copies=0):
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
         "data": {"in_dist": {"fit": source, "test": source}},
-        "meta": {"cv_folds": 2, "strengths": [0.001, 1.0]},
+        "meta": {"cv_folds": 2, "Cs": [0.001, 1.0]},
         "run": "run",
     }
     with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
@@ -127,8 +127,8 @@ def test_numbers_of_contents_are_even_and_unlike_under_another_seed():
     assert content_numbers(names[::-1], seed=0)[::-1].tolist() == one.tolist()
 
 
-def test_all_is_well_in_words():
-    (line,) = in_words([control(value=0.48, low=0.4, high=0.56), control(value=0.51, low=0.45, high=0.57)])
+def test_all_is_well_control_notices():
+    (line,) = control_notices([control(value=0.48, low=0.4, high=0.56), control(value=0.51, low=0.45, high=0.57)])
     assert "passed, nothing is found in 2 controls" in line
     assert "the AUROC farthest from 0.5 is 0.480 (0.400 to 0.560" in line
 
@@ -137,8 +137,8 @@ FAILURES = {"above": (0.6, 0.8, 0), "below": (0.2, 0.4, 0), "copies that do not 
 
 
 @pytest.mark.parametrize(("low", "high", "copies"), FAILURES.values(), ids=FAILURES)
-def test_a_failed_control_in_words(low, high, copies):
+def test_a_failed_control_control_notices(low, high, copies):
     bad = control(value=(low + high) / 2, low=low, high=high, copies=copies)
-    (line,) = in_words([bad, control(value=0.5, low=0.4, high=0.6)])
+    (line,) = control_notices([bad, control(value=0.5, low=0.4, high=0.6)])
     assert "FAILED, ood/known/all finds labels that mean nothing in a" in line
     assert f"{copies} of 80 reported images are copies" in line

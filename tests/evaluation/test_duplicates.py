@@ -1,3 +1,6 @@
+"""Samples that are several times in a run, byte for byte."""
+
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -6,12 +9,13 @@ from gradscore.data.splits import SplitInfo
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.duplicates import (
     Copies,
+    Numbered,
     Overlap,
-    copies_in_words,
+    common,
+    duplicate_notices,
     find_copies,
     find_overlaps,
-    in_words,
-    refuse,
+    refuse_overlaps,
 )
 
 FITTED, TESTED = SplitInfo(FIT, FIT), SplitInfo(TEST, TEST)
@@ -27,7 +31,7 @@ CONTENT = {
 
 
 def overlap(first, second, images=1):
-    return Overlap(first=first, second=second, images=images)
+    return Overlap(first=first, second=second, samples=images)
 
 
 FOUND = [overlap(FITTED, TESTED), overlap(FITTED, X, 2), overlap(TESTED, X)]
@@ -38,7 +42,7 @@ def test_distinct_images_are_counted():
 
 
 def test_no_overlap_no_word():
-    assert in_words(find_overlaps({X: pd.Series(["x", "x"]), Y: pd.Series(["y"])})) == []
+    assert duplicate_notices(find_overlaps({X: pd.Series(["x", "x"]), Y: pd.Series(["y"])})) == []
 
 
 WORDS = {
@@ -71,19 +75,19 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("found", "text"), WORDS.values(), ids=WORDS)
-def test_in_words(found, text):
-    assert text in in_words([found])[0]
+def test_words(found, text):
+    assert text in duplicate_notices([found])[0]
 
 
 def test_refusal_names_all():
     with pytest.raises(
         EvaluationError, match=r"run: wanted no sample in two splits .*in_dist.test; 2 samples are .*remove"
     ):
-        refuse(FOUND, where="run")
+        refuse_overlaps(FOUND, where="run")
 
 
 def test_nothing_to_refuse():
-    refuse([], where="run")
+    refuse_overlaps([], where="run")
 
 
 def test_copies_within_what_is_reported_are_counted():
@@ -97,6 +101,37 @@ def test_copies_within_what_is_reported_are_counted():
     assert find_copies(content) == [Copies(TESTED, 2, 4), Copies(SplitInfo("shifted.x", "shifted"), 1, 2)]
 
 
-def test_copies_in_words():
-    (line,) = copies_in_words([Copies(TESTED, 2, 4)])
+def test_notices_of_copies():
+    (line,) = duplicate_notices([Copies(TESTED, 2, 4)])
     assert line.startswith("duplicates: in_dist.test: 2 of 4 samples are copies of others in it; they count as if")
+
+
+COLUMNS = {
+    "some": (["a", "b", "b", "c"], ["c", "b", "d", "b"], {"b", "c"}),
+    "none": (["a"], ["b", "c"], set()),
+    "all": (["a", "a"], ["a"], {"a"}),
+    "of nothing": ([], ["a"], set()),
+    "in nothing": (["a"], [], set()),
+}
+
+
+@pytest.mark.parametrize(("values", "others", "expected"), COLUMNS.values(), ids=COLUMNS)
+def test_common_contents_are_the_intersection(values, others, expected):
+    columns = [pd.Series(each, dtype="str") for each in (values, others)]
+    assert common(*columns) == expected
+
+
+def test_filtered_and_joined_columns_count_as_well():
+    joined = pd.concat([pd.Series(["a", "b"]), pd.Series(["c"])])
+    assert common(joined[joined != "a"], pd.Series(["a", "c", "x"])) == {"c"}
+
+
+def test_numbers_tell_contents_apart():
+    known = Numbered([pd.Series(["a", "b", "a"]), pd.Series(["c", "b"])])
+    assert known.of(pd.Series(["c", "x", "a", "c"])).tolist() == [2, 3, 0, 2]
+
+
+def test_a_mask_holds_the_numbers_of_all_columns_and_never_the_unknown():
+    known = Numbered([pd.Series(["a", "b", "c"])])
+    mask = known.mask([known.of(pd.Series(["b", "x"])), known.of(pd.Series(["c"]))])
+    np.testing.assert_array_equal(mask, [False, True, True, False])

@@ -45,7 +45,7 @@ def test_the_same_settings_keep_every_model(copy: RunFolder) -> None:
 
 
 CHANGES = {
-    "penalties of regressions": ("meta.strengths=[0.1]", ["ood/in_dist_only/all"]),
+    "penalties of regressions": ("meta.Cs=[0.1]", ["ood/in_dist_only/all"]),
     "seed of the halves": (
         "evaluate.seed=5",
         ["misclassification/in_dist_only/all", "ood/leave_one_dataset_out/rotated", "ood/leave_one_dataset_out/files",
@@ -112,7 +112,7 @@ def test_unknown_settings_are_refused_and_nothing_is_stored(copy: RunFolder) -> 
     before = (copy.path / "config.yaml").read_bytes()
     result = invoke("fit-meta", copy, "--set", "meta.strenghts=[1]")
     assert result.exit_code == 2
-    assert "strengths" in words(result)
+    assert "Cs" in words(result)
     assert (copy.path / "config.yaml").read_bytes() == before
 
 

@@ -1,16 +1,29 @@
+"""Figures of merit against peers, by hand, and where there are none."""
+
+from itertools import permutations
+
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score, roc_curve
 
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.metrics import (
     METRICS,
+    SELECTIVE,
+    augrc,
     aupr_in,
     aupr_out,
+    aurc,
     auroc,
+    brier,
+    eaurc,
+    expected_calibration_error,
     fpr95_id_positive,
     fpr95_ood_positive,
     one_class_reason,
+    reliability,
+    risk_coverage,
 )
 
 # scores, truth, AUROC by counting pairs
@@ -21,6 +34,8 @@ PAIRS = {
     "one swap of four pairs": ([1, 3, 2, 4], [0, 0, 1, 1], 0.75),
     "one tie across the classes": ([1, 2, 2, 3], [0, 0, 1, 1], 0.875),
 }
+
+FIGURES = {**METRICS, **SELECTIVE}
 
 BAD = {
     "nan": ([1.0, np.nan], [True, False], "1 of 2 are not finite"),
@@ -85,13 +100,13 @@ def test_average_precision_by_hand():
     assert aupr_out([3.0, 2.0, 1.0], [True, False, True]) == pytest.approx((1 + 2 / 3) / 2)
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
+@pytest.mark.parametrize("metric", FIGURES.values(), ids=FIGURES.keys())
 @pytest.mark.parametrize("truth", [[], [True, True], [False, False]], ids=["empty", "positives", "negatives"])
 def test_fewer_than_two_classes_give_none(metric, truth):
     assert metric(np.arange(float(len(truth))), np.array(truth, dtype=bool)) is None
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
+@pytest.mark.parametrize("metric", FIGURES.values(), ids=FIGURES.keys())
 @pytest.mark.parametrize(("scores", "truth", "message"), BAD.values(), ids=BAD.keys())
 def test_unusable_input_is_refused(metric, scores, truth, message):
     with pytest.raises(EvaluationError, match=message):
@@ -109,3 +124,107 @@ def test_no_reason_when_both_classes_are_there():
 )
 def test_the_reason_names_what_is_missing(truth, message):
     assert message in one_class_reason(truth, positive_name="error", negative_name="hit")
+
+
+def mean_risk(wrong):
+    """The definition for one order, most certain first: the mean error rate of the first 1, 2, ..., N samples."""
+    return np.mean(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
+
+
+def over_orders(scores, wrong):
+    """Mean of the definition over all orders that the scores allow."""
+    orders = [order for order in map(list, permutations(range(len(scores)))) if (np.diff(scores[order]) >= 0).all()]
+    return np.mean([mean_risk(wrong[order]) for order in orders])
+
+
+def ranked(*, seed, n, levels):
+    generator = np.random.default_rng(seed)
+    wrong = generator.random(n) < 0.3
+    return np.round(generator.normal(size=n) + wrong, levels), wrong
+
+
+SMALL = {"no ties": ranked(seed=0, n=7, levels=9), "ties": ranked(seed=1, n=7, levels=0)}
+LARGE = {"no ties": ranked(seed=2, n=400, levels=9), "ties": ranked(seed=3, n=400, levels=0)}
+
+
+def test_aurc_by_hand():
+    # Accepted in order right, wrong, right: risks 0, 1/2, 1/3.
+    assert aurc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
+
+
+def test_eaurc_by_hand():
+    # A perfect score accepts the wrong one last: risks 0, 0, 1/3.
+    assert eaurc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx((1 / 2) / 3)
+    assert eaurc([1.0, 3.0, 2.0], [False, True, False]) == pytest.approx(0.0)
+
+
+def test_augrc_by_hand():
+    # Accepted wrong samples of three: 0, 0, 1, 1 at coverages 0, 1/3, 2/3, 1; trapezoids (0 + 1/2 + 1) / 3 / 3.
+    assert augrc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx(1.5 / 9)
+
+
+@pytest.mark.parametrize(("scores", "wrong"), SMALL.values(), ids=SMALL.keys())
+def test_aurc_is_the_mean_over_all_orders_of_ties(scores, wrong):
+    assert aurc(scores, wrong) == pytest.approx(over_orders(scores, wrong), rel=1e-12)
+
+
+@pytest.mark.parametrize(("scores", "wrong"), LARGE.values(), ids=LARGE.keys())
+def test_augrc_follows_from_auroc_and_accuracy(scores, wrong):
+    accuracy = 1 - wrong.mean()
+    expected = (1 - auroc(scores, wrong)) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    assert augrc(scores, wrong) == pytest.approx(expected, rel=1e-12)
+
+
+def test_eaurc_approaches_the_limit_of_many_samples():
+    scores, wrong = ranked(seed=4, n=20_000, levels=9)
+    share = wrong.mean()
+    limit = share + (1 - share) * np.log(1 - share)
+    assert eaurc(scores, wrong) == pytest.approx(aurc(scores, wrong) - limit, abs=1e-4)
+
+
+def test_risk_coverage_has_a_point_for_each_distinct_score():
+    curve = risk_coverage([1.0, 1.0, 2.0, 3.0], [False, True, False, True])
+    assert curve.coverage.tolist() == [0.5, 0.75, 1.0]
+    assert curve.risk.tolist() == pytest.approx([1 / 2, 1 / 3, 1 / 2])
+
+
+def sample(*, seed=0, n=2000):
+    generator = np.random.default_rng(seed)
+    p = generator.random(n)
+    return p, generator.random(n) < p**2
+
+
+def test_brier_equals_scikit_learn():
+    p, truth = sample()
+    assert brier(p, truth) == pytest.approx(brier_score_loss(truth, p), rel=1e-12)
+
+
+def test_reliability_equals_scikit_learn():
+    p, truth = sample()
+    observed, predicted = calibration_curve(truth, p, n_bins=15, strategy="uniform")
+    curve = reliability(p, truth)
+    assert curve.observed == pytest.approx(observed, rel=1e-12)
+    assert curve.predicted == pytest.approx(predicted, rel=1e-12)
+    assert curve.count.sum() == len(p)
+
+
+def test_calibration_error_by_hand():
+    # Two bins: (0.1, 0.3 -> one of two positive) and (0.9, 1.0 -> both): gaps 0.3 and 0.05, half of the samples each.
+    assert expected_calibration_error([0.1, 0.3, 0.9, 1.0], [True, False, True, True], bins=2) == pytest.approx(0.175)
+
+
+def test_a_calibrated_probability_has_a_small_error():
+    generator = np.random.default_rng(1)
+    p = generator.random(50_000)
+    assert expected_calibration_error(p, generator.random(50_000) < p) < 0.01
+
+
+@pytest.mark.parametrize("figure", [brier, expected_calibration_error])
+def test_no_sample_gives_none(figure):
+    assert figure([], np.array([], dtype=bool)) is None
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1])
+def test_values_that_are_no_probabilities_are_refused(value):
+    with pytest.raises(EvaluationError, match=r"wanted values in \[0, 1\]"):
+        brier([0.5, value], [True, False])

@@ -1,4 +1,4 @@
-"""Near-duplicates of a run: found, named, written, and left out of the fits on request."""
+"""Near-duplicates: what is nearly the same, and what becomes of those of a run."""
 
 import io
 import json
@@ -8,31 +8,142 @@ import pandas as pd
 import pytest
 from PIL import Image
 from run_inputs import INPUTS
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 from gradscore.baselines import Ordinary
 from gradscore.config.schema import Config
 from gradscore.data import FIT, TEST, open_splits
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run, near_duplicates
-from gradscore.evaluation.near_duplicates import search
+from gradscore.evaluation.near_duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest, signature
+from gradscore.evaluation.near_duplicates import find_near_duplicates as search
 from gradscore.reporting import write_report
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
 
+
+def images(count, *, seed, side=32, channels=3):
+    """Smooth random images: a few coarse cells, blown up."""
+    cells = np.random.default_rng(seed).integers(0, 256, (count, 5, 5, 3), dtype=np.uint8)
+    made = [np.asarray(Image.fromarray(each).resize((side, side), Image.Resampling.BICUBIC)) for each in cells]
+    return np.stack(made)[..., :channels]
+
+
+def signatures(pixels):
+    return np.stack([signature(each) for each in pixels])
+
+
+def jpeg(pixels, quality=75):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality)
+    return np.asarray(Image.open(buffer))
+
+
+def one_value(pixels):
+    changed = pixels.copy()
+    changed[7, 9, 0] ^= 255
+    return changed
+
+
+EDITS = {
+    "jpeg 90": lambda pixels: jpeg(pixels, 90),
+    "jpeg 50": lambda pixels: jpeg(pixels, 50),
+    "one pixel to the right": lambda pixels: np.pad(pixels, ((0, 0), (1, 0), (0, 0)), mode="edge")[:, :-1],
+    "one pixel down": lambda pixels: np.pad(pixels, ((1, 0), (0, 0), (0, 0)), mode="edge")[:-1],
+    "one value": one_value,
+    "half the size": lambda pixels: np.asarray(Image.fromarray(pixels).resize((16, 16), Image.Resampling.BILINEAR)),
+}
+KNOWN, NEW = images(500, seed=1), images(200, seed=2)
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_edited_copies_are_found_and_nothing_else(edit):
+    edited = signatures([edit(each) for each in KNOWN[:30]])
+    found = list(near_pairs(np.concatenate([signatures(NEW), edited]), signatures(KNOWN)))
+    assert [(shown, known) for shown, known, _ in found] == [(200 + place, place) for place in range(30)]
+
+
+def test_all_versions_of_an_image_are_found():
+    fit = np.concatenate([KNOWN, [jpeg(KNOWN[0], quality) for quality in (40, 60, 80)]])
+    found = list(near_pairs(signatures([jpeg(KNOWN[0], 70)]), signatures(fit)))
+    assert {known for _, known, _ in found} == {0, 500, 501, 502}
+
+
+def test_a_clean_set_has_none():
+    assert list(near_pairs(signatures(images(3000, seed=3)), signatures(KNOWN))) == []
+
+
+def test_images_of_one_colour_are_no_near_duplicates():
+    """40 colours, two images of each and of faint content of their own: near as they are, unlike with colour out."""
+    colours = np.random.default_rng(4).integers(20, 236, (40, 1, 1, 3))
+    pixels = [
+        (colours[place % 40] + (content.astype(np.float64) - 128) * 0.1).astype(np.uint8)
+        for place, content in enumerate(images(80, seed=5))
+    ]
+    fit = np.concatenate([KNOWN, pixels[:40]])
+    assert list(near_pairs(signatures(pixels[40:]), signatures(fit))) == []
+
+
+def test_where_everything_is_the_same_nothing_is_near():
+    plain = signatures(np.full((30, 32, 32, 3), 7, dtype=np.uint8))
+    assert list(near_pairs(plain[:5], plain)) == []
+
+
+def test_neighbours_against_all_distances():
+    shown, known = signatures(NEW), signatures(KNOWN)
+    wanted = cdist(shown.astype(np.float64), known.astype(np.float64))
+    places, distances = nearest(shown, known)
+    np.testing.assert_allclose(distances, np.sort(wanted, axis=1)[:, :NEIGHBOURS], rtol=1e-5)
+    np.testing.assert_array_equal(places[:, 0], wanted.argmin(axis=1))
+
+
+def test_an_image_is_not_its_own_neighbour():
+    known = signatures(KNOWN)
+    wanted = cdist(known.astype(np.float64), known.astype(np.float64))
+    np.fill_diagonal(wanted, np.inf)
+    _, distances = nearest(known, known, own=np.arange(len(known)))
+    np.testing.assert_allclose(distances, np.sort(wanted, axis=1)[:, :NEIGHBOURS], rtol=1e-5)
+
+
+def evenly(m):
+    """Distances to the neighbours of 20,000 points that lie evenly in m dimensions without an edge."""
+    points = np.random.default_rng(m).random((20000, m))
+    return cKDTree(points, boxsize=1.0).query(points, k=NEIGHBOURS + 1)[0][:, 1:]
+
+
+@pytest.mark.parametrize("m", [2, 3, 6])
+def test_the_dimension_is_that_of_the_data(m):
+    assert dimension(evenly(m)) == pytest.approx(m, rel=0.03)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.01])
+@pytest.mark.parametrize("m", [2, 5])
+def test_false_alarms_are_as_many_as_said(m, level):
+    flagged = int((chance(evenly(m), m)[:, 0] < level).sum())
+    expected = 20000 * level
+    assert flagged == pytest.approx(expected, abs=6 * expected**0.5)
+
+
+def test_chance_by_hand():
+    distances = np.r_[1.0, np.full(8, 2.0), 2.0][None]
+    assert chance(distances, 2.0)[0, 0] == pytest.approx(1 - 0.75**9, rel=1e-12)
+
+
+GREYS = {"grey": 1, "two channels": 2}
+
+
+@pytest.mark.parametrize("channels", GREYS.values(), ids=GREYS)
+def test_signatures_are_means_of_cells(channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 24, channels), dtype=np.uint8)
+    wanted = pixels.mean(axis=2).reshape(8, 4, 8, 3).mean(axis=(1, 3))
+    found = signature(pixels).reshape(8, 8, 3)
+    np.testing.assert_allclose(found, np.repeat(wanted[..., None], 3, axis=2), atol=1.01)
+
+
 FITTED, TESTED, PLANTED = 120, 60, 8
 NAMES = ["logit_0", "logit_1", "uniform/fc.weight/l1"]
-
-
-def pictures(count, *, seed):
-    cells = np.random.default_rng(seed).integers(0, 256, (count, 5, 5, 3), dtype=np.uint8)
-    return np.stack([np.asarray(Image.fromarray(each).resize((32, 32), Image.Resampling.BICUBIC)) for each in cells])
-
-
-def jpeg(pixels):
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=75)
-    return np.asarray(Image.open(buffer))
 
 
 def write_run(folder, *, planted, setting="report", banked=None):
@@ -41,17 +152,17 @@ def write_run(folder, *, planted, setting="report", banked=None):
     With `banked`, it has calibration samples and a bank, the first images of which are test and calibration images
     encoded anew, `banked` of each.
     """
-    fit, test = pictures(FITTED, seed=1), pictures(TESTED, seed=2)
+    fit, test = images(FITTED, seed=1), images(TESTED, seed=2)
     test[:planted] = np.array([jpeg(each) for each in fit[:planted]], dtype=np.uint8).reshape(-1, 32, 32, 3)
     test[PLANTED] = fit[PLANTED]
     in_dist = {"fit": fit, "test": test}
     if banked is not None:
-        calibration, bank = pictures(TESTED, seed=4), pictures(FITTED, seed=5)
+        calibration, bank = images(TESTED, seed=4), images(FITTED, seed=5)
         again = [jpeg(each) for each in (*test[-banked:], *calibration[:banked])] if banked else []
         bank[: len(again)] = np.array(again, dtype=np.uint8).reshape(-1, 32, 32, 3)
         in_dist |= {"calibration": calibration, "bank": bank}
-    for name, images in {**in_dist, "ood": pictures(TESTED, seed=3)}.items():
-        np.savez(folder / f"{name}.npz", images=images, labels=np.arange(len(images)) % 2)
+    for name, pixels in {**in_dist, "ood": images(TESTED, seed=3)}.items():
+        np.savez(folder / f"{name}.npz", images=pixels, labels=np.arange(len(pixels)) % 2)
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
         "data": {
@@ -61,7 +172,7 @@ def write_run(folder, *, planted, setting="report", banked=None):
                 {"name": "blurred", "source": "synthetic:blur"},
             ],
         },
-        "meta": {"cv_folds": 2, "strengths": [0.01]},
+        "meta": {"cv_folds": 2, "Cs": [0.01]},
         "evaluate": {"near_duplicates": setting, "protocols": ["in_dist_only"]},
         "run": str(folder / "run"),
     }
@@ -105,17 +216,17 @@ def evaluation(planted):
 def test_they_are_found_with_the_names_of_both(planted):
     names = RunFolder(planted.path).read(TEST)["sample_id"]
     found = search(planted)
-    assert [(pair.split, pair.sample_id, pair.fit_sample_id) for pair in found.pairs] == [
+    assert [(pair.split, pair.sample_id, pair.near_sample_id) for pair in found.pairs] == [
         (TEST, names[place], names[place]) for place in range(PLANTED)
     ]
     # One test image is a copy to the byte; sets made of images of the run are not searched.
-    assert found.searched == {TEST: TESTED - 1, "ood.strange": TESTED}
+    assert found.searched == {(FIT, TEST): TESTED - 1, (FIT, "ood.strange"): TESTED}
 
 
 def test_a_clean_run_has_none(tmp_path):
     found = search(write_run(tmp_path, planted=0))
     assert (found.pairs, found.in_words()) == ([], [])
-    assert found.counts() == {TEST: 0, "ood.strange": 0}
+    assert [record.value for record in found.records()] == [0.0, 0.0]
 
 
 def test_they_are_counted_in_words_and_in_metrics(evaluation):
@@ -132,10 +243,10 @@ def test_they_are_counted_in_words_and_in_metrics(evaluation):
 def test_they_are_named_in_a_table_and_in_both_pages(planted, evaluation):
     files = write_report(planted, evaluation)
     table = pd.read_csv(planted.evaluation_path / "near_duplicates.csv", dtype=str)
-    assert table["sample_id"].tolist() == table["fit_sample_id"].tolist()
+    assert table["sample_id"].tolist() == table["near_sample_id"].tolist()
     assert len(table) == PLANTED
     first = table.iloc[0]
-    assert f"| in_dist.test | {first['sample_id']} | {first['fit_sample_id']} |" in files.markdown.read_text()
+    assert f"| in_dist.test | {first['sample_id']} | {first['near_sample_id']} |" in files.markdown.read_text()
     assert f"<td>in_dist.test</td><td>{first['sample_id']}</td>" in files.html.read_text()
 
 
@@ -159,7 +270,7 @@ def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkey
         fitted.append(len(given["classes"]))
         return Ordinary(**given)
 
-    monkeypatch.setattr("gradscore.evaluation.preparation.Ordinary", spied)
+    monkeypatch.setattr("gradscore.evaluation.fits.Ordinary", spied)
     fit_run(run)
     assert fitted == [FITTED - 1 - PLANTED]
 
@@ -189,7 +300,7 @@ def test_images_that_are_gone_cannot_be_left_out(tmp_path):
 
 def test_changed_images_are_said(tmp_path):
     run = write_run(tmp_path, planted=0)
-    np.savez(tmp_path / "fit.npz", images=pictures(FITTED, seed=9), labels=np.zeros(FITTED, dtype=np.int64))
+    np.savez(tmp_path / "fit.npz", images=images(FITTED, seed=9), labels=np.zeros(FITTED, dtype=np.int64))
     (line,) = search(run).in_words()
     assert "is no longer what the features were extracted from" in line
 
@@ -198,8 +309,8 @@ def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
     run = write_run(tmp_path, planted=0, banked=3)
     bank = run.read("in_dist.bank")["sample_id"]
     found = search(run)
-    assert found.pairs == []
-    assert [(pair.split, pair.bank_sample_id) for pair in found.in_bank] == [
+    assert found.in_fit == []
+    assert [(pair.split, pair.near_sample_id) for pair in found.pairs] == [
         *((TEST, bank[place]) for place in range(3)),
         *(("in_dist.calibration", bank[place]) for place in range(3, 6)),
     ]
@@ -210,13 +321,13 @@ def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
     fit_run(run)
     evaluation = evaluate_run(run)
     assert {test, calibration} <= set(evaluation.notices)
-    table = pd.read_csv(run.evaluation_path / "near_duplicates_bank.csv", dtype=str)
-    assert table["bank_sample_id"].tolist() == bank[:6].tolist()
+    table = pd.read_csv(run.evaluation_path / "near_duplicates.csv", dtype=str)
+    assert table[["near_split", "near_sample_id"]].to_numpy().tolist() == [["in_dist.bank", name] for name in bank[:6]]
 
 
 def test_a_clean_bank_has_no_leak(tmp_path):
     found = search(write_run(tmp_path, planted=0, banked=0))
-    assert (found.in_bank, found.in_words()) == ([], [])
+    assert (found.pairs, found.in_words()) == ([], [])
 
 
 def test_a_bank_that_is_gone_is_said(tmp_path):

@@ -8,8 +8,7 @@ import torch
 from delong_reference import variance_of
 
 from gradscore.evaluation.delong import auroc_interval, paired_delong
-from gradscore.evaluation.metrics import METRICS, auroc
-from gradscore.evaluation.selective import augrc, aurc, risk_coverage
+from gradscore.evaluation.metrics import METRICS, augrc, aurc, auroc, risk_coverage
 from gradscore.system import import_torchvision
 
 GENERATOR = np.random.default_rng(0)

@@ -1,16 +1,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+from score_files import blocks_of
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from gradscore import baselines
 from gradscore.errors import ConfigError
 from gradscore.evaluation import records
 from gradscore.evaluation.delong import auroc_interval, paired_delong
-from gradscore.evaluation.groups import group_records
-from gradscore.evaluation.records import CLASSIFIER
-from gradscore.evaluation.score_table import LEADING, blocks_of
-from gradscore.evaluation.scoring import LOGIT_LR, META_WRONG
+from gradscore.evaluation.records import CLASSIFIER, group_records
+from gradscore.evaluation.score_tables import LEADING, LOGIT_LR, META_WRONG
 
 BASELINES = ["meta", "logit_lr", "msp"]
 

@@ -8,7 +8,7 @@ import pytest
 from meta_models import WRONG, meta_model
 
 from gradscore.errors import EvaluationError
-from gradscore.evaluation.run import EvaluationReport, evaluate_run, fit_run
+from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.reporting import write_report
 from gradscore.store.run_folder import RunFolder
 

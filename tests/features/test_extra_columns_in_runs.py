@@ -20,7 +20,7 @@ from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, StoreError
 from gradscore.features import open_datasets
 from gradscore.features.extraction import extract
-from gradscore.meta.explanation import contributions, drivers
+from gradscore.meta.models import contributions, drivers
 from gradscore.store.run_folder import RunFolder
 
 

@@ -19,7 +19,7 @@ from gradscore.data import open_user_images
 from gradscore.deployment import Scorer, make_bundle, score_stream, write_bundle
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.evaluation.near_duplicates import search
+from gradscore.evaluation.near_duplicates import find_near_duplicates as search
 from gradscore.features import extract, open_datasets
 from gradscore.models import build_model
 from gradscore.store import RunFolder
@@ -135,7 +135,7 @@ def make_config(folder: Path, kind: str, **changes: Any) -> Config:
             },
             "features": {"statistics": ["l2", "max"], "losses": ["uniform"]},
             "extract": {"batch_size": 16, "device": "cpu"},
-            "meta": {"strengths": [0.01], "cv_folds": 2},
+            "meta": {"Cs": [0.01], "cv_folds": 2},
             "evaluate": {"protocols": ["auxiliary", "in_dist_only"]},
             "run": folder / "run",
             **changes,

@@ -5,7 +5,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.meta import Penalty, add_stable_scores, fit_logistic, fit_one_class
-from gradscore.meta.explanation import Driver, contributions, drivers, group_shares
+from gradscore.meta.models import Driver, contributions, drivers, group_shares
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
@@ -13,7 +13,7 @@ OTHER = make_table(seed=1, positive=TRUTH, augmentation=True).iloc[:30]
 INPUTS = make_inputs(FRAME[~TRUTH], augmentation=True)
 SCALED = INPUTS.scaled(OTHER)
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
-LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(strength=0.01, boost=3.0))
+LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
 MODELS = {
     "logistic": LOGISTIC,
     "sum": add_stable_scores(LOGISTIC, ROWS.scaled[~TRUTH]),

@@ -24,7 +24,7 @@ FRAME, OTHER = make_table(seed=0, positive=TRUTH), make_table(seed=1, positive=T
 INPUTS = make_inputs(FRAME[~TRUTH])
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 NEW = INPUTS.scaled(OTHER)
-PENALTY = Penalty(strength=0.02, boost=5.0)
+PENALTY = Penalty(C=0.02, boost=5.0)
 OF_GRADIENT = np.array([group in OF_GRADIENTS for group in INPUTS.groups])
 
 
@@ -43,7 +43,7 @@ WEIGHTS = np.where(TRUTH, 120 / (2 * 30), 120 / (2 * 90))
 
 def test_log_odds_are_those_of_scikit_learn_with_scores_boosted():
     boost = np.where(OF_GRADIENT, 1.0, PENALTY.boost)
-    wanted = peer(ROWS.scaled * boost, NEW * boost, PENALTY.strength, WEIGHTS)
+    wanted = peer(ROWS.scaled * boost, NEW * boost, PENALTY.C, WEIGHTS)
     np.testing.assert_allclose(fit_logistic(INPUTS, ROWS, PENALTY).of_scaled(NEW), wanted, rtol=1e-2, atol=1e-2)
 
 
@@ -62,13 +62,13 @@ def test_coefficients_along_axes_are_mapped_back_to_the_inputs():
 
 def test_a_boost_weakens_the_penalty_of_scores_by_its_square():
     """Scores alone with C and a boost are as scores with C times its square."""
-    boosted = fit_logistic(INPUTS, ROWS, Penalty(strength=0.01, boost=3.0, gradients=False))
-    plain = fit_logistic(INPUTS, ROWS, Penalty(strength=0.09, boost=1.0, gradients=False))
+    boosted = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0, gradients=False))
+    plain = fit_logistic(INPUTS, ROWS, Penalty(C=0.09, boost=1.0, gradients=False))
     np.testing.assert_allclose(boosted.of_scaled(NEW), plain.of_scaled(NEW), rtol=2e-2, atol=2e-2)
 
 
 def test_without_gradients_theirs_are_zero():
-    model = fit_logistic(INPUTS, ROWS, Penalty(strength=0.02, boost=5.0, gradients=False))
+    model = fit_logistic(INPUTS, ROWS, Penalty(C=0.02, boost=5.0, gradients=False))
     assert (model.arrays["coefficients"][OF_GRADIENT] == 0).all()
     assert model.notes["gradients"] is False
 
@@ -87,7 +87,7 @@ def test_notes_say_what_was_fitted():
     assert (1 / (1 + np.exp(-model.of_scaled(ROWS.scaled) - model.shift))).mean() == pytest.approx(30 / 120)
     assert model.notes == {
         "shift": model.shift,
-        "strength": 0.02,
+        "C": 0.02,
         "boost": 5.0,
         "gradients": True,
         "converged": True,

@@ -12,8 +12,8 @@ from scipy.stats import norm
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, Twice, group_of, samples_of
 from gradscore.meta import inputs as module
-from gradscore.meta.inputs import gradient_inputs
-from gradscore.statistics import STATISTICS
+from gradscore.meta.inputs import Scaling, gradient_inputs, logarithmic
+from gradscore.statistics import STATISTICS, Statistic
 
 FRAME = pd.DataFrame(
     {
@@ -319,16 +319,9 @@ def test_the_fingerprint_is_that_of_what_was_learned():
 
 
 EDITS = {
-    "no names": ({"names": None}, "incomplete"),
-    "no columns": ({"columns": None}, "incomplete"),
-    "fewer names": ({"names": ["u/head/l1"]}, "incomplete"),
-    "no scores": ({"scores": None}, "incomplete"),
-    "columns that are no texts": ({"columns": [["u/head/l1"]]}, "incomplete"),
-    "names that are no texts": ({"names": [1, 2]}, "incomplete"),
-    "scores that are no texts": ({"scores": [["msp"]]}, "incomplete"),
-    "augmentations that are no texts": ({"augmentations": [{}]}, "incomplete"),
-    "an unknown score": ({"scores": ["msp", "not there"]}, "'not there' unknown here"),
-    "another schema": ({"schema": 2}, "schema 4, got 2"),
+    "no names": ({"names": None}, "names: "),
+    "an unknown baseline": ({"baselines": ["msp", "not there"]}, "'not there' unknown here"),
+    "another format": ({"format": 4}, "not a meta model of format 5"),
 }
 
 
@@ -352,3 +345,69 @@ def test_changed_arrays_are_refused(tmp_path):
 def test_inputs_that_are_not_there_are_refused(tmp_path):
     with pytest.raises(StoreError, match="run fit-meta"):
         Inputs.load(tmp_path / "nothing")
+
+
+def magnitudes(values):
+    return pd.DataFrame(values, columns=["u/conv/l1"])
+
+
+def signed(values):
+    return pd.DataFrame(values, columns=["score/msp"])
+
+
+def test_only_magnitudes_are_logarithmic():
+    assert logarithmic(["u/conv/mean:l1", "score/msp", "u/conv/l1", "u/conv/min:l1"]).tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_magnitudes_are_scaled_in_decades_around_the_median():
+    scaler = Scaling.fit(magnitudes([[1e-20], [-1e-10], [1.0], [1e10], [1e20]]))
+    spread = 20 / 1.3489795003921634
+    np.testing.assert_allclose(
+        scaler.scaled(magnitudes([[1.0], [-1e10], [1e-20]]))[:, 0], [0, 10 / spread, -20 / spread]
+    )
+
+
+def test_zero_lies_one_decade_below_the_smallest_magnitude():
+    scaler = Scaling.fit(magnitudes([[0.0], [1e-3], [1.0]]))
+    assert scaler.floor == pytest.approx([1e-4])
+    assert scaler.scaled(magnitudes([[0.0]])) == scaler.scaled(magnitudes([[1e-9]]))
+
+
+def test_the_ratio_of_any_signed_statistic_keeps_its_sign(monkeypatch):
+    with_sign = Statistic(summary="a middle", value=lambda moments: moments.mean, ratio=1.0, signed=True)
+    monkeypatch.setitem(STATISTICS._entries, "midrange", with_sign)
+    found = logarithmic(["u/conv/midrange:l1", "u/conv/midrange", "u/conv/l2:l1", "u/conv/l1:last"])
+    assert found.tolist() == [False, True, True, True]
+
+
+def test_signed_columns_keep_their_sign():
+    scaler = Scaling.fit(signed([[-1.0], [0.0], [1.0]]))
+    assert scaler.scaled(signed([[-1.0]])) == -scaler.scaled(signed([[1.0]]))
+
+
+@pytest.mark.parametrize("column", [[0.0, 0.0, 0.0], [0.1, 0.1, 0.1], [1e300, 1e300, 1e300]], ids=str)
+def test_constant_columns_become_zero(column):
+    scaler = Scaling.fit(magnitudes(np.array(column)[:, None]))
+    assert scaler.scaled(magnitudes([[5.0], [1e-5]])).tolist() == [[0.0], [0.0]]
+
+
+def test_spread_falls_back_to_the_standard_deviation():
+    scaler = Scaling.fit(signed([[0.0]] * 9 + [[10.0]]))
+    assert scaler.spread == pytest.approx([3.0])
+
+
+def test_values_far_out_are_clipped():
+    scaler = Scaling.fit(signed([[-1.0], [0.0], [1.0]]))
+    assert scaler.scaled(signed([[1e9], [-1e9]])).tolist() == [[10.0], [-10.0]]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_named_and_counted(value):
+    table = pd.DataFrame({"good": [1.0, 2.0, 3.0], "u/conv/l1": [1.0, value, value]})
+    with pytest.raises(EvaluationError, match=r"'u/conv/l1': 2 of 3 samples"):
+        Scaling.fit(table)

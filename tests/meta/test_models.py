@@ -5,16 +5,28 @@ import json
 import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
 
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.metrics import auroc
-from gradscore.meta import ARRAYS, DESCRIPTION, MetaModel, Penalty, add_stable_scores, fit_logistic, fit_one_class
+from gradscore.meta import (
+    ARRAYS,
+    DESCRIPTION,
+    MetaModel,
+    Penalty,
+    add_stable_scores,
+    fit_logistic,
+    fit_one_class,
+    prevalence_shift,
+    probabilities,
+)
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME, OTHER = make_table(seed=0, positive=TRUTH), make_table(seed=1, positive=TRUTH)
 INPUTS = make_inputs(FRAME[~TRUTH])
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
-LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(strength=0.01, boost=3.0))
+LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
 SUM = add_stable_scores(LOGISTIC, ROWS.scaled[~TRUTH])
 ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
 MODELS = {"logistic": LOGISTIC, "sum": SUM, "one class": ONE_CLASS}
@@ -93,11 +105,9 @@ def test_changed_arrays_are_refused(tmp_path):
 
 
 EDITS = {
-    "another schema": ({"schema": 99}, "schema 4, got 99"),
-    "unknown kind": ({"kind": "forest"}, "unknown kind"),
-    "arrays of another kind": ({"kind": "one_class"}, "incomplete"),
-    "notes that are none": ({"notes": [1]}, "incomplete"),
-    "no inputs": ({"inputs": None}, "other inputs"),
+    "another format": ({"format": 99}, "not a meta model of format 5"),
+    "unknown kind": ({"kind": "forest"}, "kind: "),
+    "other inputs": ({"inputs": ""}, "other inputs"),
 }
 
 
@@ -109,26 +119,40 @@ def test_a_changed_description_is_refused(edit, message, tmp_path):
         MetaModel.load(tmp_path, INPUTS)
 
 
-SHAPES = {
-    "coefficients": (LOGISTIC, np.zeros(3)),
-    "intercept": (LOGISTIC, np.zeros(2)),
-    "axes": (ONE_CLASS, np.zeros((2, 3))),
-    "location": (ONE_CLASS, np.zeros(1)),
-    "precision": (ONE_CLASS, np.zeros((2, 3))),
-    "logarithm": (ONE_CLASS, np.zeros(3)),
-}
-
-
-@pytest.mark.parametrize(("name", "model", "values"), [(name, *case) for name, case in SHAPES.items()], ids=SHAPES)
-def test_arrays_of_other_shapes_are_refused(name, model, values, tmp_path):
-    changed = MetaModel(kind=model.kind, inputs=INPUTS, notes=model.notes, arrays={**model.arrays, name: values})
-    changed.save(tmp_path)
-    with pytest.raises(StoreError, match="does not fit"):
-        MetaModel.load(tmp_path, INPUTS)
-
-
 @pytest.mark.parametrize("text", ["", "{", "[1]"], ids=["empty", "cut off", "a list"])
 def test_a_damaged_description_is_refused(text, tmp_path):
     saved(tmp_path)[1].write_text(text)
     with pytest.raises(StoreError, match="run fit-meta again"):
         MetaModel.load(tmp_path, INPUTS)
+
+
+def test_probabilities_by_hand():
+    # Even odds among one positive of ten are 1 to 9.
+    assert probabilities([0.0, logit(0.9)], shift=-np.log(9)) == pytest.approx([0.1, 0.5])
+
+
+def test_the_shift_undoes_balanced_weights():
+    generator = np.random.default_rng(2)
+    truth = generator.random(20_000) < 0.1
+    x = (generator.normal(size=20_000) + truth)[:, None]
+    plain = LogisticRegression(C=1e6).fit(x, truth)
+    odds = LogisticRegression(C=1e6, class_weight="balanced").fit(x, truth).decision_function(x)
+    corrected = probabilities(odds, shift=prevalence_shift(odds, share=float(truth.mean())))
+    assert corrected == pytest.approx(expit(plain.decision_function(x)), abs=0.02)
+
+
+@pytest.mark.parametrize("c", [1e-6, 1e-3, 1e6])
+def test_as_many_positives_are_expected_as_there_are_whatever_the_penalty(c):
+    """A penalty draws log-odds together, so that their odds times those of the share expect too few or too many."""
+    generator = np.random.default_rng(3)
+    truth = generator.random(2000) < 0.1
+    x = (generator.normal(size=2000) + 2 * truth)[:, None]
+    odds = LogisticRegression(C=c, class_weight="balanced").fit(x, truth).decision_function(x)
+    share = float(truth.mean())
+    assert probabilities(odds, shift=prevalence_shift(odds, share=share)).mean() == pytest.approx(share)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_shift_needs_two_classes(share):
+    with pytest.raises(EvaluationError, match=f"share of {share:g}"):
+        prevalence_shift([0.0], share=share)

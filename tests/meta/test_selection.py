@@ -9,7 +9,7 @@ from meta_tables import make_inputs, make_rows, make_table
 from gradscore.config import MetaConfig
 from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, judge_sum, mean_area, selection
 
-CONFIG = MetaConfig(cv_folds=3, strengths=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
+CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
 OOD_SETS = ("ood.a", "ood.b", "ood.c")
 SETS = np.where(TRUTH, np.array(OOD_SETS)[np.arange(240) % 3], "in_dist.fit")
@@ -80,7 +80,7 @@ def test_sets_that_are_left_out_judge_otherwise_than_samples():
     one_set = replace(rows, sets=np.where(TRUTH, "ood.a", rows.sets))
     by_samples = choose_penalty(INPUTS, one_set, CONFIG, axes=AXES)
     assert (by_sets.judged_by, by_samples.judged_by) == ("sets", "samples")
-    assert by_sets.penalty.strength < by_samples.penalty.strength
+    assert by_sets.penalty.C < by_samples.penalty.C
 
 
 def test_scores_alone_are_chosen_when_gradients_are_noise():
@@ -89,7 +89,7 @@ def test_scores_alone_are_chosen_when_gradients_are_noise():
     loud = np.random.default_rng(2).normal(size=(240, OF_GRADIENT.sum())) * 3
     scaled = rows.scaled.copy()
     scaled[:, OF_GRADIENT] = loud
-    weak = CONFIG.model_copy(update={"strengths": [1.0], "boosts": [0.1]})
+    weak = CONFIG.model_copy(update={"Cs": [1.0], "boosts": [0.1]})
     found = choose_penalty(INPUTS, replace(rows, scaled=scaled), weak, axes=AXES)
     assert not found.penalty.gradients
 
@@ -121,7 +121,7 @@ def test_with_nothing_to_hold_out_the_middle_is_taken():
     rows = rows_of()
     target = np.arange(240) == 0
     found = choose_penalty(INPUTS, replace(rows, target=target), CONFIG, axes=AXES)
-    assert found.penalty == Penalty(strength=0.01, boost=1.0)
+    assert found.penalty == Penalty(C=0.01, boost=1.0)
     assert (found.score, found.judged_by, found.tried) == (None, None, {})
 
 
@@ -139,20 +139,20 @@ def test_a_sum_pays_where_log_odds_do_not_extrapolate():
     scaled[:, INPUTS.names.index("u/head/l1")] += np.select(
         [SETS == "ood.a", SETS == "ood.b", SETS == "ood.c"], [9.0, -9.0, 9.0]
     )
-    weak = Penalty(strength=1.0, boost=0.01)
+    weak = Penalty(C=1.0, boost=0.01)
     alone, summed = judge_sum(INPUTS, replace(rows, scaled=scaled), weak, CONFIG, axes=AXES)
     assert summed > alone
 
 
 def test_a_sum_does_not_pay_where_its_scores_are_noise():
     rows = rows_of(in_features=0.0)
-    alone, summed = judge_sum(INPUTS, rows, Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES)
+    alone, summed = judge_sum(INPUTS, rows, Penalty(C=0.01, boost=1.0), CONFIG, axes=AXES)
     assert summed < alone
 
 
 def test_without_sets_to_leave_out_nobody_knows():
     sets = FEWER["two OOD sets"]
-    assert judge_sum(INPUTS, rows_of(sets=sets), Penalty(strength=0.01, boost=1.0), CONFIG, axes=AXES) is None
+    assert judge_sum(INPUTS, rows_of(sets=sets), Penalty(C=0.01, boost=1.0), CONFIG, axes=AXES) is None
 
 
 def test_mean_area_counts_pairs_set_by_set():
@@ -168,12 +168,9 @@ def test_mean_area_counts_pairs_set_by_set():
 def test_scores_alone_are_tried_up_to_their_own_best():
     """The series of scores alone begins below what gradients reached, and rises above it at a boost of 30."""
     tried = {
+        **{Penalty(C=0.01, boost=boost): value for boost, value in {3.0: -0.32, 10.0: -0.31, 30.0: -0.308}.items()},
         **{
-            Penalty(strength=0.01, boost=boost): value
-            for boost, value in {3.0: -0.32, 10.0: -0.31, 30.0: -0.308}.items()
-        },
-        **{
-            Penalty(strength=0.01, boost=boost, gradients=False): value
+            Penalty(C=0.01, boost=boost, gradients=False): value
             for boost, value in {3.0: -0.333, 10.0: -0.313, 30.0: -0.306, 100.0: -0.309}.items()
         },
     }
@@ -181,6 +178,4 @@ def test_scores_alone_are_tried_up_to_their_own_best():
     judge._folds = [None]  # there is something to hold out; what it would give is known already
     judge.tried.update(tried)
     alone = [penalty for penalty in tried if not penalty.gradients]
-    assert judge.search(alone, Penalty(strength=0.01, boost=30.0)) == Penalty(
-        strength=0.01, boost=30.0, gradients=False
-    )
+    assert judge.search(alone, Penalty(C=0.01, boost=30.0)) == Penalty(C=0.01, boost=30.0, gradients=False)

@@ -40,7 +40,7 @@ def finished(folder: Path, *, bank: bool) -> RunFolder:
                 "ood": [{"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 30}}],
             },
             "features": {"losses": ["uniform"], "statistics": ["l1"], "penultimate": True},
-            "meta": {"strengths": [0.01], "cv_folds": 2},
+            "meta": {"Cs": [0.01], "cv_folds": 2},
             "evaluate": {"protocols": ["in_dist_only"]},
             "run": folder / "run",
         }

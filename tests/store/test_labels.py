@@ -136,7 +136,7 @@ def write_run(
             "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
             "ood": [{"name": "far", "source": "sklearn:digits"}],
         },
-        "meta": {"cv_folds": 2, "strengths": [0.01]},
+        "meta": {"cv_folds": 2, "Cs": [0.01]},
         "evaluate": {"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
         "run": "run",
     }

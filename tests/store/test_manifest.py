@@ -128,7 +128,7 @@ HARMLESS: dict[str, Any] = {
     "meta.ood": "sum",
     "meta.cv_folds": 3,
     "meta.seed": 1,
-    "meta.strengths": [1.0],
+    "meta.Cs": [1.0],
     "meta.boosts": [1.0],
     "evaluate.protocols": ["known"],
     "evaluate.seed": 1,

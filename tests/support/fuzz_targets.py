@@ -30,7 +30,7 @@ from gradscore.deployment.detectors import CalibratedScore
 from gradscore.deployment.self_test import SelfTest
 from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
-from gradscore.evaluation.score_table import LEADING
+from gradscore.evaluation.score_tables import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.models import Head, load_checkpoint
 from gradscore.store import RunFolder, is_complete, read_head, write_head
@@ -50,7 +50,7 @@ SETTINGS = {
     },
     "features": {"losses": ["uniform"], "statistics": ["max", "l2"], "parameters": ["*"], "granularity": "module"},
     "extract": {"batch_size": 4, "device": "cpu"},
-    "meta": {"strengths": [0.1], "cv_folds": 2},
+    "meta": {"Cs": [0.1], "cv_folds": 2},
     "run": "run",
 }
 COLUMNS = ["logit_0", "logit_1", "uniform/a/max"]

@@ -9,7 +9,7 @@ from run_inputs import INPUTS
 
 from gradscore.config.schema import Config
 from gradscore.data import content_hash, open_images
-from gradscore.evaluation.run import EvaluationReport, evaluate_run, fit_run
+from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
@@ -35,7 +35,7 @@ def settings(images: Path) -> dict:
                 {"name": "files", "source": f"folder:{images}", "group": "far"},
             ],
         },
-        "meta": {"cv_folds": 2, "strengths": [0.01, 1.0]},
+        "meta": {"cv_folds": 2, "Cs": [0.01, 1.0]},
         "run": "run",
     }
 

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from score_files import blocks_of
 
-from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, scoring
-from gradscore.evaluation.memory_map import Spool
+from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, score_tables
 from gradscore.evaluation.records import score_records
-from gradscore.evaluation.score_table import LEADING, blocks_of, writing_scores
+from gradscore.evaluation.score_tables import LEADING, writing_scores
 from gradscore.store import RunFolder
 
 
@@ -27,7 +27,7 @@ def test_small_parts_give_the_figures_and_scores_of_whole_tables(
     whole = evaluate_run(copy)
     table = whole.scores
     for name in ("ROWS_AT_A_TIME", "ROWS_OF_A_GROUP", "SAMPLES_KEPT"):
-        monkeypatch.setattr(scoring, name, 7)
+        monkeypatch.setattr(score_tables, name, 7)
     parts = evaluate_run(copy)
     assert parts.records == whole.records
     assert parts.notices == whole.notices
@@ -48,22 +48,6 @@ def test_nothing_is_left_beside_the_report(copy: RunFolder) -> None:
     before = sorted(copy.path.rglob("*"))
     evaluate_run(copy)
     assert sorted(copy.path.rglob("*")) == before
-
-
-def test_a_column_is_what_was_written_in_parts(tmp_path: Path) -> None:
-    first, second = np.random.default_rng(0).normal(size=(2, 10))
-    with Spool(tmp_path, rows=10) as memory_map:
-        for rows in (slice(0, 4), slice(4, 10)):
-            memory_map.write(rows.start, {"first": first[rows], tmp_path: second[rows]})
-        np.testing.assert_array_equal(memory_map.read("first"), first)
-        np.testing.assert_array_equal(memory_map.read(tmp_path), second)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_column_with_a_missing_value_is_not_whole(tmp_path: Path) -> None:
-    with Spool(tmp_path, rows=2) as memory_map:
-        memory_map.write(0, {"whole": np.zeros(2), "part": np.array([0.0, np.nan])})
-        assert [memory_map.is_whole(name) for name in ("whole", "part", "none")] == [True, False, False]
 
 
 def part(dataset: str, start: int, count: int) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from ..errors import EvaluationError
 from ..store import RunFolder
 from .delong import DifferenceTest, paired_delong, paired_delong_of_truths
 from .metrics import auroc
-from .score_table import BLOCK, read_scores, score_columns, scores_of
+from .score_tables import BLOCK, read_scores, score_columns, scores_of
 
 _KEY = ["ood", "content_hash", "copy"]
 

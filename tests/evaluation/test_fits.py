@@ -25,7 +25,7 @@ def write_run(folder: Path, *, copied: str, copies: int) -> RunFolder:
                 "in_dist": dict.fromkeys(("fit", "test", "calibration", "bank"), SOURCE),
                 "ood": [{**SOURCE, "name": "far"}],
             },
-            "meta": {"cv_folds": 2, "strengths": [0.01]},
+            "meta": {"cv_folds": 2, "Cs": [0.01]},
             "evaluate": {"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
             "run": str(folder),
         }

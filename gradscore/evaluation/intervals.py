@@ -1,10 +1,16 @@
-"""Intervals of AUPR and of the areas under risk-coverage curves.
+"""Intervals of all figures but AUROC, whose are in `delong`. What they cover is in docs/evidence.md.
 
-The variance of an area is that of what its samples move it by (its influence function, the infinitesimal jackknife of
-Efron, 1982), in a normal interval on the logit scale, as Boyd, Eng and Page (2013) recommend for AUPR. Where few
-positives rank low, or none, that variance says little: the interval also holds the area as it would be with
-`MORE_OR_LESS` positives more at the lowest score of all, and without as many of the lowest. That is the idea of Agresti
-and Coull (1998), who count two successes and two failures more. What it covers is in docs/evidence.md.
+Areas (AUPR, and those under risk-coverage curves): the variance is that of what the samples move the area by (its
+influence function, the infinitesimal jackknife of Efron, 1982), in a normal interval on the logit scale, as Boyd, Eng
+and Page (2013) recommend for AUPR. Where few positives rank low, or none, that variance says little: the interval also
+holds the area as it would be with `MORE_OR_LESS` positives more at the lowest score of all, and without as many of the
+lowest. That is the idea of Agresti and Coull (1998), who count two successes and two failures more.
+
+FPR at a TPR of 95 %: two things are uncertain, the share of the others beyond the threshold (Wilson's interval), and
+the threshold itself, a quantile, between two order statistics (Thompson, 1936). Their distances from the rate are
+squared and added, as Newcombe (1998) does for a difference of two rates; Zou and Donner (2008) show that it holds for
+any two estimates. Where the threshold is a score that several samples share, the interval goes from the lower end at
+the highest threshold to the upper end at the lowest.
 """
 
 from __future__ import annotations
@@ -16,21 +22,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.stats import binom, binomtest, norm
 
 from ..system import BoolArray, FloatArray
-from .metrics import aupr_in, aupr_out, checked
-from .rates import ENOUGH, Bounds
-from .selective import augrc, aurc, eaurc
+from .metrics import Metric, augrc, aupr_in, aupr_out, aurc, checked, checked_probabilities, eaurc
+
+Bounds = tuple[float, float]
+
+ENOUGH = 20
+"""With fewer samples of a class, intervals are so wide that they say little."""
 
 MORE_OR_LESS = 2
 
-Influences = Callable[[FloatArray, BoolArray], FloatArray]
+RATES: Mapping[str, int] = MappingProxyType({"fpr95_ood_positive": 1, "fpr95_id_positive": -1})
+"""Name -> the sign of the scores with which it is the share of negatives at or above 95 % of the positives."""
 
 
 class _Area(NamedTuple):
-    value: Callable[[ArrayLike, ArrayLike], float | None]
-    influences: Influences
+    value: Metric
+    influences: Callable[[FloatArray, BoolArray], FloatArray]
 
 
 def area_bounds(
@@ -57,17 +67,6 @@ def area_bounds(
     order = np.argsort(values, kind="stable")
     values, truth = values[order], truth[order]
     return {name: _bounds(AREAS[name], values, truth, fixed_sizes=fixed_sizes) for name in names}
-
-
-def influences(name: str, values: FloatArray, truth: BoolArray) -> FloatArray:
-    """What a little more weight of each sample (N,) moves an area by, per weight where the N weigh N together.
-
-    Args:
-        name: of `AREAS`.
-        values: (N,) scores, ascending.
-        truth: (N,) bool, True for positives.
-    """
-    return AREAS[name].influences(values, truth)
 
 
 def _bounds(area: _Area, values: FloatArray, truth: BoolArray, *, fixed_sizes: bool) -> Bounds:
@@ -162,3 +161,70 @@ AREAS: Mapping[str, _Area] = MappingProxyType(
     }
 )
 """Name -> the area of scores and truth, and what each sample moves it by."""
+
+
+def rate_bounds(scores: ArrayLike, positive: ArrayLike) -> dict[str, Bounds]:
+    """95 % intervals of the FPR95s, in both conventions.
+
+    Args:
+        scores: (N,) higher = more uncertain.
+        positive: (N,) bool.
+
+    Returns:
+        Name, of `RATES` -> (low, high) in [0, 1]; empty with fewer than `ENOUGH` samples of a class.
+
+    Raises:
+        EvaluationError: shapes differ, or a score is not finite.
+    """
+    values, truth = checked(scores, positive)
+    if min(int(truth.sum()), int((~truth).sum())) < ENOUGH:
+        return {}
+    return {name: _rate_bounds(sign * values, truth if sign > 0 else ~truth) for name, sign in RATES.items()}
+
+
+def _rate_bounds(values: FloatArray, truth: BoolArray) -> Bounds:
+    found, others = np.sort(values[truth]), np.sort(values[~truth])
+    fewest, most = (int(binom.ppf(share, len(found), 0.05)) for share in (0.025, 0.975))
+    least = found[fewest - 1] if fewest else -np.inf
+    thresholds = np.array([least, found[len(found) - -(-95 * len(found) // 100)], found[min(most, len(found) - 1)]])
+    flagged = len(others) - np.searchsorted(others, thresholds, side="left")
+    above, rate, below = flagged / len(others)
+    if np.count_nonzero(found == thresholds[1]) > 1:
+        # On a step of tied scores the rate jumps as the threshold moves: errors do not add up like distances.
+        return wilson(int(flagged[2]), len(others))[0], wilson(int(flagged[0]), len(others))[1]
+    own_low, own_high = wilson(int(flagged[1]), len(others))
+    low = rate - np.hypot(rate - own_low, rate - below)
+    high = rate + np.hypot(own_high - rate, above - rate)
+    return max(0.0, float(low)), min(1.0, float(high))
+
+
+def wilson(count: int, total: int) -> Bounds:
+    """Wilson's 95 % interval of a share."""
+    interval = binomtest(count, total).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def brier_interval(probabilities: ArrayLike, positive: ArrayLike, *, level: float = 0.95) -> tuple[float, float] | None:
+    """Confidence interval of `brier`, a mean over samples, by the normal approximation.
+
+    There is none for the calibration error: it is never below zero, so that its estimate is too high, the more so the
+    fewer samples, and intervals around it covered a calibration error of zero in half of the simulated sets at best.
+
+    Args:
+        probabilities: (N,) in [0, 1], of being positive.
+        positive: (N,) bool.
+        level: coverage.
+
+    Returns:
+        (low, high) in [0, 1], or None where the squared differences do not vary: that says nothing of how far their
+        mean is from the true one.
+
+    Raises:
+        EvaluationError: shapes differ, or a value outside [0, 1].
+    """
+    p, truth = checked_probabilities(probabilities, positive)
+    squares = (p - truth) ** 2
+    if len(p) < 2 or np.ptp(squares) <= np.finfo(np.float64).eps:
+        return None
+    half = float(norm.ppf(0.5 + level / 2) * squares.std(ddof=1) / np.sqrt(len(p)))
+    return max(0.0, float(squares.mean()) - half), min(1.0, float(squares.mean()) + half)

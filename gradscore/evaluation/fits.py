@@ -1,0 +1,469 @@
+"""Fits the meta models of a run: inputs first, then one model after the other, each with those it has to beat."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..baselines import FittedBaselines, Ordinary
+from ..columns import augmentations_of, logit_columns
+from ..config import MetaConfig
+from ..data import BANK, FIT, TEST
+from ..errors import EvaluationError, StoreError
+from ..losses import refuse_with_labels
+from ..meta import (
+    DESCRIPTION,
+    LEAST_SETS,
+    SCORE_PREFIX,
+    Choice,
+    Inputs,
+    MetaModel,
+    Rows,
+    Twice,
+    add_stable_scores,
+    choose_penalty,
+    fit_logistic,
+    fit_on_scores,
+    fit_one_class,
+    has_stable_scores,
+    judge_sum,
+    leading_axes,
+    mean_area,
+    samples_of,
+)
+from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, read_head
+from ..system import BoolArray, FloatArray, some
+from .duplicates import common, duplicate_notices, refuse_overlaps
+from .fit_identity import FitIdentities
+from .near_duplicates import NearDuplicates, find_near_duplicates
+from .protocols import (
+    MetaModelSpec,
+    MetaModelSpecs,
+    RowMasks,
+    SplitContent,
+    make_specs,
+    rows_that_fit,
+    subsampling_notices,
+)
+from .score_tables import baselines_of
+
+MOST_LOST = 0.02
+"""Accuracy that an augmentation may cost the classifier: one that costs more shows it other classes, as mirrored digits
+do."""
+
+LEAST_REFERENCE = 2
+"""Samples of the bank that have to be left: a neighbour, and one to compare it with."""
+
+_NO_AXES = np.empty((0, 0))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A spec and the model fitted by it."""
+
+    spec: MetaModelSpec
+    model: MetaModel
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What was fitted.
+
+    Attributes:
+        models: those that were fitted.
+        skipped: a sentence for each model that could not be.
+        notices: what a reader should know.
+        path: where the models lie.
+        kept: the names of those among the models that were there already, fitted to the same samples with the same
+            settings by the same versions of packages.
+        warnings: what a reader should know first, since all figures may mean nothing.
+        cautions: those of the notices that are as urgent as warnings, though figures mean something.
+        left_out: names of inputs that enter no model, since they hold little but rounding.
+    """
+
+    models: list[Fitted]
+    skipped: list[str]
+    notices: list[str]
+    path: Path
+    kept: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], None] | None = None) -> FitReport:
+    """Fits the meta models of a run and writes them to `meta/<task>/<protocol>/<name>/`.
+
+    What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have those beside them that see less: a
+    logistic regression on the scores of the logits alone, in `logit_lr/`, and on all scores, in `score_lr/`.
+    Each says in its notes what it was fitted on (see `fit_identity`); models that the configuration no longer asks for
+    are removed, and those that would be fitted to the same samples with the same settings are kept.
+
+    Args:
+        run: a finished run folder; settings that it was given are stored in it (see `RunFolder.with_settings`).
+        again: fit all models anew.
+        progress: told the name of each model before it is fitted.
+
+    Returns:
+        The models, and which were skipped and why.
+
+    Raises:
+        EvaluationError: not a single model can be fitted.
+        ConfigError: the features hold those of a loss that looks at given labels.
+        StoreError: the run is not finished or damaged, or another process writes to it.
+    """
+    refuse_with_labels(run.config.features.losses, where=str(run.path))
+    tell = progress or (lambda _name: None)
+    models: list[Fitted] = []
+    kept: list[str] = []
+    there = {path.parent for path in run.meta_path.glob(f"*/*/*/{DESCRIPTION}")}
+    intact = {folder for folder in there if is_intact(run.path, folder)}
+    has_other_settings = run.has_other_settings
+    with changing(run.path, [run.meta_path.name, *([CONFIG] if has_other_settings else [])]):
+        if has_other_settings:
+            run.store_settings()
+        near = near_duplicates_to_leave_out(run)
+        found = specs_of(run, near=near)
+        tables = Tables(run, rows_that_fit(run.sizes))
+        identities = FitIdentities(run, found)
+        skipped = list(found.skipped)
+        for folder in run.meta_path.glob("*/*/*"):  # models that an earlier configuration asked for
+            if folder.is_dir() and not identities.asks_for(folder.relative_to(run.meta_path).as_posix()):
+                shutil.rmtree(folder)
+        tell("inputs")
+        inputs, notices = prepare(run, tables, left_out=set().union(*near.excluded().values()))
+        inputs.save(run.inputs_path)
+        fits = ModelFits(found.common, Prepared(inputs, tables), run.config.meta)
+        for spec in found.specs:
+            folder = run.meta_path / spec.label
+            model = _known(folder, inputs) if folder in intact and not again else None
+            if model is not None and identities.is_current(spec.label, model):
+                kept.append(spec.label)
+            else:
+                tell(spec.label)
+                shutil.rmtree(folder, ignore_errors=True)
+                try:
+                    model, baselines = fits.fit(spec)
+                except EvaluationError as error:
+                    skipped.append(f"{spec.label}: {error}")
+                    continue
+                model = identities.noted(model, spec)
+                for name, baseline in baselines.items():
+                    baseline.save(folder / name)
+                model.save(folder)  # last, so that a model that is there has its baselines
+            models.append(Fitted(spec, model))
+    if not models:
+        raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
+    cautions = class_cautions(run)
+    notices = [*cautions, *duplicate_notices(found.overlaps), *near.in_words(), *notices]
+    return FitReport(
+        models,
+        skipped,
+        [*notices, *subsampling_notices(run.sizes)],
+        run.meta_path,
+        kept,
+        label_warnings(run),
+        cautions,
+        list(inputs.left_out),
+    )
+
+
+def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModelSpecs:
+    """The meta models that a run's configuration asks for.
+
+    Args:
+        run: a finished run folder.
+        near: what `find_near_duplicates` found; by default what the configuration leaves out is looked for.
+
+    Raises:
+        EvaluationError: images in two splits, where the configuration makes that an error.
+        StoreError: the run is not finished or damaged.
+    """
+    near = near_duplicates_to_leave_out(run) if near is None else near
+    rows = []
+    for info in run.splits():
+        frame = run.read(info.name, columns=["content_hash", "correct"])
+        rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
+    settings = run.config.evaluate
+    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=near.excluded())
+    if settings.duplicates == "error":
+        refuse_overlaps(found.overlaps, where=str(run.path))
+    return found
+
+
+def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
+    """The near-duplicates whose fit images a run leaves out; none are looked for where it leaves none out.
+
+    Raises:
+        EvaluationError: the images cannot be had.
+        StoreError: the run is not finished or damaged.
+    """
+    return find_near_duplicates(run) if run.config.evaluate.near_duplicates == "leave_out" else NearDuplicates()
+
+
+def class_cautions(run: RunFolder) -> list[str]:
+    """Says when the in-distribution samples that fit and those reported are not of the same classes."""
+    if TEST not in {info.name for info in run.splits()}:
+        return []
+    classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
+    lacking = []
+    for split, other in ((FIT, TEST), (TEST, FIT)):
+        missing = sorted(classes[other] - classes[split])
+        if missing:
+            names = [str(label) if run.class_names is None else run.class_names[label] for label in missing]
+            what = f"class{'es' if len(names) > 1 else ''} {some(names)}"
+            lacking.append(f"{split} has no sample of {what}, which {other} has")
+    if not lacking:
+        return []
+    return [
+        f"{'; '.join(lacking)}: the figures mix up the task with the change of classes. If the data are sorted by "
+        "class, select by `hash` instead of `start` and `stop`"
+    ]
+
+
+class Tables:
+    """The feature tables of a run, or some of their rows; the last one is kept, so that no two large ones are there.
+
+    Args:
+        run: a finished run folder.
+        rows: (N,) masks of the rows of splits of which not all are read.
+    """
+
+    def __init__(self, run: RunFolder, rows: Mapping[str, BoolArray] | None = None) -> None:
+        self._run, self._rows = run, rows or {}
+        self._kept: dict[str, pd.DataFrame] = {}
+
+    def read(self, split: str) -> pd.DataFrame:
+        """The feature table of a split."""
+        if split not in self._kept:
+            self._kept.clear()
+            self._kept[split] = self._run.read(split, rows=self._rows.get(split))
+        return self._kept[split]
+
+    def contents(self, split: str) -> pd.Series[str]:
+        """The column `content_hash` of what `read` gives."""
+        return self._run.read(split, ["content_hash"], rows=self._rows.get(split))["content_hash"]
+
+    def places(self, split: str, mask: BoolArray) -> BoolArray:
+        """Where the rows of a mask of the whole split are in what `read` gives; they must be among its rows."""
+        return mask[self._rows[split]] if split in self._rows else mask
+
+
+class Prepared:
+    """The scaled inputs of the samples of a run, each split computed once.
+
+    Args:
+        inputs: what makes them.
+        tables: the feature tables.
+    """
+
+    def __init__(self, inputs: Inputs, tables: Tables) -> None:
+        self.inputs, self._tables = inputs, tables
+        self._scaled: dict[str, FloatArray] = {}
+
+    def rows(self, spec: MetaModelSpec, masks: RowMasks) -> Rows:
+        """The chosen samples of a spec."""
+        splits = [split for split, mask in masks.items() if mask.any()]
+        return Rows(
+            scaled=np.concatenate(
+                [np.empty((0, len(self.inputs.names))), *(self._scaled_rows(split, masks[split]) for split in splits)]
+            ),
+            target=np.concatenate([np.zeros(0, dtype=bool), *(spec.positive[split][masks[split]] for split in splits)]),
+            sets=np.concatenate([np.zeros(0, dtype="<U1"), *([split] * int(masks[split].sum()) for split in splits)]),
+        )
+
+    def _scaled_rows(self, split: str, mask: BoolArray) -> FloatArray:
+        if split not in self._scaled:
+            self._scaled[split] = self.inputs.scaled(self._tables.read(split))
+        return self._scaled[split][self._tables.places(split, mask)]
+
+
+def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -> tuple[Inputs, list[str]]:
+    """Fits the baselines of a run, and the scale of its inputs, on in-distribution samples that have no other use.
+
+    The scale is that of `in_dist.fit`; its samples that were computed twice show which inputs are rounding. Baselines
+    are fitted on the bank, if there is one, else on `in_dist.fit` as well; samples whose content is in a split that is
+    reported or calibrates are left out of both, and no sample is its own neighbour. Classes are the labels, or
+    predictions where there is none. Augmentations that cost more than `MOST_LOST` of the accuracy on `in_dist.fit` do
+    not count.
+
+    Args:
+        run: a finished run folder.
+        tables: its feature tables.
+        left_out: content hashes of other samples that fit nothing.
+
+    Returns:
+        The inputs of its meta models, and what a reader should know of them.
+
+    Raises:
+        EvaluationError: too few samples, a bank of copies of samples that are reported or calibrate, or values that are
+            not finite.
+        StoreError: a damaged file.
+    """
+    splits = {info.name: info for info in run.splits()}
+    used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
+    ours = pd.concat([tables.contents(name) for name in (FIT, BANK) if name in splits])
+    contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]) for name in used}
+    elsewhere = set(left_out).union(*contents.values())
+    fit = _without(tables.read(FIT), elsewhere)
+    notices: list[str] = []
+    augmentations = _augmentations(fit, notices)
+    reference = fit
+    if BANK in splits:
+        bank = tables.read(BANK)
+        reference = _without(bank, elsewhere)
+        if len(reference) < LEAST_REFERENCE <= len(bank):
+            found = [name for name, values in contents.items() if not values.isdisjoint(bank["content_hash"])]
+            number = f"all {len(bank)}" if reference.empty else f"{len(bank) - len(reference)} of {len(bank)}"
+            raise EvaluationError(
+                f"{run.path}: data.{BANK}: {number} samples are copies of samples that are reported or calibrate "
+                f"({', '.join(found)}); give others"
+            )
+    samples = samples_of(reference)
+    ordinary = Ordinary(
+        samples=samples,
+        classes=reference["label"].where(reference["label"] >= 0, reference["prediction"]).to_numpy(dtype=np.int64),
+        head=None if samples.penultimate is None else read_head(run.path),
+    )
+    if BANK not in splits and samples.penultimate is not None:
+        notices.append(
+            f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
+            "that trained the classifier are better ones"
+        )
+    baselines = FittedBaselines.fit(ordinary, augmentations=augmentations)
+    once, again = run.recomputed(FIT)
+    inputs = Inputs.fit(fit, baselines, twice=Twice(once, again, unit=run.rounding_unit))
+    return inputs, [*notices, *baselines.notices, *rounding_notices(inputs)]
+
+
+def rounding_notices(inputs: Inputs) -> list[str]:
+    """Says how many inputs are rounding and were left out, and of which parameters; nothing where none was."""
+    if not inputs.left_out:
+        return []
+    count, all_of_them = len(inputs.left_out), len(inputs.left_out) + len(inputs.names)
+    places = Counter(
+        name if name.startswith(SCORE_PREFIX) else name.rpartition("/")[0].split("/", 1)[-1] for name in inputs.left_out
+    )
+    mostly = some([place for place, _ in places.most_common()], 3)
+    return [f"{count} of {all_of_them} inputs enter no model: they hold little but rounding, mostly of {mostly}"]
+
+
+def _augmentations(fit: pd.DataFrame, notices: list[str]) -> list[str]:
+    """Those that leave the classifier as good as it is, or its predictions as they are where labels are missing."""
+    truth = fit["label"].where(fit["label"] >= 0, fit["prediction"])
+    accuracy = float((fit["prediction"] == truth).mean())
+    kept = []
+    for augmentation in augmentations_of(fit.columns):
+        predictions = fit[logit_columns(fit.columns, augmentation=augmentation)].to_numpy().argmax(axis=1)
+        seen = float((predictions == truth).mean())
+        if seen >= accuracy - MOST_LOST:
+            kept.append(augmentation)
+        else:
+            notices.append(
+                f"augmentation {augmentation!r} does not count: the model is right on {seen:.3f} of {FIT} with it, "
+                f"on {accuracy:.3f} without; remove it from features.augmentations"
+            )
+    return kept
+
+
+def _without(frame: pd.DataFrame, contents: Collection[str]) -> pd.DataFrame:
+    return frame[~frame["content_hash"].isin(list(contents))]
+
+
+def _known(folder: Path, inputs: Inputs) -> MetaModel | None:
+    """The model in a folder, if it looks at these inputs."""
+    try:
+        return MetaModel.load(folder, inputs)
+    except StoreError:
+        return None
+
+
+class ModelFits:
+    """Fits the meta models of a run; what they have in common is found once.
+
+    Axes of the gradient inputs are found, and penalties of OOD models chosen, on `in_dist.fit` and auxiliary sets,
+    where there are at least three of these: nothing of it has seen what any model reports.
+
+    Args:
+        common: the spec of the samples that all OOD models of the run have in common, if there are such.
+        prepared: the inputs of its samples.
+        config: the settings.
+    """
+
+    def __init__(self, common: MetaModelSpec | None, prepared: Prepared, config: MetaConfig) -> None:
+        self._prepared, self._config, self._spec_in_common = prepared, config, common
+        self._inputs = prepared.inputs
+        self._choices: dict[str, Choice] = {}
+        self._areas: list[tuple[float, float] | None] = []
+
+    @cached_property
+    def _common(self) -> Rows | None:
+        """The samples in common, if there are enough auxiliary sets among them to choose by."""
+        spec = self._spec_in_common
+        rows = None if spec is None else self._prepared.rows(spec, spec.fit)
+        return rows if rows is not None and len(np.unique(rows.sets[rows.target])) >= LEAST_SETS else None
+
+    @cached_property
+    def _axes_in_common(self) -> FloatArray | None:
+        return None if self._common is None else leading_axes(self._common.scaled[:, self._inputs.of_gradients])
+
+    def fit(self, spec: MetaModelSpec) -> tuple[MetaModel, dict[str, MetaModel]]:
+        """Fits the model of a spec, and models that see less, by the name of their score: what it has to beat.
+
+        Raises:
+            EvaluationError: samples of one class only, or too few of them.
+        """
+        rows = self._prepared.rows(spec, spec.fit)
+        if not spec.has_two_classes:
+            model = fit_one_class(self._inputs, rows.scaled)
+            common = self._common
+            if common is None:
+                return model, {}
+            area = mean_area(model.of_scaled(common.scaled), common.target, common.sets)
+            return _with_notes(model, {"judged_by": "sets", "judged": area}), {}
+        axes = self._axes_in_common
+        if axes is None:
+            axes = leading_axes(rows.scaled[:, self._inputs.of_gradients])
+        chosen = self._choice(spec, rows, axes, None)
+        model = fit_logistic(self._inputs, rows, chosen.penalty, axes=axes)
+        notes = chosen.notes()
+        if spec.task == "ood" and has_stable_scores(self._inputs) and self._config.ood != "logistic":
+            areas = self._judged_sum(rows, chosen, axes)
+            if self._config.ood == "sum" or (areas is not None and areas[1] > areas[0]):
+                model = add_stable_scores(model, rows.scaled[~rows.target])
+                notes["judged"] = None if areas is None else areas[1]
+        baselines = {
+            name: fit_on_scores(self._inputs, rows, self._choice(spec, rows, _NO_AXES, names).penalty, names=names)
+            for name, names in baselines_of(spec, self._inputs).items()
+        }
+        return _with_notes(model, notes), baselines
+
+    def _choice(self, spec: MetaModelSpec, rows: Rows, axes: FloatArray, names: list[str] | None) -> Choice:
+        """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
+        common = self._common if spec.task == "ood" else None
+        if common is None:
+            return choose_penalty(self._inputs, rows, self._config, axes=axes, names=names)
+        key = ",".join(names or ["all"])
+        if key not in self._choices:
+            self._choices[key] = choose_penalty(self._inputs, common, self._config, axes=axes, names=names)
+        return self._choices[key]
+
+    def _judged_sum(self, rows: Rows, chosen: Choice, axes: FloatArray) -> tuple[float, float] | None:
+        """See `judge_sum`; once for all models where auxiliary sets are enough to judge it."""
+        if self._common is None:
+            return judge_sum(self._inputs, rows, chosen.penalty, self._config, axes=axes)
+        if not self._areas:
+            self._areas.append(judge_sum(self._inputs, self._common, chosen.penalty, self._config, axes=axes))
+        return self._areas[0]
+
+
+def _with_notes(model: MetaModel, notes: dict[str, Any]) -> MetaModel:
+    return replace(model, notes={**model.notes, **notes})

@@ -1,0 +1,465 @@
+"""The scores of every reported sample, in one table: what reports and comparisons are made of, without a refit.
+
+`ScoreTables` scores what meta models report, `scores.parquet` keeps it, `ScoreFile` and `read_scores` read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryFile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ..data import CALIBRATION, FIT
+from ..errors import StoreError
+from ..meta import OF_GRADIENTS, Inputs, MetaModel, probabilities
+from ..store import RunFolder
+from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
+from .duplicates import common
+from .protocols import MetaModelSpec, RowMasks
+
+NAME = "scores.parquet"
+
+MADE_OF = b"gradscore.made_of"
+"""The entry of the file's metadata that says which features and meta models the scores were made of."""
+
+_META = "meta models"
+
+LEADING = (
+    "task",
+    "protocol",
+    "dataset",
+    "split",
+    "sample_id",
+    "content_hash",
+    "label",
+    "prediction",
+    "positive",
+    "probability",
+)
+"""The columns before the scores. `positive` marks wrong predictions (tasks `misclassification` and `shifted`) or OOD
+samples (`ood`); `probability` is that of the meta model: of a wrong prediction at the prevalence it was fitted on, of
+an OOD sample as if one in two were; missing for models without log-odds."""
+
+BLOCK = ["task", "protocol", "dataset"]
+"""The columns that tell one reported data set from another."""
+
+LOGIT_LR = "logit_lr"
+"""Score, and folder beside the meta model, of a logistic regression on the scores of logits alone."""
+
+SCORE_LR = "score_lr"
+"""The same on all scores that the meta model sees: what it gains over this one, it gains by gradients."""
+
+META_WRONG = "meta_wrong"
+"""Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
+
+MISCLASSIFICATION_MODEL = "misclassification/in_dist_only/all"
+"""Where the misclassification model lies, which also scores covariate-shifted sets."""
+
+ROWS_AT_A_TIME = 2**16
+"""Rows of a feature table that are scored at a time: what models see of them is held several times."""
+
+SAMPLES_KEPT = 2**20
+"""Names and contents of so many samples are kept; they take 110 bytes each."""
+
+ROWS_OF_A_GROUP = 2**18
+"""Rows that are written at a time."""
+
+Place = Path | str
+"""Where a score comes from: the folder of a meta model, or the name of a baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The scores of one reported data set of N samples, read one at a time.
+
+    Attributes:
+        task: `misclassification`, `ood` or `shifted`.
+        protocol: what its meta model was fitted on.
+        dataset: the data set.
+        positive: (N,) which samples are wrong or OOD.
+        names: the scores that every sample has; one that does not apply is missing throughout.
+        score: from the name of a score, or `probability`, to its values (N,).
+        content: (N,) the content hashes, read when they are asked for.
+    """
+
+    task: str
+    protocol: str
+    dataset: str
+    positive: BoolArray
+    names: list[str]
+    score: Callable[[str], FloatArray]
+    content: Callable[[], pd.Series[str]]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A data set that a spec reports, and where its scores come from by name."""
+
+    spec: MetaModelSpec
+    dataset: str
+    places: Mapping[str, Place]
+
+    @property
+    def rows(self) -> RowMasks:
+        """(N,) masks of the rows reported, by split."""
+        return self.spec.reported[self.dataset]
+
+
+class ScoreTables:
+    """The scores of reported samples, split by split: each is read once and scored by every model, part by part.
+
+    They are kept in memory maps of files without a name, 8 bytes for each score of each sample: there may be more than
+    memory holds, and nothing is left of them however the process ends.
+
+    Args:
+        run: a run folder with meta models.
+        specs: whose models score, where they are there.
+        files: the folder that the files lie in.
+
+    Raises:
+        StoreError: what makes the inputs of the models, or a model, is missing or damaged.
+    """
+
+    def __init__(self, run: RunFolder, specs: Sequence[MetaModelSpec], *, files: Path) -> None:
+        self._run, self._folder_of_files = run, files
+        self.inputs = Inputs.load(run.inputs_path)
+        """What makes the inputs of the models."""
+        places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
+        self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
+        for folder, spec in ((self._folder(spec), spec) for spec in specs):
+            missing = [name for name in baselines_of(spec, self.inputs) if folder / name not in self._models]
+            if folder in self._models and missing:
+                raise StoreError(
+                    f"{folder / missing[0]}: missing, though the meta model beside it has to beat it; run "
+                    f"`gradscore fit-meta {run.path}` again"
+                )
+        there = {place.name for place in self._models}
+        self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
+        self._described: dict[str, pd.DataFrame] = {}
+        self._scores: dict[str, dict[Place, FloatArray]] = {}
+        self._plans: list[_Plan] = []
+        self.seen_by_meta_wrong: list[str] = []
+        """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
+
+    def has_model(self, spec: MetaModelSpec) -> bool:
+        """Whether there is a meta model for the spec."""
+        return self._folder(spec) in self._models
+
+    def model(self, spec: MetaModelSpec) -> MetaModel:
+        """The meta model of a spec that has one."""
+        return self._models[self._folder(spec)]
+
+    def blocks(self, specs: Sequence[MetaModelSpec], *, wrong: MetaModelSpec | None) -> list[Block]:
+        """The scores of what specs report, one block for each of their data sets, and what `write` writes.
+
+        Args:
+            specs: what is reported, and by which models.
+            wrong: the spec of the misclassification model, for the score `meta_wrong`.
+
+        Raises:
+            EvaluationError: the features differ from those a model was fitted on, or a value is not finite.
+            StoreError: a damaged file.
+        """
+        self._plans = [
+            _Plan(each, dataset, self._places(each, dataset, wrong))
+            for spec in specs
+            for each in (spec, replace(spec, task="shifted", reported=spec.shifted))
+            for dataset in each.reported
+        ]
+        return [self._block(plan) for plan in self._plans]
+
+    def write(self, folder: Path) -> None:
+        """Writes `scores.parquet` of the last `blocks` to a folder, see `read_scores`."""
+        with writing_scores(folder, self._names, of=made_of(self._run)) as write:
+            for plan in self._plans:
+                for split, mask in plan.rows.items():
+                    chosen = np.flatnonzero(mask)
+                    for start in range(0, len(chosen), ROWS_OF_A_GROUP):
+                        write(self._part(plan, split, chosen[start : start + ROWS_OF_A_GROUP]))
+
+    @property
+    def _names(self) -> list[str]:
+        """The scores of any data set, in the order of the table."""
+        return list(dict.fromkeys(name for plan in self._plans for name in plan.places))
+
+    def _places(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> dict[str, Place]:
+        """Where the scores of a data set come from, by name."""
+        folder = self._folder(spec)
+        places: dict[str, Place] = {"meta": folder, **{name: folder / name for name in self._regressions}}
+        if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
+            fitted = self._run.read(FIT, ["content_hash"], rows=wrong.fit[FIT])["content_hash"]
+            if any(
+                common(fitted, self._samples(split)["content_hash"][mask])
+                for split, mask in spec.reported[dataset].items()
+            ):
+                self.seen_by_meta_wrong.append(dataset)
+            else:
+                places[META_WRONG] = self._folder(wrong)
+        return places | {name: name for name in self.inputs.scores.compared}
+
+    def _block(self, plan: _Plan) -> Block:
+        columns = {split: self._scores_of(split) for split in plan.rows}
+
+        def score(name: str) -> FloatArray:
+            if name == "probability":
+                return self._probability(plan.spec, score("meta"))
+            place = plan.places[name]
+            return np.concatenate([columns[split][place][mask] for split, mask in plan.rows.items()])
+
+        def content() -> pd.Series[str]:
+            parts = [self._samples(split)["content_hash"][mask] for split, mask in plan.rows.items()]
+            found: pd.Series[str] = pd.concat(parts)
+            return found
+
+        return Block(
+            task=plan.spec.task,
+            protocol=plan.spec.protocol,
+            dataset=plan.dataset,
+            positive=np.concatenate([plan.spec.positive[split][mask] for split, mask in plan.rows.items()]),
+            names=[name for name in self._names if all(plan.places.get(name) in there for there in columns.values())],
+            score=score,
+            content=content,
+        )
+
+    def _part(self, plan: _Plan, split: str, rows: IntArray) -> pd.DataFrame:
+        """Some rows of a split, of the table of a data set."""
+        columns, spec = self._scores_of(split), plan.spec
+        scores = {name: columns[place][rows] for name, place in plan.places.items() if place in columns}
+        return self._samples(split).iloc[rows].reset_index(drop=True).assign(
+            task=spec.task,
+            protocol=spec.protocol,
+            dataset=plan.dataset,
+            positive=spec.positive[split][rows],
+            probability=self._probability(spec, scores["meta"]),
+            **scores,
+        )  # fmt: skip
+
+    def _scores_of(self, split: str) -> dict[Place, FloatArray]:
+        """The scores of a split by where they come from, without those that a sample lacks."""
+        if split not in self._scores:
+            places: list[Place] = [*self._models, *self.inputs.scores.compared]
+            samples = self._run.sizes[split]
+            with TemporaryFile(dir=self._folder_of_files) as file:
+                for _ in places:
+                    file.write(np.zeros(samples).data)  # a full disk is an error here, a crash in a memory map
+                columns = np.asarray(np.memmap(file, np.float64, mode="r+", shape=(len(places), samples)))
+            start = 0
+            for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
+                table = self.inputs.score_table(rows)
+                scaled = self.inputs.scaled(rows, table)
+                for column, place in zip(columns, places, strict=True):
+                    of_place = self._models[place].of_scaled(scaled) if isinstance(place, Path) else table[place]
+                    column[start : start + len(rows)] = of_place
+                start += len(rows)
+            found = zip(places, columns, strict=True)
+            self._scores[split] = {place: column for place, column in found if not np.isnan(column).any()}
+        return self._scores[split]
+
+    def _samples(self, split: str) -> pd.DataFrame:
+        """What a split says of its samples beside features; of many samples those of the last splits are kept."""
+        if split not in self._described:
+            columns = ["split", "sample_id", "content_hash", "label", "prediction"]
+            frame = self._run.read(split, columns)
+            while self._described and len(frame) + sum(map(len, self._described.values())) > SAMPLES_KEPT:
+                self._described.pop(next(iter(self._described)))
+            self._described[split] = frame
+        return self._described[split]
+
+    def _probability(self, spec: MetaModelSpec, decision: FloatArray) -> FloatArray:
+        """As bundles say it: of a wrong prediction at the prevalence of the fit, of an OOD sample as if half were."""
+        model = self.model(spec)
+        if model.kind != "logistic":
+            return np.full(len(decision), np.nan)
+        return probabilities(decision, shift=0.0 if spec.task == "ood" else model.shift)
+
+    def _folder(self, spec: MetaModelSpec) -> Path:
+        return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)
+
+
+def baselines_of(spec: MetaModelSpec, inputs: Inputs) -> dict[str, list[str]]:
+    """The regressions that a spec's model has to beat, by name: the names of the inputs that each of them sees."""
+    if not spec.has_two_classes:
+        return {}
+    groups = dict(zip(inputs.names, inputs.groups, strict=True))
+    of_logits = [name for name, group in groups.items() if group == "logits"]
+    scores = [name for name, group in groups.items() if group not in OF_GRADIENTS]
+    wanted = {LOGIT_LR: of_logits} | ({SCORE_LR: scores} if scores != of_logits else {})
+    return {name: names for name, names in wanted.items() if names}
+
+
+def score_columns(table: pd.DataFrame) -> list[str]:
+    """The names of the scores, in order: those after `LEADING`."""
+    return [name for name in table.columns if name not in LEADING]
+
+
+def scores_of(block: pd.DataFrame) -> list[str]:
+    """The scores that every sample of a data set has; a score that does not apply to it is missing throughout."""
+    return [name for name in score_columns(block) if bool(block[name].notna().all())]
+
+
+def made_of(run: RunFolder) -> dict[str, str]:
+    """The hashes of all that the scores of a run are made of: its meta models, and the features of each split.
+
+    Raises:
+        StoreError: the run is not finished, or a file is missing.
+    """
+    tables = {info.name: run.table_sha256(info.name) for info in run.splits() if info.name != CALIBRATION}
+    models = sorted(path for path in run.meta_path.rglob("*") if path.is_file())
+    lines = [f"{path.relative_to(run.path).as_posix()} {file_sha256(path)}\n" for path in models]
+    return {_META: sha256("".join(lines).encode()), **tables}
+
+
+@contextmanager
+def writing_scores(
+    folder: Path, columns: Sequence[str], *, of: Mapping[str, str]
+) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """Writes `scores.parquet` to a folder, part by part and in one step: all of it, or nothing.
+
+    Args:
+        folder: of the evaluation.
+        columns: of the scores, after `LEADING`; a score that a part lacks is missing there.
+        of: what they are made of, see `made_of`.
+
+    Yields:
+        What is given parts of the table, each of one data set, those of a data set one after the other.
+    """
+    types = {"label": pa.int64(), "prediction": pa.int64(), "positive": pa.bool_(), "probability": pa.float64()}
+    text = {name: pa.large_string() for name in LEADING}
+    schema = pa.schema({**text, **types, **dict.fromkeys(columns, pa.float64())})
+    schema = schema.with_metadata({MADE_OF: json.dumps(dict(of))})
+    with (
+        replacing(folder / NAME) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+
+        def write(part: pd.DataFrame) -> None:
+            writer.write_table(pa.Table.from_pandas(part.reindex(columns=schema.names), schema, preserve_index=False))
+
+        yield write
+
+
+def read_scores(run: RunFolder) -> pd.DataFrame:
+    """Reads the scores of the last evaluation of a run, if they are of the features and meta models that it has now.
+
+    Returns:
+        One row for each reported sample of each data set: `LEADING`, then one float64 column per score, higher = more
+        likely wrong or OOD.
+
+    Raises:
+        StoreError: they are missing, damaged, or older than the features or meta models.
+    """
+    file = ScoreFile(run.evaluation_path)
+    _check_current(run, file.made_of())
+    return file.table()
+
+
+def _check_current(run: RunFolder, known: Mapping[str, str]) -> None:
+    """Makes sure that scores made of this are what an evaluation would be made of now.
+
+    Raises:
+        StoreError: something else is there now.
+    """
+    now = made_of(run)
+    others = [name for name in dict.fromkeys([*known, *now]) if known.get(name) != now.get(name)]
+    if not others:
+        return
+    tables = [name for name in others if name != _META]
+    found = [
+        *(["the meta models"] if _META in others else []),
+        *([f"the features of {some(tables)}"] if tables else []),
+    ]
+    first = f"gradscore fit-meta {quote(str(run.path))}` and `" if tables else ""
+    raise StoreError(
+        f"{run.evaluation_path}: not of what the run holds now: {' and '.join(found)} changed since; "
+        f"run `{first}gradscore evaluate {quote(str(run.path))}`"
+    )
+
+
+@dataclass(frozen=True)
+class ScoreFile:
+    """The `scores.parquet` of an evaluation folder, of which one data set is read at a time.
+
+    Attributes:
+        folder: of the evaluation.
+    """
+
+    folder: Path
+
+    def made_of(self) -> dict[str, str]:
+        """What the scores were made of, see `made_of`; nothing where the file does not say.
+
+        Raises:
+            StoreError: the file is missing or damaged.
+        """
+        with _reading(self.folder) as path:
+            found = json.loads((pq.read_schema(path).metadata or {}).get(MADE_OF, b"{}"))
+            if not isinstance(found, dict):
+                raise ValueError(f"{MADE_OF.decode()} is no JSON object")
+        return found
+
+    def table(self) -> pd.DataFrame:
+        """All of it; see `read_scores`.
+
+        Raises:
+            StoreError: the file is missing or damaged.
+        """
+        with _reading(self.folder) as path:
+            table: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
+        missing = [name for name in LEADING if name not in table.columns]
+        if missing or not score_columns(table):
+            raise StoreError(f"{path}: no column {', '.join(missing) or 'of scores'}; run `gradscore evaluate` again")
+        return table
+
+    def columns(self, task: str, protocol: str, dataset: str, names: Sequence[str]) -> pd.DataFrame:
+        """Some columns of one reported data set; those that the file lacks are left out.
+
+        Raises:
+            StoreError: the file is missing or damaged.
+        """
+        with _reading(self.folder) as path:
+            there = [name for name in names if name in pq.read_schema(path).names]
+            found = ds.dataset(path).to_table(columns=there, filter=_is_of(task, protocol, dataset))
+        frame: pd.DataFrame = found.to_pandas(ignore_metadata=True)
+        return frame
+
+    def rows(self, task: str, protocol: str, dataset: str, places: IntArray) -> pd.DataFrame:
+        """Some rows of one reported data set, whole and in the order of their places; see `columns`."""
+        order = np.argsort(places, kind="stable")
+        with _reading(self.folder) as path:
+            scanner = ds.dataset(path).scanner(filter=_is_of(task, protocol, dataset))
+            found = scanner.take(pa.array(np.asarray(places)[order]))
+        frame: pd.DataFrame = found.to_pandas(ignore_metadata=True)
+        return frame.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[Path]:
+    path = folder / NAME
+    try:
+        yield path
+    except FileNotFoundError:
+        raise StoreError(
+            f"{path}: there are no scores; run `gradscore evaluate {folder.parent}` to write them"
+        ) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StoreError(f"{path}: damaged ({error}); run `gradscore evaluate {folder.parent}` again") from None
+
+
+def _is_of(task: str, protocol: str, dataset: str) -> pc.Expression:
+    return (pc.field("task") == task) & (pc.field("protocol") == protocol) & (pc.field("dataset") == dataset)
+
+
+def positive_of(block: pd.DataFrame) -> BoolArray:
+    """Which samples of a data set are wrong or OOD, as (N,) bool."""
+    return block["positive"].to_numpy(dtype=bool)
