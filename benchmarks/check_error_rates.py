@@ -29,7 +29,7 @@ from gradscore.check import ExpectedFigures, Policy, check_run, make_expected, r
 from gradscore.config import Config, load_config
 from gradscore.errors import GradscoreError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 
 ROOT = Path(__file__).parent.parent

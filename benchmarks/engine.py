@@ -29,7 +29,7 @@ from torch.func import functional_call, grad, vmap
 
 from gradscore import kernels
 from gradscore.config import FeaturesConfig
-from gradscore.features import LiveModel
+from gradscore.extractor import Extractor
 from gradscore.gradients import Engine, exact, prepare
 from gradscore.statistics import reduce_gradients
 
@@ -79,7 +79,7 @@ def gradscore(
 def extractor_values(model: nn.Module, batch: Tensor, *, losses: int) -> Callable[[], object]:
     """What `extract` does with a batch, after its first samples."""
     settings = FeaturesConfig(losses=list(LOSSES[:losses]), statistics=list(STATISTICS))
-    extractor = LiveModel.of(model, features=settings, num_classes=10).extractor
+    extractor = Extractor.of(model, features=settings, num_classes=10).extractor
     extractor.prepare(batch[:3])
     return functools.partial(extractor.values, batch)
 

@@ -34,11 +34,10 @@ sys.path.append(str(Path(__file__).parent.parent / "data_scripts"))
 from architectures import cifar_resnet20, digits_cnn, lenet
 from fashion_mnist import DEBIAN, read_idx
 
-from gradscore.data import Peeked
 from gradscore.evaluation import auroc, paired_delong
-from gradscore.features import given_samples
 from gradscore.label_audit import audited_features, ranked
 from gradscore.label_audit.heads import STRENGTH
+from gradscore.pipeline import given_samples
 
 FLIPPED, CLASSES, SEEDS = 0.1, 10, (1, 2, 3)
 BASELINES = {
@@ -178,7 +177,7 @@ def features_of(name: str, seed: int, cifar: Path, work: Path) -> tuple[pd.DataF
     path = work / "features" / f"{name}-{seed}.parquet"
     if not path.exists():
         model = network_of(case, seed, cifar, work)
-        table = audited_features(model, Peeked.of(given_samples(model, (images, torch.from_numpy(given)))))
+        table = audited_features(model, given_samples(model, (images, torch.from_numpy(given))))
         path.parent.mkdir(parents=True, exist_ok=True)
         table.to_parquet(path)
     return pd.read_parquet(path), given != labels

@@ -26,7 +26,7 @@ from .threads import ThreadsOption
 if TYPE_CHECKING:
     from gradscore.config import Config
     from gradscore.distributed import RayOptions, Share, ShareSummary
-    from gradscore.features import ExtractSummary, SplitSummary
+    from gradscore.pipeline import ExtractSummary, SplitSummary
     from gradscore.store import Tell
 
 
@@ -125,8 +125,8 @@ def extracted(
     """Extracts, here or by Ray, and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
-    from gradscore.features import extract as run_extract
     from gradscore.losses import refuse_with_labels
+    from gradscore.pipeline import extract as run_extract
 
     loaded = load_config(config, settings)
     if to_fit:

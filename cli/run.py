@@ -26,7 +26,7 @@ from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport
-    from gradscore.features import ExtractSummary
+    from gradscore.pipeline import ExtractSummary
 
 
 def run(

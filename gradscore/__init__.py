@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from .deployment import Scorer
     from .detector import Detector, Report
     from .doctor import check_model
-    from .features import features_of as features
     from .gradients import Engine, GradientWarning
     from .label_audit import Audit, audit
     from .monitoring import Monitor
+    from .pipeline import features
     from .projections import Projections, StoredGradients, dot_products, load_projections, project, store_gradients
     from .statistics import GradientMetricCollector
 
@@ -62,11 +62,12 @@ _PACKAGES = {
     "audit": "label_audit",
     "check_model": "doctor",
     "dot_products": "projections",
+    "features": "pipeline",
     "load_projections": "projections",
     "project": "projections",
     "store_gradients": "projections",
 }
-_MODULES = ("features", "losses", "metrics")
+_MODULES = ("losses", "metrics")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,12 @@ META_COLUMNS = ("sample_id", "split", "label", "prediction", "correct", "content
 RECOMPUTED = "recomputed"
 """A column of `in_dist.fit`: for a few samples all values after `META_COLUMNS` once more, computed in another batch."""
 
+SIGNATURE = "signature"
+"""A column of splits of images: what near-duplicates are found by; see `gradscore.data.signature_of`."""
+
+BESIDE = (RECOMPUTED, SIGNATURE)
+"""Columns of shards that are no columns of the feature table."""
+
 LOGIT = "logit_"
 PENULTIMATE = "penultimate_"
 

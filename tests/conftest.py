@@ -19,7 +19,7 @@ from torch import nn
 from gradscore.config import Config
 from gradscore.deployment import make_bundle, write_bundle
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.reporting import Plot
 from gradscore.store import RunFolder
 

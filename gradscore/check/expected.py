@@ -20,7 +20,7 @@ from ..data import TEST
 from ..deployment import deployed_protocol, threshold
 from ..errors import EvaluationError, ExpectedFiguresError, StoreError
 from ..evaluation import read_scores
-from ..features import outdated
+from ..pipeline import outdated
 from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
 

@@ -17,15 +17,15 @@ from .augmentations import (
     is_given_augmentation,
     open_augmentations,
 )
-from .batches import PlannedBatch, count_shards, load_batches, naming_lost_workers, plan_batches
+from .batches import check_usable, count_shards, load_batches, naming_lost_workers, split_samples
 from .class_names import NAME_CLASSES
-from .content import content_hash
+from .containers import count_samples, tensors_in, whole_batches, with_tensors
+from .content import SIGNATURE_SIDE, content_hash, signature_of
 from .dataset import SampleDataset, Selected, open_images, open_split, open_splits
-from .given import FORMS, GivenSamples, check_classes, first_samples, form_of
+from .given import FORMS, check_classes, form_of, samples_of
 from .named_column import table_column
-from .peeked import Peeked, SampleStream
 from .preprocessing import Preprocessing
-from .samples import BadSample, Batch, Sample, are_images, collate, form, stacked
+from .samples import BadSample, Batch, Sample, Samples, are_images, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from .sources import (
     DAMAGE,
@@ -81,6 +81,7 @@ __all__ = [
     "LABEL_NAMES",
     "NAME_CLASSES",
     "NOTHING",
+    "SIGNATURE_SIDE",
     "SOURCES",
     "STRENGTHS",
     "SYNTHETIC_KINDS",
@@ -92,11 +93,8 @@ __all__ = [
     "Batch",
     "DataConfig",
     "DatasetConfig",
-    "GivenSamples",
     "ImageSource",
-    "Peeked",
     "Pixels",
-    "PlannedBatch",
     "Preprocessing",
     "PreprocessingConfig",
     "Raw",
@@ -104,7 +102,7 @@ __all__ = [
     "Request",
     "Sample",
     "SampleDataset",
-    "SampleStream",
+    "Samples",
     "SelectConfig",
     "Selected",
     "ShiftedImages",
@@ -122,13 +120,14 @@ __all__ = [
     "check_classes",
     "check_names",
     "check_options",
+    "check_usable",
     "class_names_of",
     "collate",
     "content_hash",
+    "count_samples",
     "count_shards",
     "delimiter_of",
     "describe_raw",
-    "first_samples",
     "form",
     "form_of",
     "is_given_augmentation",
@@ -147,11 +146,16 @@ __all__ = [
     "open_user_file",
     "open_user_images",
     "path_below",
-    "plan_batches",
     "planned_splits",
     "read_text_table",
     "reason_of",
     "refuse_inputs",
+    "samples_of",
+    "signature_of",
+    "split_samples",
     "stacked",
     "table_column",
+    "tensors_in",
+    "whole_batches",
+    "with_tensors",
 ]

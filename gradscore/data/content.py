@@ -1,4 +1,4 @@
-"""What a sample is, whatever it is called."""
+"""What a sample is, whatever it is called: hashes of its content, and signatures of images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import hashlib
 from collections.abc import Mapping
 
 import numpy as np
+from PIL import Image
 
-from .sources import Raw
+from .sources import Raw, is_image
+
+SIGNATURE_SIDE = 8
+"""Cells of a signature along either side of the image."""
 
 
 def content_hash(raw: Raw) -> str:
@@ -20,6 +24,25 @@ def content_hash(raw: Raw) -> str:
         Equal for equal samples.
     """
     return hashlib.sha256(_bytes_of(raw)).hexdigest()[:16]
+
+
+def signature_of(raw: Raw) -> bytes | None:
+    """The mean colours of the 8 by 8 cells of an image, by which near-duplicates are found.
+
+    It forgets noise of encoders and shifts by a pixel. It is stored with the features, so that nobody has to read the
+    images again.
+
+    Args:
+        raw: an image (H, W, C) uint8, of which other numbers of channels than 3 count as their mean; or something else.
+
+    Returns:
+        192 bytes, row by row and RGB each; None of what is no image.
+    """
+    if not is_image(raw):
+        return None
+    coloured = raw.shape[2] == 3
+    image = Image.fromarray(np.ascontiguousarray(raw) if coloured else raw.mean(axis=2).round().astype(np.uint8))
+    return image.convert("RGB").resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX).tobytes()
 
 
 def _bytes_of(raw: Raw) -> bytes:

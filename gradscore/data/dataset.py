@@ -14,7 +14,7 @@ from ..errors import DataError
 from ..models import CodeTrust
 from ..printable import storable
 from .class_names import ClassNames, decide
-from .content import content_hash
+from .content import content_hash, signature_of
 from .preprocessing import Preprocessing
 from .samples import BadSample, Sample
 from .selection import HashShares, select
@@ -92,7 +92,8 @@ class SampleDataset(Dataset[Sample | BadSample]):
         except UnreadableImageError as error:
             return BadSample(self.ids[index], storable(str(error)))
         label = UNLABELLED if self._labels is None else int(self._labels[index])
-        return Sample(self.ids[index], self._preprocess.model_input(raw), label, content_hash(raw))
+        model_input = self._preprocess.model_input(raw)
+        return Sample(self.ids[index], model_input, label, content_hash(raw), signature_of(raw))
 
     @property
     def labels(self) -> NDArray[np.int64] | None:

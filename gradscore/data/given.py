@@ -6,8 +6,8 @@ They are read once, from the first batch to the last, and none is kept: what doe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from ..errors import DataError
 from ..system import Inputs, described, each_input, rows_of, sample_count
-from .content import content_hash
+from .content import content_hash, signature_of
 from .preprocessing import Preprocessing
-from .samples import Batch
+from .samples import Batch, Samples
 from .sources import UNLABELLED, Values
 
 SAMPLES_AT_A_TIME = 256
@@ -35,66 +35,56 @@ FORMS = (
 """What samples may be given as."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GivenSamples:
-    """A set of samples that a program gives.
+def samples_of(
+    data: Any,
+    *,
+    name: str,
+    dtype: torch.dtype,
+    labelled: bool = True,
+    preprocess: Preprocessing | None = None,
+    split: str = "",
+) -> Samples:
+    """Samples that a program gives; they are called by their positions.
 
-    Attributes:
+    Args:
         data: one of `FORMS`.
-        name: what to call it in messages: the argument it was given as.
+        name: what to call them in messages: the argument they were given as.
         dtype: floating inputs are converted to it: that of the parameters of the model.
         labelled: whether labels count; they are all -1 otherwise.
         preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused, and with its
             settings all others are.
+        split: what their batches belong to.
+
+    Returns:
+        Samples whose inputs are as the model takes them, on the CPU or the device they came on. Reading them raises
+        `DataError` where `data` is none of `FORMS`, holds no sample, or something in it cannot be used.
     """
+    reader = _Reader(data, name, dtype, labelled, preprocess, split)
+    return Samples(name, _count(data), reader.batches, is_read_once=isinstance(data, Iterator))
+
+
+def _count(data: Any) -> int | None:
+    """How many samples there are, where that is known without reading them."""
+    if isinstance(data, DataLoader):
+        whole = _length(data.dataset)
+        is_all = data.batch_sampler is not None and not data.drop_last
+        return whole if is_all and not isinstance(data.dataset, IterableDataset) else None
+    first = data[0] if _is_pair(data) else data
+    return _length(first) if isinstance(first, Tensor | np.ndarray | Dataset) else None
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads samples; see `samples_of`."""
 
     data: Any
     name: str
     dtype: torch.dtype
-    labelled: bool = True
-    preprocess: Preprocessing | None = None
-
-    @property
-    def samples(self) -> int | None:
-        """How many there are, where that is known without reading them."""
-        if isinstance(self.data, DataLoader):
-            whole = _length(self.data.dataset)
-            is_all = self.data.batch_sampler is not None and not self.data.drop_last
-            return whole if is_all and not isinstance(self.data.dataset, IterableDataset) else None
-        first = self.data[0] if _is_pair(self.data) else self.data
-        return _length(first) if isinstance(first, Tensor | np.ndarray | Dataset) else None
-
-    @property
-    def is_read_once(self) -> bool:
-        """Whether it is an iterator, which has nothing more to give when it has been read."""
-        return isinstance(self.data, Iterator)
-
-    def peeked(self) -> tuple[Batch, GivenSamples]:
-        """The first batch, and the same samples, none of which is lost even where they can be read only once.
-
-        Raises:
-            DataError: as `batches`.
-        """
-        if not self.is_read_once:
-            return next(self.batches()), self
-        entries = list(islice(self.data, 1))
-        first = replace(self, data=entries) if entries else self
-        return next(first.batches()), replace(self, data=chain(entries, self.data))
+    labelled: bool
+    preprocess: Preprocessing | None
+    split: str
 
     def batches(self) -> Iterator[Batch]:
-        """The samples from the beginning, in batches as they come; samples are called by their positions.
-
-        Yields:
-            Batches whose `images` are as the model takes them, on the CPU or the device they came on.
-
-        Raises:
-            DataError: it is none of `FORMS`, holds no sample, or something in it cannot be used.
-        """
-        for batch, _ in self.batches_and_pixels():
-            yield batch
-
-    def batches_and_pixels(self) -> Iterator[tuple[Batch, Inputs]]:
-        """As `batches`, each with what came before preprocessing: raw pixels (N, C, H, W) uint8, or the inputs."""
         count, before = 0, None
         for inputs, labels in self._pairs():
             if before is not None and form_of(inputs) != form_of(before):
@@ -103,34 +93,39 @@ class GivenSamples:
                     "all samples of a set need one shape: resize, crop or pad them"
                 )
             before = inputs
-            batch = self._batch(inputs, labels, start=count)
+            yield self._batch(inputs, labels, start=count)
             count += sample_count(inputs)
-            yield batch, inputs
         if not count:
-            spent = " (an iterator can be read only once: give a list or a DataLoader)" if self.is_read_once else ""
+            is_spent = isinstance(self.data, Iterator)
+            spent = " (an iterator can be read only once: give a list or a DataLoader)" if is_spent else ""
             raise DataError(f"{self.name}: wanted samples, got none{spent}")
 
     def _batch(self, inputs: Inputs, labels: Tensor | None, *, start: int) -> Batch:
         size = sample_count(inputs)
         names = [str(place) for place in range(start, start + size)]
         known = torch.full((size,), UNLABELLED) if labels is None else labels
-        images: Inputs
         if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.dim() == 4:
-            images, hashes = self._preprocessed(inputs.cpu())
-        else:
-            self._check_as_it_is(inputs)
-            images = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
-            hashes = _hashes(inputs)
-        return Batch(names, images, known, hashes, [])
+            return self._preprocessed(inputs.cpu(), names, known)
+        self._check_as_it_is(inputs)
+        converted = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
+        return Batch(names, converted, known, _hashes(inputs), split=self.split)
 
-    def _preprocessed(self, raw: Tensor) -> tuple[Tensor, list[str]]:
+    def _preprocessed(self, raw: Tensor, names: list[str], labels: Tensor) -> Batch:
         if self.preprocess is None:
             raise DataError(
                 f"{self.name}: these are raw pixels (uint8), and it is not said how the model takes them; give "
                 "preprocessing={...} (channels, resize, mean, std), or floats as the model takes them"
             )
         pixels = [np.ascontiguousarray(each.numpy().transpose(1, 2, 0)) for each in raw]
-        return torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype), list(map(content_hash, pixels))
+        return Batch(
+            names,
+            torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype),
+            labels,
+            list(map(content_hash, pixels)),
+            signatures=list(map(signature_of, pixels)),
+            raw=raw,
+            split=self.split,
+        )
 
     def _check_as_it_is(self, inputs: Inputs) -> None:
         """Refuses settings that commands, which read the same samples from files, would apply."""
@@ -252,22 +247,6 @@ class GivenSamples:
                 "an iterable gives batches: put single samples into a DataLoader"
             )
         return torch.from_numpy(found.astype(np.int64))
-
-
-def first_samples(samples: GivenSamples, count: int) -> Batch:
-    """The first samples of a set, all of them if there are fewer.
-
-    Raises:
-        DataError: as `GivenSamples.batches`.
-    """
-    found: list[Batch] = []
-    lacking = count
-    for batch in samples.batches():
-        found.append(batch.part(slice(lacking)))
-        lacking -= len(found[-1].sample_ids)
-        if lacking <= 0:
-            break
-    return Batch.joined(found)
 
 
 def check_classes(batch: Batch, num_classes: int, *, name: str) -> None:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
-from ..features import MeanGradients
+from ..extractor import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy

@@ -16,10 +16,11 @@ from ..columns import META_COLUMNS
 from ..data import FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
-from ..features import Extractor, LiveModel, Progress, input_dtype, open_datasets, run_means
+from ..extractor import Extractor, input_dtype, run_means
 from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions, tolerance
 from ..models import NamedCode, build_model, to_be_named, weights_sha256
+from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
@@ -120,7 +121,7 @@ def make_bundle(
         augmentation["name"]: augmentation["code_sha256"]
         for augmentation in run.manifest["inputs"]["features"].get("augmentations", [])
     }
-    live = LiveModel.of(
+    extractor = Extractor.of(
         model,
         features=config.features,
         num_classes=config.model.num_classes,
@@ -131,14 +132,14 @@ def make_bundle(
     if shifted_copies:
         fit = open_datasets(config, only=[FIT], trust_code=trust)[FIT]
         reference = shifted_reference(
-            run, reference, detectors, live.extractor, fit, copies=shifted_copies, progress=progress
+            run, reference, detectors, extractor, fit, copies=shifted_copies, progress=progress
         )
     if samples is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust)[TEST]
         samples = _first_samples(dataset)
-    self_test, about_self_test = self_test_of(samples, live.extractor)
+    self_test, about_self_test = self_test_of(samples, extractor)
     notices += about_self_test
-    test, in_pairs = _self_test(self_test, live.extractor, columns)
+    test, in_pairs = _self_test(self_test, extractor, columns)
     check_batches(
         detectors,
         columns,
@@ -279,11 +280,11 @@ def _first_samples(dataset: SampleDataset) -> ModelInputs:
     """The first samples that can be read, at most as many as a self-test asks."""
     usable = (each for each in map(dataset.__getitem__, range(len(dataset))) if not isinstance(each, BadSample))
     found = collate(list(islice(usable, SELF_TEST_SAMPLES)))
-    if not found.sample_ids:
+    if not found.ids:
         raise BundleError(
             f"no sample of {TEST} can be read, so the size of the model's input is unknown; check the data"
         )
-    return found.images
+    return found.inputs
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:

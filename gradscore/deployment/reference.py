@@ -34,7 +34,8 @@ from ..data import (
     is_image,
 )
 from ..errors import BundleError
-from ..features import Extractor, Progress
+from ..extractor import Extractor
+from ..pipeline import Progress
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray
 from .detectors import CalibratedScore, ScoreInputs
@@ -277,8 +278,8 @@ def _scored(dataset: SampleDataset, detectors: Mapping[str, CalibratedScore], ex
     for start in range(0, len(dataset), _BATCH):
         samples = [dataset[place] for place in range(start, min(start + _BATCH, len(dataset)))]
         batch = collate([each for each in samples if not isinstance(each, BadSample)])
-        if batch.sample_ids:
-            values.append(extractor.values(batch.images))
+        if batch.ids:
+            values.append(extractor.values(batch.inputs))
             labels.append(batch.labels.numpy())
     if not values:
         raise BundleError(f"no sample of {FIT} can be read; check the data")

@@ -19,7 +19,7 @@ from ..columns import augmentations_of, logit_columns
 from ..config import ModelConfig
 from ..data import Preprocessing, Raw, RawImage, augmentation_name, form, is_pixels
 from ..errors import BundleError, DataError, ModelError
-from ..features import LiveModel, check_mode, input_dtype
+from ..extractor import Extractor, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
@@ -87,13 +87,13 @@ class Scorer:
         self._dtype = input_dtype(model)
         asked = bundle.model
         self._interface = Interface(num_classes=asked.num_classes, output=asked.output, one_logit=asked.one_logit)
-        self._extractor = LiveModel.of(
+        self._extractor = Extractor.of(
             model if device is None else model.to(resolve_device(device)),
             features=bundle.features,
             num_classes=bundle.model.num_classes,
             means=bundle.mean_gradients,
             trust_code=trust_code,
-        ).extractor
+        )
         self._state = memory_state(self.model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradientWarning)  # extract has said it

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import ModelError
-from ..features import Extractor
+from ..extractor import Extractor
 from ..system import FloatArray, Inputs
 
 SELF_TEST_SAMPLES = 8

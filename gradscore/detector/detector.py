@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from torch import nn
 
 from ..config import Config, ExtractConfig, section
-from ..data import Batch, GivenSamples, Preprocessing, PreprocessingConfig, form_of
+from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
 from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run
-from ..features import (
-    Counter,
-    Cutter,
-    LiveModel,
-    Progress,
-    check_mode,
-    check_names,
-    count_classes,
-    extract_streams,
-    input_dtype,
-)
+from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import refuse_with_labels
 from ..models import LIVE, Interface
+from ..pipeline import Counter, ListSink, Progress, check_names, extract_given, run
 from ..store import RunFolder
 from ..system import Device, described
-from .fit_data import FitData, Model, TestData
 from .images import Thumbnails, chosen_kinds, default_kinds
-from .overlap import fit_without_reported
-from .progress import telling
-from .recipe import check_recipe
 from .report import Report
-from .runs import Folder, Settings, with_test
+from .runs import Folder, Settings, check_recipe, fit_without_reported, with_test
+from .sets import FitSets, SampleForm, count, kept_small, test_sets
 
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
@@ -57,8 +50,8 @@ class _Fitted:
 
     folder: Folder
     config: Config
-    model: Model
-    live: LiveModel
+    form: SampleForm
+    extractor: Extractor
     thumbnails: Thumbnails
 
 
@@ -185,44 +178,55 @@ class Detector:
             raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout!r}")
         folder = Folder(run)
         with self._interface.attached(self.model):
-            first, fit = self._given(data, "data").peeked()
-            model = Model(
+            given = self._given(data, split=FIT)
+            first = given.first
+            form = SampleForm(
                 dtype=input_dtype(self.model),
                 num_classes=count_classes(self.model, first),
                 preprocess=self._preprocess,
-                form=form_of(first.images),
-                shape=described(first.images),
+                form=form_of(first.inputs),
+                shape=described(first.inputs),
             )
-            sets = FitData(
-                model=model,
-                fit=fit,
+            held = None if calibration is None else form.samples(
+                calibration, "calibration", split=CALIBRATION, labelled=True, want_labels=True
+            )  # fmt: skip
+            sets = FitSets(
+                form=form,
+                fit=form.checked(given, want_labels=True),
                 holdout=holdout,
                 seed=self._extract.seed,
-                calibration=None if calibration is None else model.given(calibration, "calibration", labelled=True),
-                bank=None if bank is None else model.given(bank, "bank", labelled=True),
-                ood=model.several("ood", ood, labelled=False),
-                auxiliary=default_kinds(first.images) if auxiliary == "auto" else chosen_kinds(auxiliary, first.images),
+                calibration=held,
+                bank=None if bank is None else form.samples(bank, "bank", split=BANK, labelled=True),
+                ood=form.several("ood", ood, labelled=False),
+                auxiliary=default_kinds(first.inputs) if auxiliary == "auto" else chosen_kinds(auxiliary, first.inputs),
             )
             self._fit(sets, first, folder)
         return self
 
-    def _fit(self, sets: FitData, first: Batch, folder: Folder) -> None:
+    def _fit(self, sets: FitSets, first: Batch, folder: Folder) -> None:
         """From samples to a run folder, meta models, thresholds and a scorer."""
-        model = self._settings.model(type(self.model).__name__, sets.model.num_classes)
+        model = self._settings.model(type(self.model).__name__, sets.form.num_classes)
         device = next(self.model.parameters()).device
         config = self._settings.config(folder.path, model, sets, device=device.type)
         check_names(config.features)
         refuse_with_labels(config.features.losses, where="Detector")
-        live = LiveModel.of(self.model, features=config.features, num_classes=model.num_classes, trust_code=True)
-        live.warm_up(first.images)
-        again = None if sets.fit.is_read_once else sets.fit_again
-        with telling(self._progress) as tell:
-            summary = extract_streams(config, live, sets.stream(), fit_again=again, progress=tell, total=sets.total)
+        extractor = Extractor.of(self.model, features=config.features, num_classes=model.num_classes, trust_code=True)
+        extractor.warm_up(first.inputs)
+        thumbnails = Thumbnails()
+        with _telling(self._progress) as tell:
+            summary = extract_given(
+                config,
+                extractor,
+                sets.stream(thumbnails),
+                fit_again=None if sets.fit.is_read_once else sets.fit_again,
+                progress=tell,
+                total=sets.total,
+            )
             run = RunFolder(folder.path)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
-        bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.images, trust_code=True)
+        bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.inputs, trust_code=True)
         self._scorer = Scorer(bundle, self.model, device=None, trust_code=True)
-        self._fitted = _Fitted(folder, config, sets.model, live, sets.thumbnails)
+        self._fitted = _Fitted(folder, config, sets.form, extractor, thumbnails)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
@@ -264,16 +268,19 @@ class Detector:
             ModelError: the model cannot take them.
         """
         scorer = self.scorer
-        given = self._given(data, "data", labelled=False)
-        cutter = Cutter(batch_size=self._extract.batch_size, shard_size=self._extract.part_size)
-        tables = []
-        with telling(self._progress) as tell:
-            counter = Counter(given.samples or 0, tell)
-            for cut in cutter.cuts(given.batches()):
-                batch = cut.batch
-                tables.append(scorer.judge(batch.images, sample_ids=batch.sample_ids, explain=explain))
-                counter.add("scoring", len(batch.sample_ids))
-        return pd.concat(tables, ignore_index=True)
+        given = self._given(data, labelled=False)
+        sink = ListSink[pd.DataFrame]()
+        with _telling(self._progress) as tell:
+            counter = Counter(given.count or 0, tell)
+            run(
+                given,
+                lambda cut: scorer.judge(cut.batch.inputs, sample_ids=cut.batch.ids, explain=explain),
+                sink,
+                batch_size=self._extract.batch_size,
+                shard_size=self._extract.part_size,
+                told=lambda _, samples: counter.add("scoring", samples),
+            )
+        return pd.concat(sink.found, ignore_index=True)
 
     def evaluate(
         self,
@@ -308,25 +315,18 @@ class Detector:
         """
         fitted = self._needed("the features it was fitted on")
         folder = Folder(run)
-        model = fitted.model
         thumbnails = fitted.thumbnails.copy()
-        sets = TestData(
-            model=model,
-            test=model.given(test, "test", labelled=True),
-            ood=model.several("ood", ood, labelled=False),
-            shifted=model.several("shifted", shifted, labelled=True),
-            thumbnails=thumbnails,
-        )
-        config = with_test(fitted.config, folder.path, sets, groups or {})
+        sets = test_sets(fitted.form, test, ood=ood, shifted=shifted)
+        config = with_test(fitted.config, folder.path, ood=ood or {}, shifted=shifted or {}, groups=groups or {})
         folder.copy_of(fitted.folder.path)
-        with telling(self._progress) as tell, self._interface.attached(self.model):
-            extract_streams(
+        with _telling(self._progress) as tell, self._interface.attached(self.model):
+            extract_given(
                 config,
-                fitted.live,
-                sets.stream(),
+                fitted.extractor,
+                kept_small(sets, thumbnails),
                 onto=RunFolder(folder.path),
                 progress=tell,
-                total=sets.total,
+                total=count(sets),
             )
             opened = RunFolder(folder.path)
             told = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
@@ -412,10 +412,9 @@ class Detector:
         detector.notices = list(bundle.notices)
         return detector
 
-    def _given(self, data: Any, name: str, *, labelled: bool = True) -> GivenSamples:
-        return GivenSamples(
-            data=data, name=name, dtype=input_dtype(self.model), labelled=labelled, preprocess=self._preprocess
-        )
+    def _given(self, data: Any, *, split: str = "", labelled: bool = True) -> Samples:
+        dtype = input_dtype(self.model)
+        return samples_of(data, name="data", dtype=dtype, labelled=labelled, preprocess=self._preprocess, split=split)
 
     def _needed(self, what: str) -> _Fitted:
         if self._fitted is None:
@@ -433,3 +432,22 @@ def _extract_settings(given: Mapping[str, Any]) -> ExtractConfig:
             "to compute, and a DataLoader how samples are read"
         )
     return found
+
+
+@contextmanager
+def _telling(progress: bool | Progress) -> Iterator[Progress | None]:
+    """What tells of progress: a bar on standard error for True, nothing for False, and a function itself."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task("preparing", total=None)
+
+        def tell(split: str, done: int, total: int) -> None:
+            bar.update(task, description=split, completed=done, total=total or None)
+
+        yield tell

@@ -60,6 +60,11 @@ def chosen_kinds(kinds: str | Sequence[str], inputs: Inputs) -> tuple[str, ...]:
     return tuple(kinds)
 
 
+def inputs_before(batch: Batch) -> Inputs:
+    """Inputs before preprocessing: raw pixels (N, C, H, W) uint8 where there are such."""
+    return batch.inputs if batch.raw is None else batch.raw
+
+
 @dataclass(frozen=True)
 class Levels:
     """What stands for black and white in preprocessed images, channel by channel.
@@ -106,13 +111,15 @@ class FitImages:
     _labels: list[Tensor] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, batch: Batch, inputs: Tensor) -> None:
-        """Takes some samples, and their inputs before preprocessing."""
-        room = (self.limit - self._bytes) // max(1, inputs[0].nbytes)
-        if room > 0:
-            kept = inputs[:room].cpu().clone()
+    def add(self, batch: Batch) -> None:
+        """Takes some samples, which are images."""
+        inputs = inputs_before(batch)
+        assert isinstance(inputs, Tensor)
+        fitting = (self.limit - self._bytes) // max(1, inputs[0].nbytes)
+        if fitting > 0:
+            kept = inputs[:fitting].cpu().clone()
             self._inputs.append(kept)
-            self._labels.append(batch.labels[:room])
+            self._labels.append(batch.labels[:fitting])
             self._bytes += kept.nbytes
 
     @property
@@ -166,15 +173,16 @@ class Thumbnails:
     _found: dict[tuple[str, str], Pixels] = field(default_factory=dict)
     _bytes: dict[str, int] = field(default_factory=dict)
 
-    def add(self, split: str, batch: Batch, inputs: Inputs) -> None:
-        """Takes samples, and their inputs before preprocessing; nothing of what is no image."""
+    def add(self, batch: Batch) -> None:
+        """Takes samples; nothing of what is no image."""
+        inputs, split = inputs_before(batch), batch.split
         if (
             not isinstance(inputs, Tensor)
             or not are_images(inputs)
             or (self.levels is None) != (inputs.dtype == torch.uint8)
         ):
             return
-        for name, each in zip(batch.sample_ids, inputs.cpu(), strict=True):
+        for name, each in zip(batch.ids, inputs.cpu(), strict=True):
             if self._bytes.get(split, 0) >= self.limit:
                 return
             pixels = self._small(each)

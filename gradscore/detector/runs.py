@@ -1,4 +1,4 @@
-"""The run folders of a detector: their settings, and where they lie."""
+"""The run folders of a detector: their settings, where they lie, and fits without what is reported."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from ..config import Config, ModelConfig, section
-from ..errors import ConfigError, StoreError
-from ..models import LIVE, Interface
-from .fit_data import FitData, TestData, source
+from ..data import CALIBRATION, GIVEN
+from ..errors import ConfigError, EvaluationError, ModelError, StoreError
+from ..evaluation import fit_run
+from ..models import LIVE, Interface, build_model, weights_sha256
+from ..store import RunFolder
+from .sets import FitSets
 
 PROTOCOLS = ["auxiliary", "in_dist_only"]
 """What is fitted unless other protocols are asked for: the models that a detector decides with."""
@@ -51,16 +56,16 @@ class Settings:
         }
         return section(ModelConfig, {**given, **ours}, where="recipe")
 
-    def config(self, run: Path, model: ModelConfig, data: FitData, *, device: str) -> Config:
+    def config(self, run: Path, model: ModelConfig, sets: FitSets, *, device: str) -> Config:
         """The settings of a run that fits and reports nothing.
 
         Raises:
             ConfigError: an unknown or unusable setting, or name of a set.
         """
-        in_dist = {"fit": source("data"), "test": None, "calibration": source("calibration")}
-        in_dist |= {} if data.bank is None else {"bank": source("bank")}
-        made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in data.auxiliary]
-        ood = [{"name": name, **source(name), "auxiliary": True} for name in data.ood] + made
+        in_dist = {"fit": _source("data"), "test": None, "calibration": _source("calibration")}
+        in_dist |= {} if sets.bank is None else {"bank": _source("bank")}
+        made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in sets.auxiliary]
+        ood = [{"name": name, **_source(name), "auxiliary": True} for name in sets.ood] + made
         extract = {**self._sections.get("extract", {}), "device": device}
         return section(
             Config,
@@ -75,21 +80,45 @@ class Settings:
         )
 
 
-def with_test(config: Config, run: Path, data: TestData, groups: Mapping[str, str]) -> Config:
-    """The settings of a run that reports as well.
+def with_test(
+    config: Config, run: Path, *, ood: Collection[str], shifted: Collection[str], groups: Mapping[str, str]
+) -> Config:
+    """The settings of a run that reports as well, on sets of these names.
 
     Raises:
         ConfigError: an unusable name of a set, or one that is taken.
     """
-    unknown = [name for name in groups if name not in data.ood]
+    unknown = [name for name in groups if name not in ood]
     if unknown:
-        raise ConfigError(f"groups: no OOD set '{unknown[0]}'; wanted names of {', '.join(data.ood) or 'none'}")
+        raise ConfigError(f"groups: no OOD set '{unknown[0]}'; wanted names of {', '.join(ood) or 'none'}")
     settings = config.model_dump()
     settings["run"] = run
-    settings["data"]["in_dist"]["test"] = source("test")
-    settings["data"]["ood"] += [{"name": name, **source(name), "group": groups.get(name)} for name in data.ood]
-    settings["data"]["shifted"] += [{"name": name, **source(name)} for name in data.shifted]
+    settings["data"]["in_dist"]["test"] = _source("test")
+    settings["data"]["ood"] += [{"name": name, **_source(name), "group": groups.get(name)} for name in ood]
+    settings["data"]["shifted"] += [{"name": name, **_source(name)} for name in shifted]
     return section(Config, settings, where="evaluate")
+
+
+def _source(name: str) -> dict[str, str]:
+    """What the settings of a run say of samples that were given."""
+    return {"source": f"{GIVEN}:{name}"}
+
+
+def check_recipe(recipe: ModelConfig, model: nn.Module) -> None:
+    """Builds a model by its recipe and compares the weights.
+
+    Raises:
+        ModelError: they do not fit, or it cannot be built.
+    """
+    built = build_model(recipe, trust_code=True)
+    try:
+        built.load_state_dict(model.state_dict())
+        same = weights_sha256(built) == weights_sha256(model)
+        reason = "its weights have other types"
+    except RuntimeError as error:
+        same, reason = False, str(error).splitlines()[-1].strip()
+    if not same:
+        raise ModelError(f"recipe {recipe.source!r} does not build this model: {reason}; correct it, or leave it out")
 
 
 class Folder:
@@ -125,3 +154,41 @@ def _shared(file: str, target: str) -> str:
         except OSError:
             pass
     return str(shutil.copy2(file, target))
+
+
+def fit_without_reported(run: RunFolder, fitted: RunFolder, *, progress: Callable[[str], None] | None) -> list[str]:
+    """Fits the meta models of a run without the samples it reports; those fitted on the same samples before stay.
+
+    Args:
+        run: the run that reports.
+        fitted: the run of the fit.
+        progress: told the name of each model before it is fitted.
+
+    Returns:
+        What a reader should know first: that reported samples were among those that fit, if some were.
+
+    Raises:
+        EvaluationError: not a single model can be fitted.
+        StoreError: a damaged run.
+    """
+    sources = [info.name for info in fitted.splits() if info.kind != CALIBRATION]
+    contents = {content for name in sources for content in fitted.read(name, ["content_hash"])["content_hash"]}
+    reported = [run.read(info.name, ["content_hash"])["content_hash"] for info in run.splits() if info.is_reported]
+    shared = sum(int(each.isin(contents).sum()) for each in reported)
+    samples = sum(map(len, reported))
+    try:
+        fit_run(run, progress=progress)
+    except EvaluationError as error:
+        if not shared:
+            raise
+        raise EvaluationError(
+            f"evaluate: {shared} of {samples} reported samples were among those that fit, and nothing can be fitted "
+            f"without them ({error}); give samples that fit() did not have"
+        ) from None
+    if not shared:
+        return []
+    were = "1 reported sample was" if shared == 1 else f"{shared} reported samples were"
+    return [
+        f"{were} among those that fit; the models of this report were fitted anew without them and are not those that "
+        "score() uses"
+    ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError
-from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run
+from ..extractor import MeanGradients
+from ..pipeline import ExtractSummary, Maker, Progress, RunPlan, Told, complete_run
 from ..printable import printable
 from ..store import (
     MANIFEST,
@@ -16,7 +17,6 @@ from ..store import (
     PARTIAL,
     RunFolder,
     RunWriter,
-    ShardNote,
     is_complete,
     listed_shards,
     package_versions,
@@ -68,30 +68,18 @@ def merge(
     return complete_run(plan, _Merging(ledgers), progress=progress)
 
 
-class _Merging:
-    """Computes nothing: whatever is missing is refused; see `gradscore.features.Maker`."""
+class _Merging(Maker):
+    """Computes nothing: whatever is missing is refused."""
 
     def __init__(self, ledgers: Sequence[Ledger]) -> None:
-        self._ledgers = ledgers
-
-    @property
-    def notices(self) -> list[str]:
-        return [notice for ledger in self._ledgers for notice in ledger.notices]
+        self.notices = [notice for ledger in ledgers for notice in ledger.notices]
 
     def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
         told(sum_shards(plan)[0].split, len(next(iter(plan.datasets.values()))))
         return add_up(plan)
 
-    def shards(
-        self,
-        plan: RunPlan,  # noqa: ARG002  the arguments are those of Maker
-        writer: RunWriter,
-        split: str,
-        numbers: Sequence[int],
-        *,
-        told: Told,  # noqa: ARG002
-    ) -> Iterator[tuple[int, ShardNote]]:
-        raise StoreError(_missing(writer.path, [Shard(split, number).file for number in numbers]))
+    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:  # noqa: ARG002
+        raise StoreError(_missing(plan.config.run, [Shard(split, number).file for number in numbers]))
 
 
 def _checked_ledgers(plan: RunPlan) -> list[Ledger]:

@@ -18,9 +18,10 @@ from typing import Any
 from ..config import Config, placed
 from ..data import FIT
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
-from ..features import ExtractSummary, MeanGradients, Progress, RunPlan, Told, complete_run, read_means
+from ..extractor import MeanGradients, read_means
 from ..gradients import GradientWarning
-from ..store import RunWriter, ShardNote, package_versions, read_note
+from ..pipeline import ExtractSummary, Maker, Progress, RunPlan, Told, complete_run
+from ..store import package_versions, read_manifest
 from ..system import file_sha256
 from .ledger import identity_of
 from .work import Shard, add_up, make_shard, sum_shards
@@ -108,7 +109,7 @@ def extract_with_ray(
     trust_code: bool = False,
     progress: Progress | None = None,
 ) -> ExtractSummary:
-    """Computes the feature tables of a run as `gradscore.features.extract` does, by workers of a Ray cluster.
+    """Computes the feature tables of a run as `gradscore.pipeline.extract` does, by workers of a Ray cluster.
 
     Workers write into the run folder, which all machines must see; names, checksums and notices alone come back. The
     shard of a worker that is lost goes to another. A driver that was stopped goes on when it is started again.
@@ -126,7 +127,7 @@ def extract_with_ray(
     Raises:
         MissingExtraError: Ray is not installed.
         DistributedError: there is no such cluster, no worker could start, or a shard was lost again and again.
-        GradscoreError: as `gradscore.features.extract`.
+        GradscoreError: as `gradscore.pipeline.extract`.
     """
     ray = _import_ray()
     config = placed(config, out)
@@ -135,18 +136,14 @@ def extract_with_ray(
         return complete_run(plan, maker, progress=progress)
 
 
-class _RayMaker:
-    """Has shards made by Ray actors; see `gradscore.features.Maker`. Nothing starts before it is needed."""
+class _RayMaker(Maker):
+    """Has shards made by Ray actors. Nothing starts before it is needed."""
 
     def __init__(self, ray: ModuleType, plan: RunPlan, options: RayOptions, *, trust_code: bool) -> None:
         self._ray, self._plan, self._options, self._trust_code = ray, plan, options, trust_code
         self._pool: _Pool | None = None
         self._own = False
-        self._notices: dict[str, None] = {}
-
-    @property
-    def notices(self) -> list[str]:
-        return list(self._notices)
+        self.notices: list[str] = []
 
     def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
         missing = [shard for shard in sum_shards(plan) if not (plan.config.run / shard.file).is_file()]
@@ -154,12 +151,10 @@ class _RayMaker:
             told(FIT, plan.samples_of(FIT, [made.shard.number]))
         return add_up(plan)
 
-    def shards(
-        self, plan: RunPlan, writer: RunWriter, split: str, numbers: Sequence[int], *, told: Told
-    ) -> Iterator[tuple[int, ShardNote]]:
+    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:
         shards = [Shard(split, number) for number in numbers]
-        for made in self._made(shards, means_sha256=writer.manifest.get("mean_gradients_sha256")):
-            yield made.shard.number, read_note(writer.path / made.shard.file)
+        means = read_manifest(plan.config.run).get("mean_gradients_sha256")
+        for made in self._made(shards, means_sha256=means):
             told(split, plan.samples_of(split, [made.shard.number]))
 
     def close(self) -> None:
@@ -174,7 +169,7 @@ class _RayMaker:
             self._pool = self._started()
         for made in () if self._pool is None else self._pool.made(shards, means_sha256=means_sha256):
             _check_is_here(self._plan.config.run / made.shard.file, made.sha256)
-            self._notices |= dict.fromkeys(made.notices)
+            self.notices += [notice for notice in made.notices if notice not in self.notices]
             yield made
 
     def _started(self) -> _Pool:

@@ -14,8 +14,9 @@ from typing import Self
 from ..config import Config, placed
 from ..data import FIT
 from ..errors import ConfigError, StoreError
-from ..features import Progress, RunPlan, read_means, write_means
+from ..extractor import read_means, write_means
 from ..gradients import GradientWarning
+from ..pipeline import Progress, RunPlan
 from ..store import (
     CONFIG,
     MANIFEST,
@@ -123,7 +124,7 @@ def extract_share(
 
     Raises:
         StoreError: the run folder was begun with other inputs or settings, or has a damaged share.
-        GradscoreError: as `gradscore.features.extract`.
+        GradscoreError: as `gradscore.pipeline.extract`.
     """
     config = placed(config, out)
     plan = RunPlan.of(config, trust_code=trust_code)
@@ -159,8 +160,8 @@ def _begin(plan: RunPlan) -> None:
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
-    if plan.live.layer is not None:
-        write_head(run, plan.live.layer.head)
+    if plan.extractor.last_layer is not None:
+        write_head(run, plan.extractor.last_layer.head)
 
 
 def _check_settings(config: Config) -> None:

@@ -10,8 +10,9 @@ from typing import Self
 from ..columns import COSINE
 from ..data import FIT
 from ..errors import StoreError
-from ..features import MeanGradients, RunPlan, Told
-from ..store import PARTIAL, shard_path, split_folder, write_shard
+from ..extractor import MeanGradients
+from ..pipeline import RunPlan, Told, write_shards
+from ..store import PARTIAL, shard_path, split_folder
 from ..system import file_sha256, write_bytes
 
 SUMS = "sums"
@@ -65,14 +66,13 @@ def make_shard(plan: RunPlan, shard: Shard, *, told: Told) -> str:
     """Computes one shard and writes it into the run folder; returns the SHA-256 of the file.
 
     Raises:
-        GradscoreError: as `RunPlan.rows` and `RunPlan.class_sums`.
+        GradscoreError: as `write_shards` and `RunPlan.class_sums`.
     """
     path = plan.config.run / shard.file
     if shard.split == SUMS:
         write_bytes(path, plan.class_sums([shard.number], told=told).to_bytes())
     else:
-        for _, rows in plan.rows(shard.split, [shard.number], told=told):
-            write_shard(path, rows)
+        write_shards(plan, shard.split, [shard.number], told=told)
     return file_sha256(path)
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
-from ..data import FIT, TEST, BadSample, Batch, GivenSamples, Sample, SampleDataset, collate, first_samples
+from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate, samples_of
 from ..errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
-from ..features import FAILURES, check_names, input_dtype, open_datasets, refusal
+from ..extractor import FAILURES, input_dtype, refusal
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import (
@@ -27,6 +27,7 @@ from ..models import (
     refuse_foreign,
     refuse_probabilities,
 )
+from ..pipeline import check_names, cut, open_datasets
 from ..store import raw_labels
 from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count, some
 from .checks import Magnitudes, check_accuracy, check_magnitudes, check_modules, evaluating
@@ -104,9 +105,10 @@ def check_model(
     if head.needs_labels:
         raise ConfigError(f"check_model: loss '{loss}' looks at given labels; choose one that does not (pseudo_label)")
     if not isinstance(batch, Tensor | Mapping):
-        given = first_samples(GivenSamples(data=batch, name="batch", dtype=input_dtype(model)), SAMPLES)
+        samples = samples_of(batch, name="batch", dtype=input_dtype(model))
+        given = next(cut(samples, batch_size=SAMPLES, shard_size=SAMPLES)).batch
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        batch = each_input(given.images, lambda tensor: tensor.to(device))
+        batch = each_input(given.inputs, lambda tensor: tensor.to(device))
         labels = given.labels if labels is None and bool((given.labels >= 0).any()) else labels
     count = sample_count(batch)
     if labels is not None and labels.shape != (count,):
@@ -289,7 +291,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     batch = _collated([datasets[split][place] for place in chosen], split=split)
     found = check_model(
         model,
-        each_input(batch.images, lambda tensor: tensor.to(device)),
+        each_input(batch.inputs, lambda tensor: tensor.to(device)),
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=first_without_labels(config.features.losses),
@@ -348,7 +350,7 @@ def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Re
     if parameter is None:
         return
     batch = _collated(samples, split=name)
-    images = each_input(batch.images, lambda tensor: tensor.to(parameter.device))
+    images = each_input(batch.inputs, lambda tensor: tensor.to(parameter.device))
     try:
         logits = model(images)
         refuse_probabilities(logits)

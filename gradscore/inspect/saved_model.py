@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from ..config import Config
 from ..data import TEST, SampleDataset, collate, planned_splits
 from ..errors import AmplifiedRoundingError, ConfigError, DataError, EngineError, ModelError
-from ..features import ForwardPass, model_on, open_datasets
+from ..extractor import ForwardPass
 from ..gradients import Engine, GradientWarning, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import CodeTrust
+from ..models import CodeTrust, build_model
+from ..pipeline import open_datasets
 from ..system import full_precision, replacing, resolve_device
 from .examination import Group, examine
 from .findings import LOOKED_FOR, Finding
@@ -87,13 +88,13 @@ def chosen_groups(
         batch = collate([dataset[int(place)] for place in places])
         if batch.bad and config.extract.on_error == "fail":
             raise DataError(f"split {info.name}, sample {batch.bad[0].sample_id}: {batch.bad[0].error}")
-        if not isinstance(batch.images, Tensor):
+        if not isinstance(batch.inputs, Tensor):
             raise DataError(f"split {info.name}: wanted samples of one tensor each, got several by name")
-        if not len(batch.images):
+        if not len(batch.inputs):
             raise DataError(f"split {info.name}: none of {len(places)} samples can be used: {batch.bad[0].error}")
         if batch.bad:
             notices.append(f"{info.name}: {len(batch.bad)} of {len(places)} samples cannot be used and are left out")
-        group = Group(batch.images, batch.labels)
+        group = Group(batch.inputs, batch.labels)
         with torch.no_grad():
             predicted = [run.outputs(part.images).argmax(1).cpu() for part in group.parts(batch_size)]
         if info.name == TEST:
@@ -207,7 +208,7 @@ def inspect_config(
     templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
     origin: list[str] = []
-    model = model_on(device, config, trust_code=trust_code, notices=origin)
+    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=origin).to(device)
     _refuse_complex(model, templates, names)
     datasets = open_datasets(config, trust_code=trust_code)
     notices: list[str] = []

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..config import Config, ExtractConfig, FeaturesConfig, section
-from ..data import FIT, Peeked, Pixels, are_images, is_image
+from ..data import FIT, Pixels, Samples, are_images, is_image
 from ..errors import ConfigError, GradscoreError
-from ..features import Progress, count_classes, feature_table, given_samples, open_split, warn_of_overflow
+from ..extractor import count_classes
 from ..models import CodeTrust, Interface
+from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from .heads import check_class_sizes
 from .ranking import Audit, check_names, ranked
 
@@ -86,7 +87,7 @@ def audit(
             "data: a DataLoader that shuffles, so that places in its data set say nothing of the samples that are "
             "found; give it with shuffle=False"
         )
-    samples = Peeked.of(given_samples(model, data, preprocessing=preprocessing))
+    samples = given_samples(model, data, preprocessing=preprocessing)
     if class_names is not None:
         with interface.attached(model):
             check_names(class_names, count_classes(model, samples.first))
@@ -98,7 +99,7 @@ def audit(
 
 def audited_features(
     model: nn.Module,
-    samples: Peeked,
+    samples: Samples,
     *,
     penultimate: bool | str = True,
     options: ExtractConfig = PLAIN,
@@ -118,8 +119,8 @@ def audited_features(
     Raises:
         DataError: as `audit`; so do ConfigError, ModelError and EngineError.
     """
-    images = samples.first.images
-    look_again = are_images(images) and min(samples.first.tensor.shape[2:]) >= SMALLEST
+    images = samples.first.inputs
+    look_again = isinstance(images, Tensor) and are_images(images) and min(images.shape[2:]) >= SMALLEST
     settings = {
         "losses": ["label"],
         "statistics": ["l2"],
@@ -161,12 +162,12 @@ def audit_config(
         EngineError: gradients that cannot be computed.
     """
     opened = open_split(config, split, loss="label", command="audit", trust_code=trust_code)
-    dataset = opened.samples.dataset
+    dataset = opened.dataset
     if dataset.labels is not None:  # as open_split made sure
         check_class_sizes(dataset.labels)
     table = audited_features(
         opened.model,
-        Peeked.of(opened.samples),
+        opened.samples,
         penultimate=config.features.penultimate or True,
         options=config.extract,
         progress=None if progress is None else lambda _, done, total: progress(split, done, total),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ..data import Batch
 from ..errors import ConfigError, StoreError
-from ..features import Cut
+from ..pipeline import Cut, Progress, Sink
 from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
 from ..system import FloatArray, IntArray, file_sha256, is_leftover, only_writer, parse_json, write_text, writing
-from .gradient_stream import GradientStream
+from .gradient_stream import Backward, GradientStream
 from .kinds import Projection, make_projection
 from .table import About, Projections
 
@@ -233,25 +233,23 @@ since another number of threads, or of samples in a batch, may round otherwise."
 
 
 def written(
-    gradients: GradientStream,
+    stream: GradientStream,
     projection: Projection,
     about: About,
-    cuts: Iterable[Cut],
     *,
     out: Path | None,
-    split: str,
     remarks: Callable[[], Sequence[str]],
+    progress: Progress | None,
 ) -> Projections:
     """Projects samples, or what is missing of them in a folder.
 
     Args:
-        gradients: of batches.
+        stream: gradients of samples.
         projection: of gradients.
         about: what is projected, and how.
-        cuts: all samples.
         out: the folder; None to keep them in memory alone.
-        split: what the samples are called.
         remarks: what is to be said of the samples, once all were seen.
+        progress: told after every batch.
 
     Raises:
         StoreError: `out` has something else, or projections made with other settings, weights or samples.
@@ -260,11 +258,11 @@ def written(
         ProjectionFolder.prepare(out)
     with nullcontext() if out is None else only_writer(out):
         folder = None if out is None else ProjectionFolder.opened(out, about)
-        shards = _Shards(lambda batch: projected(gradients, projection, batch), about, folder, split)
-        for cut in cuts:
-            shards.take(cut)
-        shards.close()
-        return shards.finished([*remarks(), *gradients.engine.notices])
+        sink = _ProjectionSink(about, folder, stream.samples.name)
+        stream.run(
+            lambda batch: projected(stream.backward, projection, batch), sink, shard_size=SHARD_SIZE, progress=progress
+        )
+        return sink.finished([*remarks(), *stream.backward.engine.notices])
 
 
 @dataclass(frozen=True)
@@ -282,11 +280,11 @@ class Projected:
     predictions: IntArray
 
 
-def projected(gradients: GradientStream, projection: Projection, batch: Batch) -> Projected:
+def projected(backward: Backward, projection: Projection, batch: Batch) -> Projected:
     """Projects the gradients of a batch."""
-    sums = projection.blank(len(batch.sample_ids), dtype=gradients.dtype, device=gradients.device)
-    seen = gradients.run(batch, projection.sink(sums))
-    found = (projection.finished(sums), seen.scale, seen.predictions)
+    sums = projection.blank(len(batch.ids), dtype=backward.dtype, device=backward.device)
+    result = backward.run(batch, projection.sink(sums))
+    found = (projection.finished(sums), result.scale, result.predictions)
     return Projected(*(each.cpu().numpy() for each in found))
 
 
@@ -298,31 +296,31 @@ class _Waiting:
     found: Projected | None
 
 
-class _Shards:
-    """Takes batches and makes shards of them.
+class _ProjectionSink(Sink[Projected]):
+    """Makes shards of projections.
 
     The first batch of every shard that is there already is projected once more, and must come out the same: so that a
     folder goes on only with the loss and the model that it was made with, whatever they are called.
     """
 
-    def __init__(
-        self, project: Callable[[Batch], Projected], about: About, folder: ProjectionFolder | None, split: str
-    ) -> None:
-        self._project, self._about, self._folder, self._split = project, about, folder, split
+    def __init__(self, about: About, folder: ProjectionFolder | None, split: str) -> None:
+        self._about, self._folder, self._split = about, folder, split
         self._waiting: list[_Waiting] = []
         self._shards: list[Projections] = []
         self._done = 0
 
-    def take(self, cut: Cut) -> None:
-        """Projects a batch unless it is there already."""
-        is_there = self._folder is not None and self._folder.has(cut.shard)
-        is_needed = not is_there or not self._waiting
-        self._waiting.append(_Waiting(cut.batch, self._project(cut.batch) if is_needed else None))
-        if cut.last:
+    def wants(self, cut: Cut) -> bool:
+        """Whether a batch is not there already, or is the first of its shard."""
+        return cut.is_first or self._folder is None or not self._folder.has(cut.shard)
+
+    def take(self, cut: Cut, found: Projected | None) -> None:
+        """See `Sink`."""
+        self._waiting.append(_Waiting(cut.batch, found))
+        if cut.is_last:
             self.close()
 
     def close(self) -> None:
-        """Makes a shard of the batches that wait."""
+        """See `Sink`; makes a shard of the batches that wait."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -368,7 +366,7 @@ def _of_batch(waiting: _Waiting, about: About) -> Projections:
     return Projections(
         values=found.values,
         scale=found.scale,
-        sample_ids=batch.sample_ids,
+        sample_ids=batch.ids,
         labels=batch.labels.numpy(),
         predictions=found.predictions,
         content_hashes=batch.content_hashes,

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..features import LossOfBatch, Progress
+from ..extractor import LossOfBatch
 from ..models import weights_sha256
-from .asked import Asked
-from .folder import SHARD_SIZE, written
+from ..pipeline import Progress
+from .folder import written
 from .given_loss import LossFunction
+from .gradient_stream import GradientStream, gradients_of
 from .kinds import Projection, make_projection
-from .looked_at import LookedAt
 from .table import About, Projections
 
 
@@ -83,20 +83,26 @@ def project(
         ((10, 64), (10, 10))
     """
     projection = make_projection(kind, dim, seed)
-    asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
-    with asked.looking_at(model, data) as samples:
-        return projections_of(
-            samples, projection, kind=kind, seed=seed, parameters=parameters, out=out, progress=progress
-        )
+    with gradients_of(
+        model,
+        data,
+        parameters,
+        loss=loss,
+        losses=losses,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        output=output,
+        one_logit=one_logit,
+    ) as stream:
+        return projections_of(stream, projection, kind=kind, seed=seed, out=out, progress=progress)
 
 
 def projections_of(
-    samples: LookedAt,
+    stream: GradientStream,
     projection: Projection,
     *,
     kind: str,
     seed: int,
-    parameters: str | Sequence[str],
     out: str | Path | None = None,
     like: About | None = None,
     remarks: Callable[[], Sequence[str]] = tuple,
@@ -105,11 +111,10 @@ def projections_of(
     """The projections that `project` returns.
 
     Args:
-        samples: of a model.
+        stream: gradients of samples.
         projection: of `kind` with `seed`.
         kind: as for `project`.
         seed: as for `project`.
-        parameters: as for `project`.
         out: as for `project`.
         like: what the projections are to be compared with.
         remarks: what is to be said of the samples, once all were seen.
@@ -119,18 +124,16 @@ def projections_of(
         EvaluationError: they could not be compared with `like`.
         ConfigError: as `project`; so do DataError, ModelError, EngineError and StoreError.
     """
-    gradients = samples.gradients(parameters)
     about = About(
         kind=kind,
         dim=projection.dim,
         seed=int(seed),
-        loss=samples.loss_name,
-        parameters={name: list(each.shape) for name, each in gradients.engine.parameters.items()},
-        weights_sha256=weights_sha256(samples.model),
-        precision="float64" if gradients.dtype == torch.float64 else "float32",
+        loss=stream.loss_name,
+        parameters={name: list(each.shape) for name, each in stream.backward.engine.parameters.items()},
+        weights_sha256=weights_sha256(stream.model),
+        precision="float64" if stream.backward.dtype == torch.float64 else "float32",
     )
     if like is not None:
         about.check_comparable(like)
-    cuts = samples.cuts(shard_size=SHARD_SIZE, progress=progress)
     folder = None if out is None else Path(out)
-    return written(gradients, projection, about, cuts, out=folder, split=samples.name, remarks=remarks)
+    return written(stream, projection, about, out=folder, remarks=remarks, progress=progress)

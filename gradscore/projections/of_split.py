@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ..config import Config
 from ..data import FIT
-from ..features import Progress, open_split
 from ..models import CodeTrust
+from ..pipeline import Progress, open_split
 from .given_loss import check_loss
+from .gradient_stream import logit_gradients
 from .kinds import make_projection
-from .looked_at import looking_at
 from .of_samples import projections_of
 from .table import About, Projections
 
@@ -58,13 +58,14 @@ def project_config(
     check_loss(loss)
     projection = make_projection(kind, dim, seed)
     opened = open_split(config, split, loss=loss, command="project", trust_code=trust_code)
-    with looking_at(opened.model, opened.samples, loss=loss, batch_size=config.extract.batch_size) as samples:
+    with logit_gradients(
+        opened.model, opened.samples, config.features.parameters, loss=loss, batch_size=config.extract.batch_size
+    ) as stream:
         return projections_of(
-            samples,
+            stream,
             projection,
             kind=kind,
             seed=seed,
-            parameters=config.features.parameters,
             out=out,
             like=like,
             remarks=lambda: opened.notices,

@@ -13,15 +13,16 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from ..data import Batch
 from ..errors import ConfigError, EvaluationError
-from ..features import LossOfBatch, Progress
+from ..extractor import LossOfBatch
 from ..gradients import PerSample, Sink
 from ..models import weights_sha256
+from ..pipeline import ListSink, Progress
 from ..system import FloatArray
-from .asked import Asked
-from .folder import projected
+from .folder import Projected, projected
 from .given_loss import LossFunction
-from .gradient_stream import GradientStream
+from .gradient_stream import Backward, gradients_of
 from .kinds import DenseProjection
 
 MEMORY_LIMIT = 1 << 31
@@ -111,27 +112,31 @@ def store_gradients(
         ModelError: as `project`.
         EngineError: as `project`.
     """
-    asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
-    with asked.looking_at(model, data) as samples:
-        gradients = samples.gradients(parameters)
-        of_parameters = gradients.engine.parameters
-        values: list[dict[str, Tensor]] = []
-        scales: list[FloatArray] = []
-        for cut in samples.cuts(shard_size=ONE_PIECE, progress=None):
-            count = len(cut.batch.sample_ids)
-            _check_memory(sum(map(len, scales)) + count, gradients)
-            room = {
-                name: torch.zeros(count, each.numel(), dtype=gradients.dtype, device=gradients.device)
+    options: dict[str, Any] = {
+        "preprocessing": preprocessing,
+        "batch_size": batch_size,
+        "output": output,
+        "one_logit": one_logit,
+    }
+    with gradients_of(model, data, parameters, loss=loss, losses=losses, **options) as stream:
+        backward, kept = stream.backward, ListSink[tuple[dict[str, Tensor], FloatArray]]()
+        of_parameters = backward.engine.parameters
+
+        def whole(batch: Batch) -> tuple[dict[str, Tensor], FloatArray]:
+            count = len(batch.ids)
+            _check_memory(sum(len(scale) for _, scale in kept.found) + count, backward)
+            rows = {
+                name: torch.zeros(count, each.numel(), dtype=backward.dtype, device=backward.device)
                 for name, each in of_parameters.items()
             }
-            seen = gradients.run(cut.batch, _keeping(room))
-            values.append(room)
-            scales.append(seen.scale.cpu().numpy())
+            return rows, backward.run(batch, _keeping(rows)).scale.cpu().numpy()
+
+        stream.run(whole, kept, shard_size=ONE_PIECE)
         return StoredGradients(
-            values={name: torch.cat([each[name] for each in values]) for name in of_parameters},
-            scale=np.concatenate(scales),
+            values={name: torch.cat([rows[name] for rows, _ in kept.found]) for name in of_parameters},
+            scale=np.concatenate([scale for _, scale in kept.found]),
             shapes={name: tuple(each.shape) for name, each in of_parameters.items()},
-            weights_sha256=weights_sha256(samples.model),
+            weights_sha256=weights_sha256(stream.model),
         )
 
 
@@ -171,14 +176,20 @@ def dot_products(
         ModelError: as `project`.
         EngineError: as `project`.
     """
-    asked = Asked(loss, losses, preprocessing, batch_size, output, one_logit)
-    with asked.looking_at(model, data) as samples:
-        _check_model(samples.model, stored)
-        gradients, products = samples.gradients([glob.escape(name) for name in stored.values]), _AgainstStored(stored)
-        found = [
-            projected(gradients, products, cut.batch) for cut in samples.cuts(shard_size=ONE_PIECE, progress=progress)
-        ]
-        return np.concatenate([each.values * each.scale[:, None] for each in found]) * stored.scale
+    _check_model(model, stored)
+    parameters = [glob.escape(name) for name in stored.values]
+    options: dict[str, Any] = {
+        "preprocessing": preprocessing,
+        "batch_size": batch_size,
+        "output": output,
+        "one_logit": one_logit,
+    }
+    with gradients_of(model, data, parameters, loss=loss, losses=losses, **options) as stream:
+        products, kept = _AgainstStored(stored), ListSink[Projected]()
+        stream.run(
+            lambda batch: projected(stream.backward, products, batch), kept, shard_size=ONE_PIECE, progress=progress
+        )
+        return np.concatenate([each.values * each.scale[:, None] for each in kept.found]) * stored.scale
 
 
 def _check_model(model: nn.Module, stored: StoredGradients) -> None:
@@ -194,9 +205,9 @@ def _check_model(model: nn.Module, stored: StoredGradients) -> None:
         )
 
 
-def _check_memory(samples: int, gradients: GradientStream) -> None:
-    elements = sum(each.numel() for each in gradients.engine.parameters.values())
-    needed = samples * elements * gradients.dtype.itemsize
+def _check_memory(samples: int, backward: Backward) -> None:
+    elements = sum(each.numel() for each in backward.engine.parameters.values())
+    needed = samples * elements * backward.dtype.itemsize
     if needed > MEMORY_LIMIT:
         raise ConfigError(
             f"data: {samples} gradients of {elements} entries take {needed / 1e9:.3g} GB, more than "
@@ -204,11 +215,12 @@ def _check_memory(samples: int, gradients: GradientStream) -> None:
         )
 
 
-def _keeping(room: Mapping[str, Tensor]) -> Sink:
-    """A sink that writes gradients to the rows of `room`."""
+def _keeping(rows_of: Mapping[str, Tensor]) -> Sink:
+    """A sink that writes gradients to rows, by the name of the parameter."""
 
     def take(name: str, rows: slice, gradient: PerSample) -> None:
-        room[name][rows] = gradient.dense(slice(None)).reshape(len(gradient), prod(gradient.shape)).to(room[name].dtype)
+        values = gradient.dense(slice(None)).reshape(len(gradient), prod(gradient.shape))
+        rows_of[name][rows] = values.to(rows_of[name].dtype)
 
     return take
 

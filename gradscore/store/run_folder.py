@@ -18,10 +18,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from ..columns import META_COLUMNS, RECOMPUTED
+from ..columns import BESIDE, META_COLUMNS, RECOMPUTED, SIGNATURE
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo, augmentation_name, planned_splits
 from ..errors import ConfigError, OutputError, StoreError
@@ -238,6 +239,17 @@ class RunFolder:
         second = pd.DataFrame(np.reshape(again, (len(once), len(values))), columns=values)
         return once, pd.concat([same, second], axis=1)
 
+    def signatures(self, split_name: str) -> NDArray[np.uint8] | None:
+        """What near-duplicates are found by, (N, 192); None where the samples of a split are no images.
+
+        Raises:
+            StoreError: as `read`.
+        """
+        column = pa.concat_tables(table for _, table in self._shards(split_name, [SIGNATURE])).column(0)
+        if column.null_count or not len(column):
+            return None
+        return np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint8).reshape(len(column), -1)
+
     def blocks(self, split_name: str, *, rows: int) -> Iterator[pd.DataFrame]:
         """Reads the feature table of a split, so many rows at a time (the last time fewer); see `read`."""
         waiting: list[tuple[Path, pa.Table]] = []
@@ -257,7 +269,7 @@ class RunFolder:
         folder = split_folder(self.path, split_name)
         paths = [shard_path(folder, number) for number in range(entry["parts"])]
         if columns is not None:
-            _check_columns(columns, [*shard_columns(paths[0]), RECOMPUTED], split_name=split_name)
+            _check_columns(columns, [*shard_columns(paths[0]), *BESIDE], split_name=split_name)
         found = 0
         for path in paths:
             table = read_shard(path, columns)

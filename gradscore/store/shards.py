@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..columns import RECOMPUTED
+from ..columns import BESIDE, RECOMPUTED, SIGNATURE
+from ..data import SIGNATURE_SIDE
 from ..errors import StoreError
 from ..system import parse_json, replacing
 
@@ -53,7 +54,7 @@ class ShardRows:
     """The rows of one shard: S samples of a split.
 
     `labels` (S,) is int64, -1 for none; `values` (S, len(names)) float64 are logits and features; `recomputed` are
-    those of a few rows once more.
+    those of a few rows once more; `signatures` (S,) are of images, None of other samples.
     """
 
     split: str
@@ -65,6 +66,7 @@ class ShardRows:
     values: npt.NDArray[np.float64]
     skipped: list[Skipped]
     recomputed: Recomputed | None = None
+    signatures: list[bytes | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def write_shard(path: Path, rows: ShardRows) -> ShardNote:
         for place, values in zip(rows.recomputed.places.tolist(), rows.recomputed.values, strict=True):
             again[place] = values
     columns[RECOMPUTED] = pa.array(again, pa.list_(pa.float64()))
+    columns[SIGNATURE] = pa.array(rows.signatures or [None] * note.rows, pa.binary(3 * SIGNATURE_SIDE**2))
     table = pa.table(columns).replace_schema_metadata({_NOTE: _note_text(note)})
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", use_dictionary=["split"], write_page_checksum=True)
@@ -159,14 +162,14 @@ def read_note(path: Path) -> ShardNote:
 
 def shard_columns(path: Path) -> list[str]:
     """The names of a feature table's columns in order, as a shard has them; `StoreError` as in `read_note`."""
-    return [name for name in _schema(path).names if name != RECOMPUTED]
+    return [name for name in _schema(path).names if name not in BESIDE]
 
 
 def read_shard(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Reads a shard, or some of its columns, checking its checksums; `StoreError` as in `read_note`."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            names = [name for name in file.schema_arrow.names if name != RECOMPUTED]
+            names = [name for name in file.schema_arrow.names if name not in BESIDE]
             return file.read(columns=names if columns is None else list(columns)).replace_schema_metadata(None)
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None

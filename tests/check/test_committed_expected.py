@@ -6,7 +6,7 @@ import pytest
 
 from gradscore.check.expected import HASH_DIGITS, ExpectedFigures, read_expected
 from gradscore.config import load_config
-from gradscore.features.run_plan import RunPlan
+from gradscore.pipeline import RunPlan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ANEW = "outdated: make configs/digits_expected.json anew, as configs/digits.yaml says"

@@ -16,8 +16,8 @@ import gradscore
 from gradscore import label_audit
 from gradscore.config import Config, dump_config
 from gradscore.data import SampleDataset, collate
-from gradscore.features import open_datasets
 from gradscore.models import build_model
+from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.audit import PRINTED
 from gradscore_cli.main import app
@@ -41,7 +41,7 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     dataset = open_datasets(config)["in_dist.fit"]
     batch = collate(list(dataset))
     model = build_model(config.model, trust_code=True)
-    direct = gradscore.audit(model, (batch.images, batch.labels), batch_size=config.extract.batch_size)
+    direct = gradscore.audit(model, (batch.inputs, batch.labels), batch_size=config.extract.batch_size)
     assert report["suspected"] == direct.suspected
     assert report["samples"] == len(dataset)
     assert [row["sample_id"] for row in report["first"]] == table["sample_id"].head(PRINTED).tolist()
@@ -87,7 +87,7 @@ def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monke
     def opened(config: Config, **options: Any) -> dict[str, Any]:
         return {name: OfOneClass(each) for name, each in open_datasets(config, **options).items()}
 
-    monkeypatch.setattr("gradscore.features.split_samples.open_datasets", opened)
+    monkeypatch.setattr("gradscore.pipeline.plan.open_datasets", opened)
     monkeypatch.setattr("gradscore.label_audit.audits.audited_features", None)
     found = audit(small_run, "--trust-code")
     assert found.exit_code == 2, found.output

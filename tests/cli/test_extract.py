@@ -134,7 +134,7 @@ def test_interruption_says_how_to_go_on(config_file: Path, tmp_path: Path, monke
     def interrupt(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gradscore.features.extract", interrupt)
+    monkeypatch.setattr("gradscore.pipeline.extract", interrupt)
     result = extract(config_file)
     assert result.exit_code == 130
     assert f"interrupted; the same command continues the run in {tmp_path / 'run'}" in result.stderr

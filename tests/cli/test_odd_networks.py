@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from gradscore.evaluation import fit_run
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 

@@ -15,8 +15,8 @@ from wrapped_data import Wrapped
 import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.data import BadSample, collate
-from gradscore.features import open_datasets
 from gradscore.models import build_model
+from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
@@ -53,7 +53,7 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     batch = collate(list(dataset))
     direct = gradscore.project(
         build_model(config.model, trust_code=True),
-        (batch.images, batch.labels),
+        (batch.inputs, batch.labels),
         loss="label",
         dim=64,
         kind="factored",
@@ -134,7 +134,7 @@ def test_samples_that_were_skipped_stay_known(small_run: Path, tmp_path: Path, m
     def opened(config: Config, **options: Any) -> dict[str, Any]:
         return {name: WithoutFirst(each) for name, each in open_datasets(config, **options).items()}
 
-    monkeypatch.setattr("gradscore.features.split_samples.open_datasets", opened)
+    monkeypatch.setattr("gradscore.pipeline.plan.open_datasets", opened)
     config = RunFolder(small_run).config
     config = config.model_copy(update={"extract": config.extract.model_copy(update={"on_error": "skip"})})
     (tmp_path / "config.yaml").write_text(dump_config(config))

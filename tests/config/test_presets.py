@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from gradscore.config.presets import PRESETS
 from gradscore.config.schema import FeaturesConfig, load_config
 from gradscore.errors import ConfigError, ModelError
-from gradscore.features.extractor import Extractor
+from gradscore.extractor import Extractor
 from gradscore.models.layers import group_parameters, last_layer
 
 CLASSES = 4

@@ -6,7 +6,7 @@ import time
 import pytest
 from torch.utils.data import get_worker_info
 
-from gradscore.data import BadSample, load_batches, naming_lost_workers, plan_batches
+from gradscore.data import BadSample, collate, load_batches, naming_lost_workers
 from gradscore.errors import DataError
 
 
@@ -38,11 +38,9 @@ def kill_worker() -> None:
     time.sleep(60)
 
 
-PLANNED = plan_batches(6, shards=[0], shard_size=6, batch_size=3)
-
-
 def load(workers: int, dataset: Killing | None = None) -> list:
-    return list(load_batches(dataset or Killing(), PLANNED, workers=workers))
+    found = load_batches(dataset or Killing(), split="here", batch_size=3, workers=workers, on_error="skip")
+    return list(found)
 
 
 def test_a_killed_worker_is_an_error_that_says_what_to_do() -> None:
@@ -56,7 +54,7 @@ def test_other_errors_of_samples_stay_what_they_are() -> None:
 
 
 def test_a_worker_that_is_killed_while_its_batches_are_used() -> None:
-    batches = load_batches(Harmless(), PLANNED, workers=1)
+    batches = load_batches(Harmless(), split="here", batch_size=3, workers=1, on_error="skip")
     next(batches)
     with pytest.raises(DataError, match=r"a worker that loads samples was lost .*fewer workers"):
         kill_worker()
@@ -67,7 +65,7 @@ def test_a_worker_that_is_killed_while_it_hands_over_a_batch(
     monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def loader(*_arguments: object, **_options: object):
-        yield "a batch"
+        yield collate([BadSample("a", "not looked at")])
         raise error
 
     monkeypatch.setattr("gradscore.data.batches.DataLoader", loader)

@@ -1,6 +1,7 @@
 """Splits: which samples are selected, how they are labelled and named, and batches of them."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -223,18 +224,18 @@ def test_an_image_that_does_not_decode_is_a_bad_sample(tmp_path: Path) -> None:
 def test_batch(tmp_path: Path) -> None:
     samples = list(make_split(make_folder(tmp_path), labelled=False, preprocessing={"resize": [5, 5]}))
     batch = collate(samples)
-    assert batch.sample_ids == ["a.png", "c.png"]
-    assert batch.images.shape == (2, 1, 5, 5)
+    assert batch.ids == ["a.png", "c.png"]
+    assert batch.inputs.shape == (2, 1, 5, 5)
     assert batch.labels.tolist() == [-1, -1]
     assert batch.labels.dtype == torch.int64
     assert batch.content_hashes == [samples[0].content_hash, samples[2].content_hash]
-    assert batch.bad == [samples[1]]
+    assert batch.bad == [replace(samples[1], place=1)]
 
 
 def test_batch_of_bad_samples_alone() -> None:
-    bad = [BadSample("a", "broken"), BadSample("b", "broken")]
+    bad = [BadSample("a", "broken"), BadSample("b", "broken", place=1)]
     batch = collate(bad)
-    assert (batch.sample_ids, batch.bad, len(batch.images), len(batch.labels)) == ([], bad, 0, 0)
+    assert (batch.ids, batch.bad, len(batch.inputs), len(batch.labels)) == ([], bad, 0, 0)
 
 
 def test_images_of_different_sizes_need_a_resize(tmp_path: Path) -> None:
@@ -264,8 +265,8 @@ def test_a_copy_in_another_process_gives_the_same_samples(npz: str, preprocessin
 def test_workers_give_the_same_batches(npz: str) -> None:
     dataset = make_split("synthetic:mixup", labelled=False, made_of=make_split(npz).images)
     batches = list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=collate))
-    assert [name for batch in batches for name in batch.sample_ids] == dataset.ids
-    assert torch.equal(torch.cat([batch.images for batch in batches]), torch.stack([one.image for one in dataset]))
+    assert [name for batch in batches for name in batch.ids] == dataset.ids
+    assert torch.equal(torch.cat([batch.inputs for batch in batches]), torch.stack([one.image for one in dataset]))
 
 
 def test_samples_of_a_labelled_source_are_samples(npz: str) -> None:

@@ -17,8 +17,9 @@ from gradscore.deployment.bundle import Bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, ModelError
 from gradscore.evaluation import evaluate_run
-from gradscore.features import LiveModel, open_datasets
+from gradscore.extractor import Extractor
 from gradscore.models import build_model
+from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 
@@ -57,7 +58,7 @@ def model_of(bundle: Bundle) -> nn.Module:
 def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, images):
     found = read_bundle(bundle)
     classes = found.model.num_classes
-    extractor = LiveModel.of(model_of(found), features=found.features, num_classes=classes, trust_code=True).extractor
+    extractor = Extractor.of(model_of(found), features=found.features, num_classes=classes, trust_code=True).extractor
     extractor.prepare(images[:3])
     frame = run.read("in_dist.test").head(50)
     assert augmentations_of(found.columns) == ["shift:1,0", "python:augmentations.py:halved"]

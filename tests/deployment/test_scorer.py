@@ -19,7 +19,7 @@ from gradscore.deployment.bundle import write_bundle
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
-from gradscore.features import open_datasets
+from gradscore.pipeline import open_datasets
 from gradscore.store.run_folder import RunFolder
 
 
@@ -36,7 +36,7 @@ def batch(small_run: Path) -> Batch:
 
 @pytest.fixture(scope="module")
 def table(scorer: Scorer, batch: Batch) -> pd.DataFrame:
-    return scorer(batch.images, sample_ids=batch.sample_ids)
+    return scorer(batch.inputs, sample_ids=batch.ids)
 
 
 PLACES = {"wrong": WRONG, "ood": OOD}
@@ -63,7 +63,7 @@ def host_precision(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.usefixtures("host_precision")
 def test_scores_through_a_bundle_are_those_of_the_run_bit_for_bit(small_run, small_bundle, batch) -> None:
     frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
-    found = Scorer.load(small_bundle, trust_code=True, device="cpu")(batch.images)
+    found = Scorer.load(small_bundle, trust_code=True, device="cpu")(batch.inputs)
     wanted = {name: meta_model(small_run, place).decision(frame) for name, place in PLACES.items()}
     assert {name: found[f"score_{name}"].to_numpy().tobytes() for name in PLACES} == {
         name: scores.tobytes() for name, scores in wanted.items()
@@ -97,8 +97,8 @@ def test_probabilities(scorer, table) -> None:
 
 
 def test_raw_pixels_are_preprocessed(scorer, batch, table) -> None:
-    raw = ((batch.images * 0.5 + 0.5) * 255).round().to(torch.uint8)
-    pd.testing.assert_frame_equal(scorer(raw, sample_ids=batch.sample_ids), table)
+    raw = ((batch.inputs * 0.5 + 0.5) * 255).round().to(torch.uint8)
+    pd.testing.assert_frame_equal(scorer(raw, sample_ids=batch.ids), table)
 
 
 WAYS = {
@@ -112,11 +112,11 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_every_way_to_call_gives_the_same(scorer, batch, table, way) -> None:
-    assert way(scorer, batch.images)["score_ood"].tolist() == table["score_ood"].tolist()
+    assert way(scorer, batch.inputs)["score_ood"].tolist() == table["score_ood"].tolist()
 
 
 def test_an_image_alone_scores_as_in_company(scorer, batch, table) -> None:
-    alone = [scorer(batch.images[place : place + 1])["score_ood"].item() for place in range(10)]
+    alone = [scorer(batch.inputs[place : place + 1])["score_ood"].item() for place in range(10)]
     assert alone == pytest.approx(table["score_ood"].tolist()[:10], abs=1e-3)
 
 
@@ -125,7 +125,7 @@ def test_threads_take_turns(scorer, batch, table) -> None:
     parts = [slice(0, 7), slice(7, 20), slice(20, 21), slice(21, 50)] * 3
 
     def work(number: int, part: slice) -> None:
-        results[number] = scorer(batch.images[part])["score_wrong"].tolist()
+        results[number] = scorer(batch.inputs[part])["score_wrong"].tolist()
 
     threads = [threading.Thread(target=work, args=(number, part)) for number, part in enumerate(parts)]
     _ = [thread.start() for thread in threads], [thread.join() for thread in threads]
@@ -134,18 +134,18 @@ def test_threads_take_turns(scorer, batch, table) -> None:
 
 
 def test_leaves_no_trace_in_the_model(scorer, batch) -> None:
-    scorer(batch.images[:3])
+    scorer(batch.inputs[:3])
     assert all(parameter.grad is None for parameter in scorer._extractor.model.parameters())
 
 
 def test_drivers_are_named(scorer, batch) -> None:
-    found = scorer(batch.images[:4], explain=2)
+    found = scorer(batch.inputs[:4], explain=2)
     assert list(found.columns) == scorer.columns(explain=2)
     assert all(len(entry.split("; ")) == 2 for entry in found["drivers_ood"])
 
 
 def test_values_that_are_not_finite_give_an_error_row(scorer, batch, table) -> None:
-    images = batch.images[:5].clone()
+    images = batch.inputs[:5].clone()
     images[[1, 3]] = torch.nan
     found = scorer(images, sample_ids=list("abcde"), explain=1)
     assert found["sample_id"].tolist() == list("abcde")

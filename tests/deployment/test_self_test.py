@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from gradscore.config import FeaturesConfig
 from gradscore.deployment.self_test import REAL_VALUES, self_test_inputs, self_test_of
-from gradscore.features import Extractor, LiveModel
+from gradscore.extractor import Extractor
 from gradscore.models import Interface
 from gradscore.system import Inputs, import_torchvision
 
@@ -101,7 +101,7 @@ MODELS = {
 
 def extractor_of(model: nn.Module) -> Extractor:
     Interface(num_classes=2).attach(model)
-    return LiveModel.of(model.eval(), features=FeaturesConfig(losses=["uniform"]), num_classes=2).extractor
+    return Extractor.of(model.eval(), features=FeaturesConfig(losses=["uniform"]), num_classes=2).extractor
 
 
 def arrays(inputs: Inputs) -> dict[str, Tensor]:

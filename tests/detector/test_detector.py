@@ -19,8 +19,8 @@ import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.deployment import read_bundle
 from gradscore.detector.images import AUXILIARY
-from gradscore.features import open_datasets
 from gradscore.models import build_model
+from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
-from gradscore.data import Batch, GivenSamples, content_hash
+from gradscore.data import Batch, content_hash, samples_of
 from gradscore.detector.images import FitImages, Levels, Thumbnails, default_kinds
 from gradscore.errors import (
     BundleError,
@@ -359,7 +359,7 @@ RAW: dict[str, tuple[Any, list[Any]]] = {
 
 @pytest.mark.parametrize(("data", "samples"), RAW.values(), ids=RAW)
 def test_samples_are_called_by_the_content_they_have_in_files(data: Any, samples: list[Any]) -> None:
-    (batch,) = GivenSamples(data=data, name="data", dtype=torch.float32).batches()
+    (batch,) = samples_of(data, name="data", dtype=torch.float32)
     assert batch.content_hashes == [content_hash(sample) for sample in samples]
 
 
@@ -398,7 +398,8 @@ def test_auxiliary_sets_are_made_of_images(inputs, kinds) -> None:
 
 def batch(images: Tensor) -> Batch:
     size = len(images)
-    return Batch([str(place) for place in range(size)], images, torch.arange(size) % 2, ["0" * 16] * size, [])
+    names = [str(place) for place in range(size)]
+    return Batch(names, images, torch.arange(size) % 2, ["0" * 16] * size, split="in_dist.test")
 
 
 def test_pixels_of_preprocessed_images_are_found_again() -> None:
@@ -413,7 +414,7 @@ def test_pixels_of_preprocessed_images_are_found_again() -> None:
 
 def test_permuted_pixels_are_the_pixels_of_the_sample() -> None:
     kept = FitImages()
-    kept.add(batch(IMAGES), IMAGES)
+    kept.add(batch(IMAGES))
     made = torch.cat(list(kept.made("permuted_pixels", seed=0)))
     assert torch.allclose(made.flatten(2).sort().values, IMAGES.flatten(2).sort().values, atol=1 / 255)
     assert not torch.allclose(made, IMAGES, atol=0.1)
@@ -421,15 +422,15 @@ def test_permuted_pixels_are_the_pixels_of_the_sample() -> None:
 
 def test_no_more_samples_are_kept_than_memory_is_taken_for() -> None:
     kept = FitImages(limit=4 * IMAGES[0].nbytes)
-    kept.add(batch(IMAGES), IMAGES)
-    kept.add(batch(IMAGES), IMAGES)
+    kept.add(batch(IMAGES))
+    kept.add(batch(IMAGES))
     assert kept.samples == 4
 
 
 def test_thumbnails_are_small_and_few() -> None:
     large = torch.rand(5, 3, 200, 100)
     kept = Thumbnails(Levels.of(large), limit=2 * 96 * 48 * 3)
-    kept.add("in_dist.test", batch(large), large)
+    kept.add(batch(large))
     assert kept.get("in_dist.test", "0").shape == (96, 48, 3)
     assert kept.get("in_dist.test", "1") is not None
     assert kept.get("in_dist.test", "2") is None
@@ -437,7 +438,7 @@ def test_thumbnails_are_small_and_few() -> None:
 
 def test_mixing_needs_two_classes() -> None:
     kept = FitImages()
-    kept.add(batch(IMAGES[:1]), IMAGES[:1])
+    kept.add(batch(IMAGES[:1]))
     with pytest.raises(DataError, match="mixes two classes"):
         list(kept.made("mixup", seed=0))
 

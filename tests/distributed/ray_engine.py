@@ -19,7 +19,7 @@ from gradscore.config import Config
 from gradscore.config.schema import dump_config
 from gradscore.distributed import RayOptions, extract_with_ray
 from gradscore.errors import DataError
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, which come and go with its versions

@@ -20,7 +20,7 @@ from gradscore.config import Config, dump_config, parse_config
 from gradscore.distributed import Share, extract_share, merge
 from gradscore.distributed.ledger import Ledger, read_ledgers
 from gradscore.errors import ConfigError, StoreError
-from gradscore.features import RunPlan, extract
+from gradscore.pipeline import RunPlan, extract
 from gradscore.store import RunFolder, RunWriter, verify_run
 from gradscore.system import held
 

@@ -10,7 +10,7 @@ from gradscore.distributed.ledger import identity_of
 from gradscore.distributed.ray_engine import Worker, check_answers
 from gradscore.distributed.work import Shard
 from gradscore.errors import DistributedError, MissingExtraError, StoreError
-from gradscore.features import RunPlan
+from gradscore.pipeline import RunPlan
 from gradscore.store import package_versions
 
 

@@ -19,7 +19,7 @@ from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.doctor import Diagnosis, check_config
 from gradscore.errors import ModelError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder, label_warnings
 from gradscore.system import import_torchvision
 from gradscore_cli.main import app

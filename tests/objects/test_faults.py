@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from gradscore.config import dump_config
 from gradscore.errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError
-from gradscore.features import extract
 from gradscore.objects import S3_OPTIONS, fetched, uploading
+from gradscore.pipeline import extract
 from gradscore.store import working_copy
 from gradscore_cli.main import app
 

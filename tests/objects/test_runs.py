@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from gradscore.config import Config, dump_config
 from gradscore.distributed import Share, extract_share
 from gradscore.errors import ConfigError, StoreError
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder, verify_run, working_copy
 from gradscore_cli.main import app
 

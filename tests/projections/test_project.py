@@ -154,7 +154,7 @@ def test_a_folder_of_others_is_left_as_it_is(tmp_path):
 
 
 def test_fewer_samples_than_are_there_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 10)
+    monkeypatch.setattr("gradscore.projections.folder.SHARD_SIZE", 10)
     images, labels = samples()
     gradscore.project(net(), (images, labels), dim=64, out=tmp_path / "all")
     with pytest.raises(StoreError, match="projections of more samples"):
@@ -163,7 +163,7 @@ def test_fewer_samples_than_are_there_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_loss_of_the_same_name_that_differs_later_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 10)
+    monkeypatch.setattr("gradscore.projections.folder.SHARD_SIZE", 10)
     weights = torch.ones(4, dtype=torch.float64)
 
     def weighted(logits, labels):
@@ -317,7 +317,7 @@ def test_stored_gradients_of_another_model_that_has_as_many_parameters():
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 5)
+    monkeypatch.setattr("gradscore.projections.folder.SHARD_SIZE", 5)
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def computed(monkeypatch):
     sizes, ordinary = [], folder.projected
 
     def watched(gradients, projection, batch):
-        sizes.append(len(batch.sample_ids))
+        sizes.append(len(batch.ids))
         return ordinary(gradients, projection, batch)
 
     monkeypatch.setattr(folder, "projected", watched)
@@ -500,7 +500,7 @@ def test_nothing_of_the_model_changes():
 
 
 def test_shards_of_another_folder_or_place_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 10)
+    monkeypatch.setattr("gradscore.projections.folder.SHARD_SIZE", 10)
     for name, seed in (("one", 0), ("other", 1)):
         gradscore.project(net(), samples(), dim=64, seed=seed, batch_size=5, out=tmp_path / name)
     shard = "part-00001.parquet"

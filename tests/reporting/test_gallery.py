@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from gradscore.columns import penultimate_columns
 from gradscore.config import Config
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, read_scores
-from gradscore.features import extract
 from gradscore.meta import Inputs
+from gradscore.pipeline import extract
 from gradscore.reporting.gallery import PER_SAMPLE, NearestOfBank
 from gradscore.store import RunFolder
 from gradscore_cli.main import app

@@ -9,7 +9,7 @@ import pytest
 
 from gradscore.errors import StoreError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.features import extract
+from gradscore.pipeline import extract
 from gradscore.reporting import write_report
 from gradscore.store import CHECKSUMS, RunFolder, changing, verify_run
 from gradscore.store.checksums import read_checksums

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradscore.config.schema import FeaturesConfig
-from gradscore.features.extractor import Extractor
+from gradscore.extractor import Extractor
 from gradscore.models.layers import group_parameters
 
 COLUMNS = ["output_gradient_norm", "activation_rate", "gradient_cosine"]

@@ -1,0 +1,487 @@
+"""From batches to logits and features, by a model where it is and as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..columns import NORM, RATE
+from ..config import Config, FeaturesConfig
+from ..data import Augmentation, augmentation_name, is_given_augmentation, open_augmentations
+from ..errors import ModelError
+from ..gradients import Engine, NewGraphError, prepare
+from ..losses import LOSSES, first_without_labels, with_labels
+from ..models import (
+    Call,
+    CodeTrust,
+    LastLayer,
+    coarsest_dtype,
+    find_last_layer,
+    group_parameters,
+    weights_sha256,
+)
+from ..statistics import find_statistic, reduce_gradients
+from ..store import describe_inputs
+from ..system import Inputs, each_input, full_precision, rows_of, sample_count
+from .class_gradients import ClassSums, MeanGradients
+from .extra_columns import BatchColumns, ExtraColumns
+from .forward import WARM_UP, ForwardPass
+from .sharing import Sharing, at_once, in_turn
+
+
+class Extractor:
+    """Turns batches into logits and features.
+
+    Args:
+        model: the classifier, in evaluation mode, on the device that computes.
+        num_classes: K, the number of its outputs.
+        features: losses and statistics.
+        groups: parameter names by group.
+        last_layer: the layer whose inputs are stored, if any.
+        means: mean gradients by class, for the column `gradient_cosine`.
+        augmentations: ways to look at the samples, of which logits and penultimate features are wanted as well.
+
+    Attributes:
+        engine: knows the parameters; it learns from the first samples it sees.
+        groups: parameter names by group of features.
+        last_layer: the layer whose inputs are stored, if any.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        num_classes: int,
+        features: FeaturesConfig,
+        groups: Mapping[str, Sequence[str]],
+        last_layer: LastLayer | None = None,
+        means: MeanGradients | None = None,
+        augmentations: Sequence[Augmentation] = (),
+    ) -> None:
+        """Sets up the engine for the parameters of the groups."""
+        parameters = dict(model.named_parameters())
+        wanted = {name for names in groups.values() for name in names}
+        self.model = model
+        self.device = next(iter(parameters.values())).device
+        self.engine = Engine({name: parameter for name, parameter in parameters.items() if name in wanted})
+        self._columns = ExtraColumns(
+            model, features=features, groups=groups, parameters=self.engine.parameters, num_classes=num_classes
+        )
+        self._pass = ForwardPass(
+            model,
+            device=self.device,
+            num_classes=num_classes,
+            autocast=features.autocast,
+            last_layer=last_layer,
+            augmentations=augmentations,
+        )
+        self.num_classes = num_classes
+        self._features = features
+        # Where samples lie is the same for every loss, and is looked at without labels.
+        self._trial_loss = LOSSES[first_without_labels(features.losses)]
+        self.groups = groups
+        degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
+        self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
+        averaged = {augmentation_name(name) for name in features.average_gradients}
+        self._averaged = [augmentation for augmentation in augmentations if augmentation.name in averaged]
+        magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
+        self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
+        self._fitting: int | None = None
+        self.last_layer, self._augmentations = last_layer, augmentations
+        # Where samples lie in the outputs of layers is learnt batch by batch, and augmentations of a program's may keep
+        # things.
+        watched = not {NORM, RATE}.isdisjoint(features.columns)
+        foreign = any(map(is_given_augmentation, features.augmentations))
+        self._sharing: Sharing[Extractor] = Sharing(
+            model, self._of_copy, allowed=self.device.type == "cpu" and not watched and not foreign
+        )
+        if means is not None:
+            self.compare_with(means)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        *,
+        features: FeaturesConfig,
+        num_classes: int,
+        means: MeanGradients | None = None,
+        trust_code: bool | CodeTrust = False,
+    ) -> Self:
+        """Sets up the extractor of a model where it is and as it is.
+
+        Args:
+            model: the classifier, in evaluation mode.
+            features: what features there are.
+            num_classes: K, the number of its outputs.
+            means: mean gradients, for the column `gradient_cosine`, where they are known.
+            trust_code: allow `python:` augmentations, whose code is run; a `CodeTrust` says which.
+
+        Raises:
+            ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
+            ModelError: the model has no parameters.
+        """
+        groups = group_parameters(model, features.parameters, granularity=features.granularity)
+        layer = find_last_layer(model, features.penultimate)
+        return cls(
+            model,
+            num_classes=num_classes,
+            features=features,
+            groups=groups,
+            last_layer=layer,
+            means=means,
+            augmentations=open_augmentations(features.augmentations, trust_code=trust_code),
+        )
+
+    def describe(self, config: Config, fingerprints: Mapping[str, str]) -> dict[str, Any]:
+        """Everything that influences a value of a run's tables, as the manifest has it.
+
+        Args:
+            config: the settings of the run.
+            fingerprints: of the samples of each split, by the name of the split.
+        """
+        return describe_inputs(
+            config,
+            weights_sha256=weights_sha256(self.model),
+            dtype=coarsest_dtype(self.model),
+            device=self.device.type,
+            groups=self.groups,
+            fingerprints=fingerprints,
+            penultimate=None if self.last_layer is None else self.last_layer.name,
+        )
+
+    def warm_up(self, images: Inputs) -> None:
+        """Shows the engine the first few samples, so that what it learns there is the same after an interruption.
+
+        A model or first samples that cannot be used are found here, before there is a run folder.
+
+        Raises:
+            ModelError: nothing finite comes out.
+            CoupledSamplesError: the output for a sample depends on the others of its batch.
+        """
+        first = rows_of(images, slice(WARM_UP))
+        self.try_out(first)
+        self.prepare(first)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the features; `ModelError` where they depend on a forward pass and there was none yet."""
+        statistics = [
+            f"{loss}/{group}/{statistic}"
+            for loss in self._features.losses
+            for group in self.groups
+            for statistic in self._features.statistics
+        ]
+        return statistics + self._columns.names
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all values: logits and penultimate features, those of the augmentations, features.
+
+        Raises:
+            ModelError: as `feature_names`.
+        """
+        return self._pass.names + self._pass.augmentation_names + self.feature_names
+
+    @property
+    def forward_names(self) -> list[str]:
+        """The names of what `forward_values` gives: logits and penultimate features."""
+        return self._pass.names
+
+    @property
+    def losses_with_labels(self) -> list[str]:
+        """The losses that look at given labels."""
+        return with_labels(self._features.losses)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the reader of the values should know."""
+        return self.engine.notices + self._columns.notices
+
+    def compare_with(self, means: MeanGradients) -> None:
+        """Takes the mean gradients with which those of samples are compared from now on.
+
+        Raises:
+            StoreError: they belong to other losses, classes or parameters.
+        """
+        means.check(
+            losses=self._features.losses,
+            parameters=self.engine.parameters,
+            num_classes=self.num_classes,
+            where="features.columns: gradient_cosine",
+        )
+        self._columns.means = means.to(self.device)
+
+    def prepare(self, images: Inputs) -> None:
+        """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
+
+        Raises:
+            ModelError: as `values`.
+            CoupledSamplesError: the output for an image depends on the others of its batch.
+        """
+        loss = self._trial_loss
+        with full_precision():
+            self._forward(images)
+            self._pass.augmentation_values(images)
+            here = each_input(images, lambda each: each.to(self.device))
+            prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
+            self._sharing.look(lambda worker: worker._pass.outputs(images))
+
+    def try_out(self, images: Inputs) -> None:
+        """Makes sure that the model and its augmentations do what they must for a few images (n, C, H, W).
+
+        Raises:
+            ModelError: nothing finite comes out, or an augmentation couples samples or uses random numbers.
+            DataError: there is no such augmentation of these images.
+        """
+        with full_precision():
+            self._pass.try_out(images)
+
+    def copies_of(self, content_hashes: Sequence[str]) -> Tensor | None:
+        """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
+        return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
+
+    def values(
+        self,
+        images: Inputs,
+        *,
+        copies: Tensor | None = None,
+        labels: Tensor | None = None,
+        nudged: bool = False,
+    ) -> npt.NDArray[np.float64]:
+        """The logits and features of a batch.
+
+        Args:
+            images: (N, C, H, W), preprocessed.
+            copies: (N,) int64, how many samples of the mean gradients each is a copy of: it is compared with the mean
+                of the others. None: of none.
+            labels: (N,) int64, the given classes, for losses that look at them.
+            nudged: change every element of the gradients at the logits by a unit of rounding, up or down, before they
+                are propagated: what is rounding comes out as another number, what is not as the same.
+
+        Returns:
+            (N, len(names)) float64.
+
+        Raises:
+            ModelError: the model cannot take the images, its outputs are not (N, K) or do not come from the last layer,
+                or memory runs out.
+            EngineError: gradients that cannot be computed, or a loss that needs labels without them.
+        """
+        parts: list[npt.NDArray[np.float64]] = []
+        known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
+
+        def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
+            given = None if labels is None else labels[part]
+            return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given, nudged=nudged)
+
+        self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
+        return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
+
+    def _shared(
+        self, images: Inputs, part: slice, find: Callable[[Extractor, slice], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.float64]:
+        """What is found in some images: in several parts at once where that is faster.
+
+        What batches came before must not move the last bits, or a run that was interrupted would get others.
+        """
+        few = rows_of(images, slice(part.start, part.start + 2))
+        slices = self._sharing.slices(part.stop - part.start, lambda worker: worker._pass.outputs(few))
+        if len(slices) == 1:
+            return find(self, part)
+        places = [slice(part.start + each.start, part.start + each.stop) for each in slices]
+        try:
+            workers = self._sharing.workers(len(places))
+            for worker in workers:
+                worker._columns.means = self._columns.means
+            return np.concatenate(at_once([partial(find, *each) for each in zip(workers, places, strict=True)]))
+        except NewGraphError:
+            return np.concatenate(in_turn([partial(find, self, place) for place in places]))  # and learns the graph
+
+    def _of_copy(self, model: nn.Module) -> Extractor:
+        """What computes the same with a copy of the model."""
+        layer = self.last_layer
+        found = Extractor(
+            model,
+            num_classes=self.num_classes,
+            features=self._features,
+            groups=self.groups,
+            last_layer=None if layer is None else find_last_layer(model, layer.name),
+            augmentations=self._augmentations,
+        )
+        found.engine = self.engine.for_copy(found.engine.parameters)
+        return found
+
+    def forward_values(self, images: Inputs) -> npt.NDArray[np.float64]:
+        """The logits and penultimate features of a batch, without gradients and without augmentations.
+
+        Args:
+            images: (N, C, H, W), preprocessed.
+
+        Returns:
+            (N, len(forward_names)) float64.
+
+        Raises:
+            ModelError: as `values`.
+        """
+        parts: list[npt.NDArray[np.float64]] = []
+
+        def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
+            return extractor._pass.values(rows_of(images, part)).cpu().numpy()
+
+        self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
+        return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
+
+    def class_sums(self) -> ClassSums:
+        """Sums of gradients by predicted class, of no sample yet."""
+        return ClassSums(
+            losses=self._features.losses,
+            parameters=self.engine.parameters,
+            num_classes=self.num_classes,
+            device=self.device,
+        )
+
+    def add_to(self, sums: ClassSums, images: Inputs) -> None:
+        """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
+        self._in_parts(images, lambda part: self._add_at_once(sums, rows_of(images, part)))
+
+    def _in_parts(self, images: Inputs, compute: Callable[[slice], None]) -> None:
+        """Calls `compute` with the places of all images in order, as many at a time as memory allows."""
+        start, count = 0, sample_count(images)
+        with full_precision():
+            while start < count:
+                part = slice(start, min(start + (self._fitting or count), count))
+                if self._if_memory_allows(part, compute):
+                    start = part.stop
+                else:
+                    self._halve(part.stop - start)
+
+    def _if_memory_allows(self, part: slice, compute: Callable[[slice], None]) -> bool:
+        try:
+            compute(part)
+        except torch.OutOfMemoryError as error:
+            if part.stop - part.start == 1:
+                raise ModelError(f"the device has too little memory for a single sample: {error}") from None
+            return False
+        return True
+
+    def _halve(self, samples: int) -> None:
+        """Takes half as many samples at a time from now on, and says so."""
+        torch.cuda.empty_cache()
+        self._fitting = samples // 2
+        self.engine.notices.append(
+            f"memory ran out with {samples} samples at a time; went on with {self._fitting} "
+            f"(--batch-size {self._fitting} does so from the start)"
+        )
+
+    def _values_at_once(
+        self, images: Inputs, *, copies: Tensor, labels: Tensor | None, nudged: bool
+    ) -> npt.NDArray[np.float64]:
+        outputs, calls, penultimate = self._forward(images)
+        logits = outputs.detach().double()
+        extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
+        blocks = [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
+        if self._averaged:
+            looks = [
+                blocks,
+                *(self._of_augmentation(augmentation, images, labels, nudged) for augmentation in self._averaged),
+            ]
+            blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
+        more = [extra.values()] if self._features.columns else []
+        found = [logits, *penultimate, *self._pass.augmentation_values(images), *blocks, *more]
+        return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
+
+    def _of_augmentation(
+        self, augmentation: Augmentation, images: Inputs, labels: Tensor | None, nudged: bool
+    ) -> list[Tensor]:
+        """The statistics of each loss for an augmentation of the images."""
+        outputs, calls, _ = self._forward(self._pass.seen(augmentation, images))
+        none = torch.zeros(len(outputs), dtype=torch.int64, device=self.device)
+        extra = self._columns.batch(outputs, calls, copies=none)  # needed to compute; those of the sample count
+        return [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
+
+    def _block(
+        self,
+        loss: str,
+        outputs: Tensor,
+        calls: Sequence[Call],
+        extra: BatchColumns,
+        labels: Tensor | None,
+        nudged: bool,
+    ) -> Tensor:
+        logits = outputs.detach().double()
+        found = logits.new_zeros(len(logits), len(self.groups) * len(self._features.statistics))
+        gradients = list(LOSSES[loss].terms(logits, labels))
+        for gradient in gradients:
+            sinks, taps = extra.listeners(loss, gradient, calls)
+            direction = gradient.direction.to(outputs.dtype)
+            columns = reduce_gradients(
+                self.engine,
+                outputs,
+                nudge(direction) if nudged else direction,
+                statistics=self._features.statistics,
+                groups=self.groups,
+                retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
+                sinks=sinks,
+                taps=taps,
+            )
+            extra.passed(loss, gradient)
+            found += torch.stack(list(columns.values()), dim=1) * gradient.scale.unsqueeze(1) ** self._degrees
+        return found
+
+    def _add_at_once(self, sums: ClassSums, images: Inputs) -> None:
+        sums.drop()
+        outputs = self._pass.outputs(images)
+        logits = outputs.detach().double()
+        predictions = logits.argmax(1)
+        for loss in self._features.losses:
+            for gradient in LOSSES[loss].terms(logits):
+                direction = gradient.direction.to(outputs.dtype)
+                sink = sums.taker(loss, gradient.scale, predictions)
+                self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
+        sums.commit(predictions)
+
+    def _forward(self, images: Inputs) -> tuple[Tensor, list[Call], list[Tensor]]:
+        """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
+        calls: list[Call] = []
+
+        def watched() -> Tensor:
+            outputs, found = self._columns.catch(lambda: self._pass.outputs(images))
+            calls.extend(found)
+            return outputs
+
+        outputs, penultimate = self._pass.caught(watched)
+        if calls:
+            gradient = self._trial_loss(outputs.detach().double())
+            self._columns.learn(outputs, calls, gradient.direction)
+        return outputs, calls, penultimate
+
+
+def nudge(values: Tensor) -> Tensor:
+    """Values with every element larger or smaller by a unit of rounding, at random but always the same.
+
+    Source: Parker, Pierce and Eggert 2000, Monte Carlo arithmetic.
+    """
+    signs = torch.randint(0, 2, values.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return values * (1 + signs.to(values) * torch.finfo(values.dtype).eps)
+
+
+def mean_over_augmentations(values: Tensor, magnitudes: Tensor) -> Tensor:
+    """The mean of statistics over a sample and its augmentations.
+
+    Args:
+        values: (V, N, F) float64.
+        magnitudes: (F,) bool, statistics that lie decades apart: their mean is geometric, with their sign, which is
+            the mean of the logarithms that meta models look at. Where signs differ it is arithmetic after all.
+
+    Returns:
+        (N, F) float64.
+    """
+    signs = values.sign()
+    geometric = signs[0] * values.abs().log().mean(0).exp()
+    return torch.where(magnitudes & (signs == signs[0]).all(0), geometric, values.mean(0))

@@ -1,0 +1,45 @@
+"""From samples to whatever keeps what is found in them, by one loop.
+
+In come samples, a stream of batches (`gradscore.data.Samples`), and an extractor; `loop` cuts the batches, has them
+computed and hands on what was found to a sink. `rows` are those of feature tables; `run_folder` is the sink for
+`extract` and for samples that a program gives, `data_frames` that of `gradscore.features`. `plan` opens what a
+configuration asks for, `freshness` says whether a run is still of its model and data.
+"""
+
+from __future__ import annotations
+
+from .data_frames import feature_table, features, given_samples, warn_of_overflow
+from .freshness import Outdated, outdated
+from .loop import Counter, Cut, ListSink, Progress, Sink, Told, cut, run
+from .plan import RunPlan, check_names, open_datasets, open_split
+from .rows import check_labelled
+from .run_folder import ExtractSummary, Maker, SplitSummary, complete_run, extract, extract_given, write_shards
+
+__all__ = [
+    "Counter",
+    "Cut",
+    "ExtractSummary",
+    "ListSink",
+    "Maker",
+    "Outdated",
+    "Progress",
+    "RunPlan",
+    "Sink",
+    "SplitSummary",
+    "Told",
+    "check_labelled",
+    "check_names",
+    "complete_run",
+    "cut",
+    "extract",
+    "extract_given",
+    "feature_table",
+    "features",
+    "given_samples",
+    "open_datasets",
+    "open_split",
+    "outdated",
+    "run",
+    "warn_of_overflow",
+    "write_shards",
+]

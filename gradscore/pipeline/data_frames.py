@@ -1,0 +1,226 @@
+"""The sink that is a data frame: `gradscore.features`, of any samples and any loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+from torch import nn
+
+from ..config import ExtractConfig, FeaturesConfig, section
+from ..data import Preprocessing, PreprocessingConfig, Samples, check_classes, samples_of, whole_batches
+from ..errors import ConfigError
+from ..extractor import Extractor, LossExtractor, LossOfBatch, Tokens, check_mode, count_classes, input_dtype
+from ..gradients import GradientWarning
+from ..models import Interface
+from .loop import Counter, Cut, ListSink, Progress, run
+from .plan import check_names
+from .rows import FrameSink, RowExtractor, Values
+
+OF_FUNCTIONS = ("parameters", "granularity")
+"""Settings of the section `features` that go with a loss which is a function."""
+
+SPLIT = "given"
+"""What the samples of a table without a run folder are called."""
+
+
+def features(
+    model: nn.Module,
+    data: Any,
+    *,
+    losses: str | Sequence[str] | LossOfBatch | None = None,
+    statistics: str | Sequence[str] | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    tokens: Tokens = "sum",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """The per-sample gradient features of any samples.
+
+    The columns are those of the feature tables of a run folder, bit for bit, where the samples, the settings, the
+    batch size, the processor and the number of threads are the same.
+
+    Args:
+        model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
+        data: a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an
+            iterable of batches, each a tensor, a pair, or a mapping of keyword arguments, `labels` among them, as
+            collators of transformers make it. Inputs are as the model takes them.
+        losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function from the model and
+            a batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
+            only `statistics`, `parameters` and `granularity` are set. `data` is then an iterable of batches (tensors,
+            or mappings, lists, tuples and dataclasses of such) whose first tensor has N rows, and the table
+            `sample_id`, `loss`, and features `loss/<parameter>/<statistic>`.
+        statistics: names of statistics, or one; by default those of a run.
+        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
+            samples are as the model takes them, and refused with such settings.
+        batch_size: samples that go through the model at a time; 64 by default.
+        output: name or position of the logits among what the model returns, where it is not obvious.
+        one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
+        tokens: what becomes of losses (N, T): their sum over the tokens, or, for "each", a row of the table for every
+            token, at the price of a backward pass for each.
+        progress: told how far it is.
+        **settings: others of the section `features` (parameters, granularity, preset, penultimate, augmentations).
+
+    Returns:
+        One row for each sample, in order: `sample_id` (its position), `label` (-1 for none), `prediction`, `correct`
+        (missing without a label), `content_hash`, `logit_0` ..., then features `<loss>/<parameter>/<statistic>`.
+
+    Raises:
+        ConfigError: an unknown setting, loss or statistic.
+        DataError: samples that cannot be used, or none.
+        ModelError: the model is in training mode, or cannot take the samples.
+        EngineError: gradients that cannot be computed: samples are coupled, for one.
+
+    Warns:
+        GradientWarning: samples with values that are not finite.
+
+    Examples:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+        >>> table = features(model, torch.randn(10, 4), losses=["uniform"], statistics=["l2"])
+        >>> table.shape, list(table.columns[-4:])
+        ((10, 12), ['uniform/0.weight/l2', 'uniform/0.bias/l2', 'uniform/2.weight/l2', 'uniform/2.bias/l2'])
+    """
+    check_mode(model)
+    if tokens not in get_args(Tokens):
+        raise ConfigError(f"tokens: wanted one of {', '.join(get_args(Tokens))}, got {tokens!r}")
+    chosen = {"statistics": statistics} if callable(losses) else {"losses": losses, "statistics": statistics}
+    named = {name: _names(value) for name, value in chosen.items() if value is not None}
+    if callable(losses):
+        others = {"preprocessing": preprocessing, "batch_size": batch_size, "output": output}
+        _refuse_others({**others, "one_logit": one_logit or None, **settings})
+        given = {name: value for name, value in settings.items() if value is not None}
+        wanted = section(FeaturesConfig, {**given, **named}, where="features")
+        check_names(wanted)
+        table = _of_function(LossExtractor(model, losses, wanted, tokens=tokens), data, progress)
+    else:
+        if tokens != "sum":
+            raise ConfigError(
+                "tokens: losses by name have one value for each sample; give a function that returns (N, T)"
+            )
+        wanted = section(FeaturesConfig, {**settings, **named}, where="features")
+        options = section(ExtractConfig, {} if batch_size is None else {"batch_size": batch_size}, where="extract")
+        samples = given_samples(model, data, preprocessing=preprocessing)
+        interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
+        table = feature_table(model, samples, wanted, options, interface=interface, progress=progress)
+    warn_of_overflow(table)
+    return table
+
+
+def given_samples(model: nn.Module, data: Any, *, preprocessing: Mapping[str, Any] | None = None) -> Samples:
+    """The samples that a program gives for a model.
+
+    Args:
+        model: the classifier, in eval mode.
+        data: see `samples_of`.
+        preprocessing: settings of the section `preprocessing`, for raw pixels.
+
+    Raises:
+        ConfigError: an unknown setting.
+        ModelError: the model is in training mode.
+    """
+    check_mode(model)
+    pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
+    prepared = None if pixels is None else Preprocessing(pixels)
+    return samples_of(data, name="data", dtype=input_dtype(model), preprocess=prepared)
+
+
+def feature_table(
+    model: nn.Module,
+    samples: Samples,
+    wanted: FeaturesConfig,
+    options: ExtractConfig,
+    *,
+    interface: Interface,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """The table that `features` returns for losses by name.
+
+    Args:
+        model: as for `features`.
+        samples: what it is of.
+        wanted: what is computed.
+        options: batch size and part size.
+        interface: how the model returns logits.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: as `features`; so do DataError, ModelError and EngineError.
+    """
+    with interface.attached(model), warnings.catch_warnings():
+        classes = count_classes(model, samples.first)
+        check_names(wanted)
+        extractor = Extractor.of(model, features=wanted, num_classes=classes, trust_code=True)
+        rows = RowExtractor(extractor)
+        sink = FrameSink(rows, num_classes=classes)
+
+        def computed(cut: Cut) -> Values:
+            check_classes(cut.batch, classes, name=samples.name)
+            return rows(cut)
+
+        counter = Counter(samples.count or 0, progress)
+        warnings.simplefilter("ignore", GradientWarning)
+        extractor.warm_up(samples.first.inputs)
+        run(
+            (replace(batch, split=SPLIT) for batch in samples),  # whatever split it is, all is computed, and once
+            computed,
+            sink,
+            batch_size=options.batch_size,
+            shard_size=options.part_size,
+            told=lambda _, samples: counter.add("features", samples),
+        )
+        return sink.table()
+
+
+def _of_function(extractor: LossExtractor, data: Any, progress: Progress | None) -> pd.DataFrame:
+    """The table of a loss that is a function."""
+    sink, counter = ListSink[dict[str, Any]](), Counter(0, progress)
+    run(
+        whole_batches(data),
+        lambda cut: extractor.values(cut.batch),
+        sink,
+        batch_size=None,
+        shard_size=1,
+        told=lambda _, samples: counter.add("features", samples),
+    )
+    return pd.concat(map(pd.DataFrame, sink.found), ignore_index=True)
+
+
+def _names(value: Any) -> Any:
+    """One name or several as a list; what is neither is refused with the other settings."""
+    if isinstance(value, str):
+        return [value]
+    return list(value) if isinstance(value, Iterable) else value
+
+
+def warn_of_overflow(table: pd.DataFrame) -> None:
+    """Warns of samples with values that are not finite, which stay as they are, as those of a run do."""
+    values = table[[name for name in table.columns if table[name].dtype.kind == "f"]]
+    lost = ~np.isfinite(values.to_numpy()).all(axis=1)
+    if lost.any():
+        first = int(np.flatnonzero(lost)[0])
+        column = next(name for name in values.columns if not np.isfinite(values[name].iloc[first]))
+        warnings.warn(
+            f"{int(lost.sum())} of {len(table)} samples have values that are not finite, the first of them sample "
+            f"{table['sample_id'].iloc[first]}, {column}: outputs or gradients overflow, or weights are not "
+            "finite; try the model and its inputs in float64, or look where it begins (gradscore.inspect)",
+            GradientWarning,
+            stacklevel=3,
+        )
+
+
+def _refuse_others(settings: Mapping[str, Any]) -> None:
+    """Refuses settings that do not go with a loss which is a function."""
+    foreign = [name for name, value in settings.items() if value is not None and name not in OF_FUNCTIONS]
+    if foreign:
+        raise ConfigError(
+            f"{foreign[0]}: does not go with a loss that is a function, which calls the model itself; wanted "
+            f"{', '.join(('statistics', *OF_FUNCTIONS))} or tokens: prepare batches and choose outputs in the function"
+        )

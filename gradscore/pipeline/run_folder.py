@@ -1,0 +1,491 @@
+"""The sink that is a run folder: feature tables of the samples of a configuration, or of those that a program gives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..columns import COSINE, logit_columns
+from ..config import Config, placed
+from ..data import BANK, FIT, Batch, naming_lost_workers, planned_splits
+from ..errors import DataError, StoreError
+from ..extractor import Extractor, MeanGradients, read_means, write_means
+from ..gradients import GradientWarning
+from ..models import weight_files_sha256
+from ..store import (
+    MEAN_GRADIENTS,
+    RunFolder,
+    RunWriter,
+    check_target,
+    is_complete,
+    label_warnings,
+    shard_path,
+    split_folder,
+    write_head,
+    write_shard,
+)
+from ..system import rows_of
+from .loop import Counter, Cut, Pace, Progress, Sink, Told, run
+from .plan import RunPlan, sums_of
+from .rows import RowExtractor, Values, shard_rows
+
+PROBED = 8
+"""Samples of each split whose logits are computed again where kept rows are checked."""
+
+MOVED = 0.02
+"""The largest difference of logits that is rounding, relative to the range of all: half precision moves by less."""
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What is in a split and what it took.
+
+    Attributes:
+        name: the split.
+        samples: rows in its table.
+        labelled: those with a label.
+        accuracy: of the classifier; None without labels.
+        computed: samples looked at this time; the others were there already.
+        seconds: spent on them.
+        non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
+        skipped: samples that could not be used, as `id: reason`.
+        rate: samples a second after the first batch, which also compiles loops; None where there were no others.
+    """
+
+    name: str
+    samples: int
+    labelled: int
+    accuracy: float | None
+    computed: int
+    seconds: float
+    non_finite: int
+    skipped: list[str]
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class ExtractSummary:
+    """What an extraction did.
+
+    Attributes:
+        run: the run folder.
+        device: the kind of device that computed.
+        splits: one summary each, in order.
+        feature_count: columns of features.
+        notices: what fell back to a slower way and why, and what else the reader of the figures should know.
+        was_complete: everything was there already, nothing was computed.
+        warnings: what the reader should know first, since all figures may mean nothing.
+        changes: which splits were computed anew or removed since the run was begun, and why; the others were kept.
+    """
+
+    run: Path
+    device: str
+    splits: list[SplitSummary]
+    feature_count: int
+    notices: list[str]
+    was_complete: bool
+    warnings: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of the classifier over all labelled samples but those of the bank; None without any."""
+        splits = [split for split in self.splits if split.name != BANK]
+        shares = [(split.accuracy, split.labelled) for split in splits if split.accuracy is not None]
+        labelled = sum(count for _, count in shares)
+        return sum(share * count for share, count in shares) / labelled if labelled else None
+
+
+class ShardSink(Sink[Values]):
+    """Writes the shards of a run; `shards` says how many of each split were there last.
+
+    Args:
+        path: the run folder.
+        extractor: computes the rows.
+        num_classes: K.
+    """
+
+    def __init__(self, path: Path, extractor: RowExtractor, *, num_classes: int) -> None:
+        self._path, self._extractor, self._num_classes = path, extractor, num_classes
+        self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
+        self.shards: dict[str, int] = {}
+
+    def take(self, cut: Cut, found: Values | None) -> None:
+        """See `Sink`."""
+        assert found is not None
+        split = cut.batch.split
+        self._waiting.setdefault(split, []).append((cut.batch, found))
+        self.shards[split] = cut.shard + 1
+        if cut.is_last:
+            self._write(split)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        for split, waiting in self._waiting.items():
+            if waiting:
+                self._write(split)
+
+    def _write(self, split: str) -> None:
+        waiting, self._waiting[split] = self._waiting[split], []
+        rows = shard_rows(waiting, names=self._extractor.names(split), num_classes=self._num_classes)
+        write_shard(shard_path(split_folder(self._path, split), self.shards[split] - 1), rows)
+
+
+class Maker:
+    """Computes in this process what a run lacks; others may have it computed elsewhere.
+
+    Attributes:
+        notices: what the reader of the values should know beside what `RunPlan.notices` says.
+    """
+
+    notices: Sequence[str] = ()
+
+    def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
+        """Those of all samples of `in_dist.fit`."""
+        return plan.class_sums(range(plan.count_shards(FIT)), told=told).finished()
+
+    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:
+        """Writes shards of a split into the folder of the run, in any order."""
+        write_shards(plan, split, numbers, told=told)
+
+
+def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:
+    """Computes some shards of a split and writes them into the folder of the run.
+
+    Raises:
+        GradscoreError: as `RunPlan.batches` and `Extractor.values`.
+    """
+    options, extractor = plan.config.extract, RowExtractor(plan.extractor)
+    sink = ShardSink(plan.config.run, extractor, num_classes=plan.config.model.num_classes)
+    run(
+        plan.batches(split, numbers),
+        extractor,
+        sink,
+        batch_size=options.batch_size,
+        shard_size=options.part_size,
+        shards=numbers,
+        told=told,
+    )
+
+
+def extract(
+    config: Config,
+    *,
+    out: Path | None = None,
+    trust_code: bool = False,
+    check_kept: bool = False,
+    progress: Progress | None = None,
+) -> ExtractSummary:
+    """Computes the feature tables of a run, or what is missing of them.
+
+    In the folder of a run whose inputs changed, splits that the changes do not concern are kept.
+
+    The values depend neither on the number of workers nor on interruptions: a shard of a table always starts a new
+    batch.
+
+    Args:
+        config: the settings; `config.extract` says how to compute.
+        out: the run folder, instead of `config.run`.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
+        check_kept: read the samples of all rows again that the folder has already, and compare contents, labels and a
+            few logits; otherwise hashes of weights and code, and what sources tell a change by, decide alone.
+        progress: told after every batch.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        ConfigError: an unknown loss, statistic, augmentation or parameter pattern, or a device that is not there.
+        ModelError: a model that cannot be built, or whose outputs do not fit.
+        DataError: data that cannot be used, or without the labels that a loss looks at, or a worker that was killed.
+        StoreError: a run folder made from other inputs, or with a damaged shard.
+        EngineError: gradients that cannot be computed.
+    """
+    config = placed(config, out)
+    plan = RunPlan.of(config, trust_code=trust_code)
+    summary = complete_run(plan, Maker(), progress=progress)
+    if check_kept:
+        for split in summary.splits:
+            if split.computed < split.samples:
+                _check_kept_rows(plan, RunFolder(summary.run), split.name)
+    return summary
+
+
+def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = None) -> ExtractSummary:
+    """Has the shards of a run made that are not there yet, and finishes it.
+
+    Args:
+        plan: of the run.
+        maker: computes what is missing.
+        progress: told after every batch.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        GradscoreError: as `extract`, and what `maker` raises.
+    """
+    config, inputs = plan.config, plan.inputs
+    weight_files = weight_files_sha256(config.model)
+    target = check_target(config.run, config, inputs)
+    was_complete = is_complete(config.run, target.manifest)
+    class_names, input_columns = plan.datasets[FIT].class_names, plan.datasets[FIT].input_columns
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+        if not was_complete:
+            plan.warm_up()
+        with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+            writer.note(
+                class_names=None if class_names is None else list(class_names),
+                input_columns=None if input_columns is None else list(input_columns),
+                weight_files_sha256=weight_files,
+            )
+            counter = Counter(sum(map(len, plan.datasets.values())), progress)
+            was_complete = was_complete or is_complete(config.run, writer.manifest)  # by another process meanwhile
+            if not was_complete:
+                _begin(plan, maker, writer, counter)
+            splits = [_completed(plan, maker, writer, counter, split) for split in plan.datasets]
+            if not was_complete:
+                notices = list(dict.fromkeys([*plan.notices, *maker.notices]))
+                writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
+    return _summary(writer, plan.extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
+
+
+def _begin(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter) -> None:
+    """What comes before all samples: the weights of the last layer, and mean gradients to compare with."""
+    if plan.extractor.last_layer is not None:
+        write_head(writer.path, plan.extractor.last_layer.head)
+    if COSINE not in plan.config.features.columns:
+        return
+    samples = len(plan.datasets[FIT])
+    counter.total += samples
+    known = writer.manifest.get("mean_gradients_sha256")
+    if known is not None and (writer.path / MEAN_GRADIENTS).exists():
+        counter.add(FIT, samples)
+        plan.extractor.compare_with(read_means(writer.path, sha256=known))
+        return
+    means = maker.mean_gradients(plan, told=counter.add)
+    sha256 = write_means(writer.path, means)
+    if known not in (None, sha256):
+        raise StoreError(
+            f"{writer.path / MEAN_GRADIENTS}: it was missing, and what was computed anew is not what the feature "
+            "tables were made with; restore it from a copy, or extract into another folder"
+        )
+    writer.note(mean_gradients_sha256=sha256)
+    plan.extractor.compare_with(means)
+
+
+def _completed(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter, split: str) -> SplitSummary:
+    """Has the shards of a split made that are missing."""
+    began, pace = time.perf_counter(), Pace()
+    shards = plan.count_shards(split)
+    there = writer.existing(split, shards)
+    missing = [number for number in range(shards) if number not in there]
+    computed = plan.samples_of(split, missing)
+    counter.add(split, len(plan.datasets[split]) - computed)
+
+    def told(split: str, samples: int) -> None:
+        counter.add(split, samples)
+        pace.add(samples)
+
+    if missing:
+        maker.shards(plan, split, missing, told=told)
+    return _finished(writer, split, shards, computed=computed, seconds=time.perf_counter() - began, rate=pace.rate)
+
+
+def _finished(
+    writer: RunWriter, split: str, shards: int, *, computed: int, seconds: float, rate: float | None
+) -> SplitSummary:
+    """Enters a split whose shards are there into the manifest."""
+    notes = writer.existing(split, shards)
+    if not any(note.rows for note in notes.values()):
+        skipped = [bad for note in notes.values() for bad in note.skipped]
+        first = skipped[0]
+        raise DataError(f"split {split}: all {len(skipped)} samples were skipped; {first.sample_id}: {first.error}")
+    writer.finish_split(split, [notes[number] for number in range(shards)], samples=computed, seconds=seconds)
+    return _of_split(writer, split, computed=computed, seconds=seconds, rate=rate)
+
+
+def _of_split(
+    writer: RunWriter, split: str, *, computed: int = 0, seconds: float = 0.0, rate: float | None = None
+) -> SplitSummary:
+    """The summary of a finished split, from its entry in the manifest."""
+    entry = writer.manifest["splits"][split]
+    return SplitSummary(
+        name=split,
+        samples=entry["rows"],
+        labelled=entry["labelled"],
+        accuracy=entry["accuracy"],
+        computed=computed,
+        seconds=seconds,
+        non_finite=entry["non_finite"],
+        skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
+        rate=rate,
+    )
+
+
+def _summary(
+    writer: RunWriter,
+    extractor: Extractor,
+    splits: list[SplitSummary],
+    *,
+    was_complete: bool = False,
+    changes: Sequence[str] = (),
+) -> ExtractSummary:
+    return ExtractSummary(
+        run=writer.path,
+        device=extractor.device.type,
+        splits=splits,
+        feature_count=writer.manifest["feature_count"],
+        notices=writer.manifest["notices"],
+        was_complete=was_complete,
+        warnings=label_warnings(RunFolder(writer.path)),
+        changes=list(changes),
+    )
+
+
+def extract_given(
+    config: Config,
+    extractor: Extractor,
+    samples: Iterable[Batch],
+    *,
+    onto: RunFolder | None = None,
+    fit_again: Callable[[], Iterable[Batch]] | None = None,
+    progress: Progress | None = None,
+    total: int = 0,
+) -> ExtractSummary:
+    """Computes the feature tables of a run, or of splits that are new to it, from samples as a program gives them.
+
+    Args:
+        config: the settings; where it says that samples come from does not matter.
+        extractor: of the model, warmed up.
+        samples: of the splits that are not there yet, perhaps mixed; they are looked at once, in the order they come.
+        onto: the run in `config.run` that goes on; None for a new one.
+        fit_again: the samples of `in_dist.fit` once more, for `gradient_cosine`.
+        progress: told after every batch.
+        total: how many samples there are, for `progress`; 0 if that is unknown.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        DataError: samples that cannot be used, or none of a split; or other samples the second time.
+        ModelError: the model cannot take them.
+        StoreError: a run folder of something else, or made with other weights or settings.
+        EngineError: gradients that cannot be computed.
+    """
+    before: dict[str, Any] = {} if onto is None else onto.manifest["inputs"]["data"]
+    planned = planned_splits(config.data)
+    # Fingerprints of samples that nobody has seen yet are empty.
+    inputs = extractor.describe(config, {name: before.get(name, {}).get("fingerprint", "") for name in planned})
+    rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
+    seen: dict[str, _Seen] = {}
+    with warnings.catch_warnings(), RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+        means: MeanGradients | None = None
+        if onto is None:
+            if extractor.last_layer is not None:
+                write_head(config.run, extractor.last_layer.head)
+            if COSINE in config.features.columns:
+                if fit_again is None:
+                    raise DataError(
+                        f"features.columns: {COSINE} looks at the samples of {FIT} twice, and an iterator can be read "
+                        "only once; give a DataLoader or a list"
+                    )
+                means = sums_of(fit_again(), extractor, config, told=counter.add).finished()
+                writer.note(mean_gradients_sha256=write_means(config.run, means))
+                extractor.compare_with(means)
+        sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
+        then = time.perf_counter()
+
+        def told(split: str, samples: int) -> None:
+            nonlocal then
+            before, then = then, time.perf_counter()
+            seen[split].seconds += then - before
+            seen[split].pace.add(samples)
+            counter.add(split, samples)
+
+        run(_noted(samples, seen), rows, sink, batch_size=options.batch_size, shard_size=options.part_size, told=told)
+        known = [name for name in planned if onto is not None and name in onto.manifest["splits"]]
+        summaries = [_of_split(writer, name) for name in known]
+        for split in (name for name in planned if name not in known):
+            if split not in seen:
+                raise DataError(f"split {split}: wanted samples, got none; give more")
+            found = seen[split]
+            if split == FIT and means is not None and not means.are_of(found.content_hashes):
+                raise DataError(
+                    f"features.columns: {COSINE} looks at the samples of {FIT} twice, and they were others the second "
+                    "time; give them in one order, without random changes (shuffle=False, no augmentation)"
+                )
+            writer.manifest["inputs"]["data"][split]["fingerprint"] = found.digest.hexdigest()
+            computed, rate = len(found.content_hashes), found.pace.rate
+            shards = sink.shards[split]
+            summaries.append(_finished(writer, split, shards, computed=computed, seconds=found.seconds, rate=rate))
+        writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
+    return _summary(writer, extractor, summaries)
+
+
+@dataclass
+class _Seen:
+    """What is known of the samples of a split that were read."""
+
+    content_hashes: list[str] = field(default_factory=list)
+    digest: Any = field(default_factory=hashlib.sha256)
+    pace: Pace = field(default_factory=Pace)
+    seconds: float = 0.0
+
+
+def _noted(samples: Iterable[Batch], seen: dict[str, _Seen]) -> Iterator[Batch]:
+    """Notes ids, labels and content of samples as they pass."""
+    for batch in samples:
+        found = seen.setdefault(batch.split, _Seen())
+        found.content_hashes += batch.content_hashes
+        for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
+            found.digest.update(json.dumps(row).encode())
+        yield batch
+
+
+def _check_kept_rows(plan: RunPlan, folder: RunFolder, split: str) -> None:
+    """Makes sure that stored rows are of the samples that are there, by content, and of this model.
+
+    Manifests tell a change by what can be looked at without reading all samples: names and sizes of image files, the
+    code of a data source, parameters. Here every sample is read again, and a few are sent through the network.
+
+    Raises:
+        StoreError: a sample, a label or a logit is another one.
+        DataError: a sample that cannot be used.
+    """
+    advice = "the rows of this run are not of what is there now; remove the run folder, or give another one (--out)"
+    stored = folder.read(split)
+    logits = stored[logit_columns(stored.columns)].to_numpy(dtype=np.float64)
+    kept = list(zip(stored["sample_id"], stored["content_hash"], stored["label"], strict=True))
+    done = 0
+    for batch in plan.batches(split):
+        now = list(zip(batch.ids, batch.content_hashes, batch.labels.tolist(), strict=True))
+        for before, found in zip(kept[done : done + len(now)], now, strict=False):
+            if before != found:
+                what = "sample" if before[0] != found[0] else "content" if before[1] != found[1] else "label"
+                raise StoreError(
+                    f"{folder.path}: {split}, {found[0]}: another {what} than when it was computed; {advice}"
+                )
+        if done == 0 and len(now):
+            again = plan.extractor.forward_values(rows_of(batch.inputs, slice(PROBED)))[:, : logits.shape[1]]
+            known = logits[np.isfinite(logits)]
+            limit = MOVED * float(np.ptp(known)) if len(known) else 0.0
+            if not np.isclose(again, logits[: len(again)], rtol=0.0, atol=limit, equal_nan=True).all():
+                raise StoreError(
+                    f"{folder.path}: {split}: the network says something else of the first samples than when they were "
+                    "computed, though its weights have the same hash (does its code read other files, or the "
+                    f"environment?); {advice}"
+                )
+        done += len(now)
+    if done != len(kept):
+        raise StoreError(f"{folder.path}: {split}: {len(kept)} samples then, {done} now; {advice}")

@@ -1,0 +1,352 @@
+"""A bank and augmentations of the samples, from a configuration to the feature tables."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradscore.columns import (
+    META_COLUMNS,
+    augmentation_column,
+    augmentations_of,
+    feature_columns,
+    logit_columns,
+    penultimate_columns,
+)
+from gradscore.config import Config
+from gradscore.data import open_images, planned_splits
+from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
+from gradscore.models import build_model
+from gradscore.pipeline import extract, open_datasets
+from gradscore.store import RunFolder
+
+NET = """
+from torch import nn
+
+
+def small():
+    return nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 10))
+
+
+def convolutional():
+    return nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
+"""
+AUGMENTATIONS_CODE = """
+def halved(images):
+    return images / 2
+
+
+def flat(images):
+    return images.flatten(1)
+
+
+def half(images):
+    return images.half()
+
+
+def double(images):
+    return images.double()
+
+
+def infinite(images):
+    return images / 0
+
+
+def noisy(images):
+    return images + 0.02 * images.new_empty(images.shape).normal_()
+
+
+def averaged(images):
+    return 0.9 * images + 0.1 * images.mean(0)
+
+
+def reversed_batch(images):
+    return images.flip(0)
+
+
+def blurred(images):
+    from torch.nn.functional import conv2d
+
+    return conv2d(images, images.new_full((1, 1, 3, 3), 1 / 9), padding=1)
+"""
+SOURCE = {"source": "sklearn:digits"}
+BANK = {**SOURCE, "select": {"start": 100, "count": 13, "stop": 200}}
+AUGMENTATIONS = ["mirror", "shift:1,0", "shift:0,-2"]
+
+
+def make_config(
+    folder: Path, *, features: dict | None = None, bank: dict | None = None, net: str = "small", **changes: object
+) -> Config:
+    (folder / "net.py").write_text(NET)
+    (folder / "augmentations.py").write_text(AUGMENTATIONS_CODE)
+    settings = {
+        "model": {"source": f"python:{folder}/net.py:{net}", "checkpoint": None, "num_classes": 10},
+        "data": {
+            "in_dist": {
+                "fit": {**SOURCE, "select": {"stop": 9}},
+                "test": {**SOURCE, "select": {"start": 30, "stop": 37}},
+                "bank": bank,
+            },
+            "ood": [{**SOURCE, "name": "other", "select": {"start": 50, "stop": 55}}],
+        },
+        "extract": {"batch_size": 4, "part_size": 6, "device": "cpu", **changes.pop("extract", {})},
+        "features": {"statistics": ["max", "l2"], **(features or {})},
+        "run": folder / "run",
+        **changes,
+    }
+    return Config.model_validate(settings)
+
+
+def tables(config: Config) -> RunFolder:
+    extract(config, trust_code=True)
+    return RunFolder(config.run)
+
+
+def part_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+
+
+def raw_images(config: Config, split: str) -> np.ndarray:
+    """(N, H, W), as the model takes them without preprocessing."""
+    images = open_images(planned_splits(config.data)[split][1], num_classes=None, made_of=None, seed=0)
+    return np.stack([images.image(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
+
+
+def looked_at(config: Config, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and inputs of the last layer in float64, one layer after the other."""
+    model: nn.Module = build_model(config.model, trust_code=True).double()
+    with torch.no_grad():
+        features = model[:3](torch.from_numpy(images)[:, None].double())
+        return model[3](features).numpy(), features.numpy()
+
+
+TRUTH = {
+    "mirror": lambda images: images[:, :, ::-1].copy(),
+    "shift:1,0": lambda images: np.pad(images, ((0, 0), (0, 0), (1, 0)), mode="reflect")[:, :, :-1],
+    "shift:0,-2": lambda images: np.pad(images, ((0, 0), (0, 2), (0, 0)), mode="reflect")[:, 2:],
+    "python:augmentations.py:halved": lambda images: images / 2,
+}
+
+
+@pytest.mark.parametrize("split", ["in_dist.fit", "in_dist.test", "ood.other"])
+@pytest.mark.parametrize(("augmentation", "truth"), TRUTH.items(), ids=TRUTH)
+def test_augmentation_columns_equal_what_the_model_makes_of_images_changed_by_numpy(
+    tmp_path, augmentation, truth, split
+):
+    config = make_config(
+        tmp_path, features={"augmentations": [*AUGMENTATIONS, f"python:{tmp_path}/augmentations.py:halved"]}
+    )
+    frame = tables(config).read(split)
+    logits, penultimate = looked_at(config, truth(raw_images(config, split)))
+    np.testing.assert_allclose(frame[logit_columns(frame, augmentation=augmentation)], logits, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        frame[penultimate_columns(frame, augmentation=augmentation)], penultimate, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_columns_of_a_table_with_augmentations(tmp_path):
+    frame = tables(make_config(tmp_path, features={"augmentations": ["mirror"]})).read("in_dist.test")
+    forward = [*(f"logit_{place}" for place in range(10)), *(f"penultimate_{place}" for place in range(27))]
+    features = feature_columns(frame)
+    assert list(frame) == [
+        *META_COLUMNS,
+        *forward,
+        *(augmentation_column("mirror", name) for name in forward),
+        *features,
+    ]
+    assert {name.split("/")[0] for name in features} == {"pseudo_label", "uniform"}
+    assert augmentations_of(frame) == ["mirror"]
+    assert logit_columns(frame) == forward[:10]
+
+
+def test_augmentations_and_a_bank_leave_the_other_columns_as_they_are(tmp_path):
+    plain = tables(make_config(tmp_path)).read("in_dist.fit")
+    config = make_config(tmp_path, features={"augmentations": AUGMENTATIONS}, bank=BANK).model_copy(
+        update={"run": tmp_path / "other"}
+    )
+    assert tables(config).read("in_dist.fit", columns=list(plain)).equals(plain)
+
+
+def test_augmentations_without_penultimate_features(tmp_path):
+    frame = tables(make_config(tmp_path, features={"augmentations": ["mirror"], "penultimate": False})).read(
+        "in_dist.fit"
+    )
+    assert len(logit_columns(frame, augmentation="mirror")) == 10
+    assert penultimate_columns(frame, augmentation="mirror") == penultimate_columns(frame) == []
+
+
+def test_the_table_of_a_bank(tmp_path):
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS, "columns": ["gradient_cosine"]})
+    frame = tables(config).read("in_dist.bank")
+    assert list(frame) == [*META_COLUMNS, *logit_columns(frame), *penultimate_columns(frame)]
+    samples = list(open_datasets(config)["in_dist.bank"])
+    assert frame["sample_id"].tolist() == [sample.sample_id for sample in samples]
+    assert frame["content_hash"].tolist() == [sample.content_hash for sample in samples]
+    assert frame["label"].tolist() == [sample.label for sample in samples]
+    assert len(frame) == 13
+    logits, penultimate = looked_at(config, raw_images(config, "in_dist.bank"))
+    np.testing.assert_allclose(frame[logit_columns(frame)], logits, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(frame[penultimate_columns(frame)], penultimate, rtol=1e-4, atol=1e-6)
+    assert frame["prediction"].tolist() == logits.argmax(1).tolist()
+    assert frame["correct"].tolist() == (logits.argmax(1) == frame["label"]).tolist()
+
+
+def test_a_bank_is_looked_at_forward_only(tmp_path):
+    """Samples in the bank have the values that they have elsewhere, to the last bit."""
+    run = tables(make_config(tmp_path, bank={**SOURCE, "select": {"start": 30, "stop": 37}}))
+    bank = run.read("in_dist.bank").drop(columns="split")
+    assert run.read("in_dist.test", columns=list(bank)).equals(bank)
+
+
+def test_a_bank_counts_in_neither_accuracy_nor_speed(tmp_path):
+    summary = extract(make_config(tmp_path, bank=BANK), trust_code=True)
+    run = RunFolder(summary.run)
+    labelled = [run.read(split)["correct"] for split in ("in_dist.fit", "in_dist.test")]
+    assert summary.accuracy == pytest.approx(np.concatenate(labelled).mean())
+    spent = {name: entry["spent"] for name, entry in run.manifest["splits"].items() if name != "in_dist.bank"}
+    seconds = sum(entry["seconds"] for entry in spent.values())
+    assert run.samples_per_second == pytest.approx(21 / seconds)
+
+
+STOPS = {"in the first part": 4, "between parts": 14, "in the bank": 20, "in the last split": 30}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
+def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, stop):
+    def interrupt(_split: str, done: int, _total: int) -> None:
+        if done >= stop:
+            raise KeyboardInterrupt
+
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS})
+    extract(config, out=tmp_path / "whole", trust_code=True)
+    with pytest.raises(KeyboardInterrupt):
+        extract(config, trust_code=True, progress=interrupt)
+    assert len(part_bytes(config.run)) < len(part_bytes(tmp_path / "whole"))
+    extract(config, trust_code=True)
+    assert part_bytes(config.run) == part_bytes(tmp_path / "whole")
+
+
+def test_values_do_not_depend_on_the_number_of_workers(tmp_path):
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS})
+    extract(config, out=tmp_path / "whole", trust_code=True)
+    extract(
+        make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS}, extract={"workers": 2}),
+        trust_code=True,
+    )
+    assert part_bytes(config.run) == part_bytes(tmp_path / "whole")
+
+
+OTHER_INPUTS = {
+    "another augmentation": (
+        {"features": {"augmentations": ["mirror", "shift:2,0"]}, "bank": BANK},
+        r"features\.augmentations",
+    ),
+    "no augmentation": ({"features": {"penultimate": True}, "bank": BANK}, r"features\.augmentations"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), OTHER_INPUTS.values(), ids=OTHER_INPUTS)
+def test_other_inputs_are_refused(tmp_path, changes, message):
+    extract(make_config(tmp_path, features={"augmentations": ["mirror"]}, bank=BANK), trust_code=True)
+    with pytest.raises(StoreError, match=f"made from other inputs: .*{message}"):
+        extract(make_config(tmp_path, **changes), trust_code=True)
+
+
+OTHER_BANKS = {"another bank": {**BANK, "select": {"stop": 13}}, "no bank": None}
+
+
+@pytest.mark.parametrize("bank", OTHER_BANKS.values(), ids=OTHER_BANKS)
+def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
+    features = {"augmentations": ["mirror"]}
+    extract(make_config(tmp_path, features=features, bank=BANK), trust_code=True)
+    before = RunFolder(tmp_path / "run").table_sha256("in_dist.fit")
+    found = extract(make_config(tmp_path, features=features, bank=bank), trust_code=True)
+    assert {split.name for split in found.splits if split.computed} <= {"in_dist.bank"}
+    assert RunFolder(tmp_path / "run").table_sha256("in_dist.fit") == before
+    assert len(found.changes) == 1
+
+
+def test_a_augmentation_whose_code_changed_is_refused(tmp_path):
+    config = make_config(tmp_path, features={"augmentations": [f"python:{tmp_path}/augmentations.py:halved"]})
+    extract(config, trust_code=True)
+    (tmp_path / "augmentations.py").write_text(AUGMENTATIONS_CODE.replace("/ 2", "/ 3"))
+    with pytest.raises(StoreError, match=r"made from other inputs: features\.augmentations"):
+        extract(config, trust_code=True)
+
+
+UNUSABLE = {
+    "no such augmentation": (
+        {"features": {"augmentations": ["mirorr"]}},
+        ConfigError,
+        r"features\.augmentations\.0: no augmentation 'mirorr'",
+    ),
+    "moved out of sight": ({"features": {"augmentations": ["shift:9,0"]}}, DataError, "out of sight"),
+    "another shape": (
+        {"features": {"augmentations": ["python:{}/augmentations.py:flat"]}},
+        DataError,
+        "must return floats",
+    ),
+    "no such function": (
+        {"features": {"augmentations": ["python:{}/augmentations.py:none"]}},
+        ModelError,
+        "no function 'none'",
+    ),
+    "a bank without a linear layer": (
+        {"bank": BANK, "net": "convolutional"},
+        ConfigError,
+        r"features\.penultimate: wanted the linear layer that makes the logits, got '0'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_cannot_be_used_leaves_no_run_folder(
+    tmp_path: Path, changes: dict, error: type[GradscoreError], message: str
+) -> None:
+    augmentations = [
+        augmentation.format(tmp_path) for augmentation in changes.get("features", {}).get("augmentations", [])
+    ]
+    with pytest.raises(error, match=message):
+        extract(make_config(tmp_path, **{**changes, "features": {"augmentations": augmentations}}), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+BAD_AUGMENTATIONS = {
+    "half": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float16"),
+    "double": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float64"),
+    "infinite": (ModelError, "leads to no finite logits for any of the first 3 samples"),
+    "noisy": (ModelError, "gives other values each time; it must not use random numbers"),
+    "averaged": (ModelError, "gives a sample other values in another batch; it must treat each sample by itself"),
+    "reversed_batch": (ModelError, "gives a sample other values in another batch; it must treat each"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"), [(name, *bad) for name, bad in BAD_AUGMENTATIONS.items()], ids=BAD_AUGMENTATIONS
+)
+def test_a_augmentation_that_is_none_stops_before_there_is_a_run(tmp_path, name, error, message):
+    config = make_config(tmp_path, features={"augmentations": ["mirror", f"python:{tmp_path}/augmentations.py:{name}"]})
+    with pytest.raises(error, match=rf"features\.augmentations: 'python:augmentations\.py:{name}' {message}"):
+        extract(config, trust_code=True)
+    assert not config.run.exists()
+
+
+def test_a_augmentation_that_differs_with_the_batch_by_rounding_is_taken(tmp_path):
+    augmentations = [f"python:{tmp_path}/augmentations.py:blurred", "crop:1"]
+    frame = tables(make_config(tmp_path, features={"augmentations": augmentations})).read("in_dist.test")
+    assert augmentations_of(frame) == ["python:augmentations.py:blurred", "crop:1"]
+
+
+def test_weights_that_are_not_finite_stop_before_there_is_a_run(tmp_path):
+    config = make_config(tmp_path)
+    model = build_model(config.model, trust_code=True)
+    weights = model.state_dict() | {"3.bias": torch.full((10,), torch.nan)}
+    torch.save(weights, tmp_path / "net.pt")
+    config = make_config(tmp_path).model_copy(
+        update={"model": config.model.model_copy(update={"checkpoint": tmp_path / "net.pt"})}
+    )
+    with pytest.raises(ModelError, match=r"the model gives no finite logits .*: 3\.bias is not finite; check"):
+        extract(config, trust_code=True)
+    assert not config.run.exists()

@@ -1,0 +1,190 @@
+"""A run whose inputs changed: what the change does not concern is kept to the byte, the rest is computed and said."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gradscore.config import Config
+from gradscore.errors import DataError
+from gradscore.pipeline import ExtractSummary, extract
+from gradscore.store import RunFolder, verify_run
+
+NET = """
+from torch import nn
+
+
+def small():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+"""
+SPLITS = ("in_dist.fit", "in_dist.test", "ood.blurred", "ood.late")
+
+
+def save_images(folder: Path, *, count: int, seed: int) -> None:
+    folder.mkdir(parents=True)
+    for place, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (count, 4, 4), dtype=np.uint8)):
+        Image.fromarray(pixels).save(folder / f"{place}.png")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Images of two classes for every split, and the code of a model."""
+    for place, split in enumerate(("fit", "test")):
+        for name in ("cat", "dog"):
+            save_images(tmp_path / split / name, count=4, seed=10 * place + len(name))
+    save_images(tmp_path / "late", count=4, seed=5)
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path
+
+
+def make_config(folder: Path, *, cosine: bool = False, late: bool = True, **extract_options: Any) -> Config:
+    made = {"name": "blurred", "source": "synthetic:blur"}
+    found = {"name": "late", "source": f"folder:{folder}/late"}
+    return Config.model_validate(
+        {
+            "model": {"source": f"python:{folder}/net.py:small", "checkpoint": None, "num_classes": 2},
+            "data": {
+                "in_dist": {name: {"source": f"folder:{folder}/{name}"} for name in ("fit", "test")},
+                "ood": [made, found] if late else [made],
+            },
+            "features": {"columns": ["gradient_cosine"]} if cosine else {},
+            "extract": {"batch_size": 3, "part_size": 3, "device": "cpu", **extract_options},
+            "run": folder / "run",
+        }
+    )
+
+
+def run(folder: Path, **options: Any) -> ExtractSummary:
+    return extract(make_config(folder, **options), trust_code=True)
+
+
+def shards(folder: Path) -> dict[str, dict[str, tuple[bytes, int]]]:
+    """Content and time of writing of the shards of each split."""
+    return {
+        split.name: {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in split.iterdir()}
+        for split in sorted((folder / "run/features").iterdir())
+    }
+
+
+def truncate(path: Path) -> bytes:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    return whole
+
+
+def replace_a_fit_image(folder: Path) -> dict[str, Any]:
+    Image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(folder / "fit/cat/0.png")
+    return {}
+
+
+def add_a_late_image(folder: Path) -> dict[str, Any]:
+    Image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(folder / "late/9.png")
+    return {}
+
+
+CHANGES: dict[str, tuple[Callable[[Path], dict[str, Any]], set[str]]] = {
+    "a file of an OOD set": (add_a_late_image, {"ood.late"}),
+    "a file that a synthetic set is made of": (replace_a_fit_image, {"in_dist.fit", "ood.blurred"}),
+    "another batch size": (lambda _: {"batch_size": 2}, set()),
+    "skip instead of fail": (lambda _: {"on_error": "skip"}, set()),
+}
+
+
+@pytest.mark.parametrize(("change", "concerned"), CHANGES.values(), ids=CHANGES)
+def test_only_the_splits_concerned_are_computed_anew(folder: Path, change, concerned: set[str]) -> None:
+    run(folder)
+    before = shards(folder)
+    found = run(folder, **change(folder))
+    after = shards(folder)
+    assert {split.name for split in found.splits if split.computed} == concerned
+    assert {name for name in SPLITS if before[name] != after[name]} == concerned
+    assert {line.split()[0] for line in found.changes} == concerned
+    assert verify_run(folder / "run").damaged == []
+    assert run(folder, **change(folder)).was_complete
+
+
+@pytest.mark.parametrize(("change", "_concerned"), CHANGES.values(), ids=CHANGES)
+def test_what_is_computed_anew_is_what_a_new_run_gives(folder: Path, change, _concerned: set[str]) -> None:
+    run(folder)
+    options = change(folder)
+    run(folder, **options)
+    extract(make_config(folder, **{**options, "batch_size": 3}), out=folder / "new", trust_code=True)
+    tables = [[RunFolder(folder / name).table_sha256(split) for split in SPLITS] for name in ("run", "new")]
+    assert tables[0] == tables[1]
+
+
+def test_an_ood_set_that_is_no_longer_asked_for_goes_and_the_others_stay(folder: Path) -> None:
+    run(folder)
+    before = shards(folder)
+    found = run(folder, late=False)
+    assert found.changes == ["ood.late is no longer asked for: its table was removed"]
+    assert shards(folder) == {name: entry for name, entry in before.items() if name != "ood.late"}
+    assert verify_run(folder / "run").damaged == []
+
+
+def leave_out(_folder: Path, _whole: bytes) -> dict[str, Any]:
+    return {"late": False}
+
+
+def skip(_folder: Path, _whole: bytes) -> dict[str, Any]:
+    return {"on_error": "skip"}
+
+
+def repair(folder: Path, whole: bytes) -> dict[str, Any]:
+    (folder / "late/2.png").write_bytes(whole)
+    return {}
+
+
+def remove(folder: Path, _whole: bytes) -> dict[str, Any]:
+    (folder / "late/2.png").unlink()
+    return {}
+
+
+WAYS_OUT = {"leave the set out": leave_out, "skip it": skip, "repair it": repair, "remove it": remove}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT.values(), ids=WAYS_OUT)
+def test_one_truncated_image_in_a_late_set_does_not_lose_the_run(folder: Path, way) -> None:
+    whole = truncate(folder / "late/2.png")
+    with pytest.raises(DataError, match=r"ood\.late, sample 2\.png: .*cannot be decoded"):
+        run(folder)
+    before = shards(folder)
+    found = run(folder, **way(folder, whole))
+    after = shards(folder)
+    assert {split.name for split in found.splits if split.computed} <= {"ood.late"}
+    assert all(after[name] == before[name] for name in SPLITS[:3])
+    assert RunFolder(folder / "run").manifest["finished"]
+
+
+def test_skipped_samples_that_may_not_be_skipped_any_more_concern_their_split_alone(folder: Path) -> None:
+    truncate(folder / "late/2.png")
+    run(folder, on_error="skip")
+    before = shards(folder)
+    with pytest.raises(DataError, match=r"ood\.late, sample 2\.png"):
+        run(folder, on_error="fail")
+    assert all(shards(folder)[name] == before[name] for name in SPLITS[:3])
+
+
+DEPENDENT = {
+    "a fit image": (replace_a_fit_image, set(SPLITS)),
+    "the batch size": (lambda _: {"batch_size": 2}, set(SPLITS)),
+    "an image of an OOD set": (add_a_late_image, {"ood.late"}),
+}
+
+
+@pytest.mark.parametrize(("change", "concerned"), DEPENDENT.values(), ids=DEPENDENT)
+def test_what_is_compared_with_class_means_of_the_fit_samples_goes_with_them(
+    folder: Path, change, concerned: set[str]
+) -> None:
+    run(folder, cosine=True)
+    options = change(folder)
+    found = run(folder, cosine=True, **options)
+    assert {split.name for split in found.splits if split.computed} == concerned
+    extract(make_config(folder, cosine=True, **options), out=folder / "new", trust_code=True)
+    tables = [[RunFolder(folder / name).table_sha256(split) for split in SPLITS] for name in ("run", "new")]
+    assert tables[0] == tables[1]
+    hashes = [RunFolder(folder / name).manifest["mean_gradients_sha256"] for name in ("run", "new")]
+    assert hashes[0] == hashes[1]

@@ -1,0 +1,216 @@
+"""`gradscore.features` against the feature table of a run folder, whatever the samples come in."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import gradscore
+from gradscore.data import collate
+from gradscore.errors import ConfigError, CoupledSamplesError, DataError, ModelError
+from gradscore.models import build_model
+from gradscore.pipeline import open_datasets
+from gradscore.store import RunFolder
+
+SPLIT = "in_dist.test"
+
+
+@pytest.fixture(scope="module")
+def table(small_run: Path) -> pd.DataFrame:
+    return RunFolder(small_run).read(SPLIT)
+
+
+@pytest.fixture(scope="module")
+def net(small_run: Path) -> nn.Module:
+    return build_model(RunFolder(small_run).config.model, trust_code=True)
+
+
+@pytest.fixture(scope="module")
+def samples(small_run: Path) -> tuple[Tensor, Tensor]:
+    dataset = open_datasets(RunFolder(small_run).config)[SPLIT]
+    batch = collate(list(dataset))
+    return batch.inputs, batch.labels
+
+
+class Stream(IterableDataset):
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+
+    def __iter__(self):
+        return iter(zip(self.images, self.labels, strict=True))
+
+
+FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "pair of tensors": lambda x, y: (x, y),
+    "pair of arrays": lambda x, y: (x.numpy(), y.numpy()),
+    "float64 array and a list": lambda x, y: (x.numpy().astype(np.float64), y.tolist()),
+    "data set": TensorDataset,
+    "stream": Stream,
+    "loader": lambda x, y: DataLoader(TensorDataset(x, y), batch_size=7),
+    "loader of a stream": lambda x, y: DataLoader(Stream(x, y), batch_size=32),
+    "list of batches": lambda x, y: list(zip(x.split(9), y.split(9), strict=True)),
+    "generator": lambda x, y: (pair for pair in zip(x.split(64), y.to(torch.int8).split(64), strict=True)),
+}
+SETTINGS = {"losses": ["uniform"], "statistics": ["max", "l1", "l2"], "batch_size": 50}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_features_are_those_of_the_run_folder_bit_for_bit(form, net, samples, table) -> None:
+    found = gradscore.features(net, form(*samples), **SETTINGS)
+    columns = [name for name in table.columns if "/" in name or name.startswith("logit_")]
+    assert found[columns].to_numpy().tobytes() == table[columns].to_numpy().tobytes()
+    pd.testing.assert_frame_equal(found[["label", "prediction", "correct"]], table[["label", "prediction", "correct"]])
+    assert list(found.columns) == [name for name in table.columns if name != "split"]
+
+
+UNLABELLED: dict[str, Callable[[Tensor], Any]] = {
+    "tensor": lambda x: x,
+    "loader": lambda x: DataLoader(TensorDataset(x), batch_size=16),
+    "loader of tensors": lambda x: DataLoader(list(x), batch_size=16),
+    "list of batches": lambda x: list(x.split(20)),
+}
+
+
+@pytest.mark.parametrize("form", UNLABELLED.values(), ids=UNLABELLED)
+def test_without_labels_nothing_is_right_or_wrong(form, net, samples, table) -> None:
+    found = gradscore.features(net, form(samples[0]), **SETTINGS)
+    assert (found["label"] == -1).all()
+    assert found["correct"].isna().all()
+    assert found["prediction"].tolist() == table["prediction"].tolist()
+
+
+def test_raw_pixels_go_through_the_preprocessing(small_run, net, table) -> None:
+    images = open_datasets(RunFolder(small_run).config)[SPLIT].images
+    raw = np.stack([images.image(place).transpose(2, 0, 1) for place in range(len(images.ids))])
+    found = gradscore.features(net, raw, preprocessing={"mean": [0.5], "std": [0.5]}, **SETTINGS)
+    assert found["content_hash"].tolist() == table["content_hash"].tolist()
+    assert found.iloc[:, -6:].to_numpy().tobytes() == table.iloc[:, -6:].to_numpy().tobytes()
+
+
+def test_shards_of_a_run_start_new_batches(net, samples) -> None:
+    """300 samples in batches of 96 with shards of 1,024: the last batch has 12."""
+    calls: list[int] = []
+    handle = net.register_forward_hook(lambda _m, inputs, _o: calls.append(len(inputs[0])))
+    gradscore.features(net, torch.cat([samples[0]] * 2), losses=["uniform"], statistics=["l2"], batch_size=96)
+    handle.remove()
+    assert calls[-4:] == [96, 96, 96, 12]
+
+
+X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.tensor([0, 1, 2, 0, 1, 2])
+
+PREPARED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "vectors": (X, {"mean": [1.0], "std": [2.0]}),
+    "float images": (torch.rand(6, 1, 8, 8), {"resize": 4}),
+    "keyword inputs": ([{"x": X}], {"mean": [1.0], "std": [2.0]}),
+}
+
+
+@pytest.mark.parametrize(("data", "preprocessing"), PREPARED.values(), ids=PREPARED)
+def test_preprocessing_of_what_the_model_takes_as_it_is_is_refused(data, preprocessing) -> None:
+    message = f"preprocessing.{next(iter(preprocessing))} is for raw pixels .*leave preprocessing out"
+    with pytest.raises(DataError, match=message):
+        gradscore.features(nn.Linear(4, 3).eval(), data, preprocessing=preprocessing, **SETTINGS)
+
+
+def spent() -> Any:
+    loader = iter([(X, Y)])
+    list(loader)
+    return loader
+
+
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "nothing": (list, "data: wanted samples, got none"),
+    "empty tensor": (lambda: X[:0], "got none"),
+    "exhausted iterator": (spent, "an iterator can be read only once"),
+    "a path": (lambda: "images/", "wanted a DataLoader, a Dataset, .* got str"),
+    "a number": (lambda: 3, "got int"),
+    "three things": (lambda: [(X, Y, Y)], "got 3 things in one"),
+    "single samples": (lambda: [(X[0], 0)], r"got one of shape \(4,\).*put single samples into a DataLoader"),
+    "float labels": (lambda: (X, Y.float()), r"wanted labels as whole numbers.*got float32"),
+    "boolean labels": (lambda: (X, Y > 0), "got bool"),
+    "one-hot labels": (lambda: (X, torch.eye(3)[Y].long()), r"got labels of shape \(6, 3\)"),
+    "named labels": (lambda: (X, ["a"] * 6), "wanted labels as whole numbers"),
+    "fewer labels": (lambda: (X, Y[:4]), "one label for each of 6 samples, got 4"),
+    "a class too many": (lambda: (X, Y + 1), "label 3 is none of the model's classes 0..2"),
+    "a negative class": (lambda: (X, Y - 3), "label -3 is none"),
+    "other shapes": (lambda: [X, X[:, :3]], r"sample 6 has shape \(3,\), those before it \(4,\)"),
+    "no values": (lambda: X.to("meta"), "device meta"),
+    "sparse": (lambda: X.to_sparse(), "wanted dense real numbers"),
+    "complex": (lambda: X.to(torch.complex64), "wanted dense real numbers"),
+    "words": (lambda: np.array([["a"]]), "got ndarray of <U1"),
+    "pixels without preprocessing": (lambda: torch.zeros(2, 1, 2, 2, dtype=torch.uint8), "give preprocessing="),
+    "samples of other shapes": (lambda: Uneven(), "do not make a batch"),
+}
+
+
+class Uneven(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, place: int) -> Tensor:
+        return torch.zeros(place + 1)
+
+
+@pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD)
+def test_what_cannot_be_used_is_refused_in_words(make, message) -> None:
+    with pytest.raises(DataError, match=message):
+        gradscore.features(nn.Linear(4, 3).eval(), make(), statistics=["l2"])
+
+
+MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a function": (lambda: lambda x: x, ModelError, "wanted a classifier as a torch.nn.Module, got function"),
+    "in training mode": (lambda: nn.Linear(4, 3), ModelError, r"call model.eval\(\)"),
+    "frozen": (lambda: nn.Linear(4, 3).eval().requires_grad_(False), ModelError, "requires_grad_"),
+    "of other inputs": (lambda: nn.Linear(5, 3).eval(), ModelError, r"cannot take inputs of shape \(4,\)"),
+    "of one output": (lambda: nn.Linear(4, 1).eval(), ModelError, "wanted logits"),
+    "without parameters": (lambda: nn.Flatten().eval(), ModelError, "no parameters"),
+    "coupled": (
+        lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval(),
+        CoupledSamplesError,
+        "batch",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "error", "message"), MODELS.values(), ids=MODELS)
+def test_models_that_cannot_be_scored_are_refused_in_words(make, error, message) -> None:
+    with pytest.raises(error, match=message):
+        gradscore.features(make(), X, statistics=["l2"])
+
+
+def test_an_unknown_setting_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"features: loses: unknown key.*losses"):
+        gradscore.features(nn.Linear(4, 3).eval(), X, loses=["uniform"])
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    gradscore.features(
+        nn.Linear(4, 3).eval(), X, batch_size=4, progress=lambda _what, done, all_: told.append((done, all_))
+    )
+    assert told == [(4, 6), (6, 6)]
+
+
+def test_values_that_are_not_finite_are_warned_of() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)).eval()
+    with torch.no_grad():
+        model[1].weight.mul_(1e30)
+    inputs = X.clone()
+    inputs[2:] *= 1e20
+    with pytest.warns(gradscore.GradientWarning, match="4 of 6 samples have values .* not finite, .* sample 2, "):
+        table = gradscore.features(model, inputs, losses="uniform", statistics="l2")
+    finite = np.isfinite(table.select_dtypes("floating").to_numpy()).all(axis=1)
+    assert finite.tolist() == [True, True, False, False, False, False]
+
+
+def test_one_name_stands_for_a_list() -> None:
+    model = nn.Linear(4, 3).eval()
+    found = gradscore.features(model, X, losses="uniform", statistics="l2")
+    pd.testing.assert_frame_equal(found, gradscore.features(model, X, losses=["uniform"], statistics=["l2"]))

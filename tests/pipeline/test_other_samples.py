@@ -1,0 +1,564 @@
+"""Samples that are no photographs of one size: vectors, arrays, tokens with masks; from extract to a score."""
+
+import importlib
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from gradscore.config import Config
+from gradscore.data import open_user_images
+from gradscore.deployment import Scorer, make_bundle, score_stream, write_bundle
+from gradscore.errors import DataError, ModelError
+from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation.near_duplicates import find_near_duplicates as search
+from gradscore.models import build_model
+from gradscore.pipeline import extract, open_datasets
+from gradscore.store import RunFolder
+from gradscore.system import import_torchvision
+from gradscore_cli.main import app
+
+NET = """
+import torch
+from torch import nn
+
+
+def vectors():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def frozen():
+    return vectors().requires_grad_(False)
+
+
+def pictures():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+
+
+class Text(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 8)
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, input_ids, attention_mask):
+        mask = attention_mask.unsqueeze(2).to(self.words.weight.dtype)
+        return self.body((self.words(input_ids) * mask).sum(1) / mask.sum(1).clamp(min=1))
+
+
+def text():
+    return Text()
+"""
+
+DATA = """
+import numpy as np
+from torch.utils.data import TensorDataset
+import torch
+
+
+def vectors(seed, count):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, count)
+    values = random.normal(size=(count, 4)).astype(np.float32) + labels[:, None]
+    return TensorDataset(torch.tensor(values, dtype=torch.float32), torch.tensor(labels))
+"""
+
+COUNT = 60
+
+
+def labels_of(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 3, COUNT)
+
+
+def save_vectors(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    values = np.random.default_rng(seed + 100).normal(size=(COUNT, 4)) + labels_of(seed)[:, None]
+    frame = pd.DataFrame(values, columns=list("abcd"))
+    frame.assign(label=np.array(["ant", "bee", "cow"])[labels_of(seed)]).to_csv(folder / f"{name}.csv", index=False)
+    return {"source": f"csv:{folder}/{name}.csv"}
+
+
+def save_pictures(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    values = np.random.default_rng(seed + 100).random((COUNT, 3, 6, 6), dtype=np.float32)
+    np.savez(folder / f"{name}.npz", images=values, labels=labels_of(seed))
+    return {"source": f"npz:{folder}/{name}.npz"}
+
+
+def save_tokens(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed + 100)
+    tokens = random.integers(0, 16, (COUNT, 9)) + 16 * labels_of(seed)[:, None]
+    masks = (np.arange(9) < random.integers(4, 10, COUNT)[:, None]).astype(np.int64)
+    np.savez(folder / f"{name}.npz", input_ids=tokens, attention_mask=masks, labels=labels_of(seed))
+    return {"source": f"npz:{folder}/{name}.npz"}
+
+
+def of_code(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    (folder / "data.py").write_text(DATA)
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, COUNT)
+    values = random.normal(size=(COUNT, 4)).astype(np.float32) + labels[:, None]
+    np.savez(folder / f"{name}.npz", x=values.astype(np.float32), y=labels)
+    return {"source": f"python:{folder}/data.py:vectors", "arguments": {"seed": seed, "count": COUNT}}
+
+
+KINDS: dict[str, tuple[Callable[[Path, str, int], dict[str, Any]], str, list[str], str]] = {
+    "columns of a table": (
+        save_vectors,
+        "vectors",
+        ["permuted_columns", "feature_mixture", "swapped_fields"],
+        "test.csv",
+    ),
+    "float images": (save_pictures, "pictures", ["feature_mixture", "permuted_columns"], "test.npz"),
+    "tokens and masks": (save_tokens, "text", ["shuffled_tokens", "swapped_fields"], "test.npz"),
+    "a function": (of_code, "vectors", ["feature_mixture"], "test.npz"),
+}
+"""How the samples are saved, the model, what is made of them, and the file with the test samples."""
+
+
+def make_config(folder: Path, kind: str, **changes: Any) -> Config:
+    save, model, synthetic, _ = KINDS[kind]
+    (folder / "net.py").write_text(NET)
+    made = [{"name": name, "source": f"synthetic:{name}", "auxiliary": True} for name in synthetic]
+    return Config.model_validate(
+        {
+            "model": {"source": f"python:{folder}/net.py:{model}", "checkpoint": None, "num_classes": 3},
+            "data": {
+                "in_dist": {"fit": save(folder, "fit", 1), "test": save(folder, "test", 2)},
+                "ood": [{"name": "other", **save(folder, "other", 3)}, *made],
+            },
+            "features": {"statistics": ["l2", "max"], "losses": ["uniform"]},
+            "extract": {"batch_size": 16, "device": "cpu"},
+            "meta": {"Cs": [0.01], "cv_folds": 2},
+            "evaluate": {"protocols": ["auxiliary", "in_dist_only"]},
+            "run": folder / "run",
+            **changes,
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_is_scored_as_it_was_extracted(tmp_path: Path, kind: str) -> None:
+    config = make_config(tmp_path, kind)
+    extract(config, trust_code=True)
+    run = RunFolder(config.run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # random weights leave some figures without a value
+        fit_run(run)
+        evaluate_run(run)
+    write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5, with_weights=True, trust_code=True))
+    scorer = Scorer.load(tmp_path / "b", trust_code=True)
+    samples = open_user_images([str(tmp_path / KINDS[kind][3])])[0]
+    found = pd.concat(list(score_stream(scorer, samples, batch_size=16)))
+    assert (found["error"] == "").all()
+    assert set(found["decision"]) <= {"accept", "reject"}
+    assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
+    assert list(found.columns) == scorer.columns()
+
+
+RAW: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "a data frame": lambda table: table,
+    "an array": lambda table: table.to_numpy(),
+    "a tensor": lambda table: torch.tensor(table.to_numpy()),
+    "lists": lambda table: table.to_numpy().tolist(),
+}
+
+
+@pytest.fixture(scope="module")
+def standardised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scorer, pd.DataFrame, pd.DataFrame]:
+    """A scorer of rows of a table that go through a preprocessing, the rows, and how the file with them scores."""
+    folder = tmp_path_factory.mktemp("standardised")
+    preprocessing = {"mean": [1.0, 0.5, 0.0, 2.0], "std": [2.0, 1.0, 0.5, 1.0]}
+    config = make_config(folder, "columns of a table", preprocessing=preprocessing)
+    extract(config, trust_code=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit_run(RunFolder(config.run))
+    write_bundle(folder / "b", make_bundle(RunFolder(config.run), alpha=0.5, with_weights=True, trust_code=True))
+    scorer = Scorer.load(folder / "b", trust_code=True)
+    return scorer, pd.read_csv(folder / "test.csv")[list("abcd")], scorer(str(folder / "test.csv"))
+
+
+@pytest.mark.parametrize("given", RAW.values(), ids=RAW)
+def test_raw_rows_score_as_their_file(standardised, given) -> None:
+    scorer, table, wanted = standardised
+    found = scorer(given(table), raw=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+WRITTEN: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "csv": lambda table, path: table.to_csv(path, index=False),
+    "parquet": lambda table, path: table.to_parquet(path, index=False),
+}
+
+OTHER_TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "columns in another order": lambda table: table[list("dbca")],
+    "names of classes beside them": lambda table: table.assign(species="ant", note="seen at night"),
+    "numbers beside them": lambda table: table.assign(weight=2.5)[["weight", *"abcd"]],
+    "paths beside them": lambda table: table.assign(file="a.png"),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+@pytest.mark.parametrize("change", OTHER_TABLES.values(), ids=OTHER_TABLES)
+def test_columns_of_a_table_are_known_by_name(standardised, tmp_path: Path, change, suffix: str) -> None:
+    scorer, table, wanted = standardised
+    WRITTEN[suffix](change(table), tmp_path / f"t.{suffix}")
+    of_file, of_frame = scorer(str(tmp_path / f"t.{suffix}")), scorer(change(table), raw=True)
+    pd.testing.assert_frame_equal(of_file.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+    pd.testing.assert_frame_equal(of_frame.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_a_data_frame_without_names_is_taken_by_position(standardised) -> None:
+    scorer, table, wanted = standardised
+    found = scorer(pd.DataFrame(table.to_numpy()), raw=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+OTHER_NAMES = {
+    "another name": (list("abcx"), "wanted columns a, b, c, d, got a, b, c, x: no column 'd'"),
+    "one less": (list("abc"), "wanted columns a, b, c, d, got a, b, c: no column 'd'"),
+    "no names at all": (["1.5", "2", "0.25", "-1e3"], "got 1.5, 2, 0.25, -1e3: .* its first line holds numbers"),
+}
+
+
+@pytest.mark.parametrize(("names", "message"), OTHER_NAMES.values(), ids=OTHER_NAMES)
+def test_columns_of_other_names_are_refused(standardised, tmp_path: Path, names: list[str], message: str) -> None:
+    scorer, table, _ = standardised
+    other = table.iloc[:, : len(names)].set_axis(names, axis=1)
+    other.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=message):
+        scorer(str(tmp_path / "t.csv"))
+    with pytest.raises(DataError, match=message.partition(":")[0]):
+        scorer(other, raw=True)
+
+
+def test_a_known_column_without_numbers_is_refused(standardised, tmp_path: Path) -> None:
+    scorer, table, _ = standardised
+    table.assign(b="low").to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"column 'b' holds (large_)?string, wanted numbers"):
+        scorer(str(tmp_path / "t.csv"))
+
+
+def test_a_bundle_without_names_of_columns_goes_by_position(standardised, tmp_path: Path) -> None:
+    """Those of older versions have none."""
+    scorer, table, wanted = standardised
+    write_bundle(tmp_path / "b", replace(scorer.bundle, input_columns=None))
+    old = Scorer.load(tmp_path / "b", trust_code=True, model_source=scorer.bundle.model.source)
+    found = old(table.set_axis(list("wxyz"), axis=1), raw=True)
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_the_command_knows_columns_by_name(standardised, tmp_path: Path) -> None:
+    scorer, table, wanted = standardised
+    write_bundle(tmp_path / "b", scorer.bundle)
+    WRITTEN["csv"](table[list("dcba")].assign(species="ant"), tmp_path / "t.csv")
+    samples = [tmp_path / "b", tmp_path / "t.csv", "--model", scorer.bundle.model.source, "--trust-code"]
+    options = {"score": ["--out", tmp_path / "s.csv"], "monitor": ["--out", tmp_path / "watch", "--by", 50]}
+    found = {name: CliRunner().invoke(app, [name, *map(str, [*samples, *given])]) for name, given in options.items()}
+    assert {name: each.exit_code for name, each in found.items()} == {"score": 0, "monitor": 0}
+    assert pd.read_csv(tmp_path / "s.csv")["decision"].tolist() == wanted["decision"].tolist()
+    rejected = json.loads((tmp_path / "watch" / "windows.jsonl").read_text().splitlines()[0])["rejected"]
+    assert rejected == pytest.approx((wanted["decision"][:50] == "reject").mean())
+
+
+def test_splits_know_columns_by_name(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    wanted = {name: each[5].image for name, each in open_datasets(config).items()}
+    for name, order in {"fit": "abcd", "test": "dacb", "other": "cdba"}.items():
+        table = pd.read_csv(tmp_path / f"{name}.csv")
+        table[["label", *order]].to_csv(tmp_path / f"{name}.csv", index=False)
+    found = {name: each[5].image for name, each in open_datasets(config).items()}
+    alone = open_datasets(with_class_names(config), only=["in_dist.test"])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    torch.testing.assert_close(alone["in_dist.test"][5].image, wanted["in_dist.test"], rtol=0, atol=0)
+
+
+def with_class_names(config: Config) -> Config:
+    data = {**config.data.model_dump(exclude_unset=True), "class_names": ["ant", "bee", "cow"]}
+    return Config.model_validate({**config.model_dump(exclude_unset=True), "data": data})
+
+
+def test_columns_that_the_arguments_name_are_taken_in_their_order(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    table = pd.read_csv(tmp_path / "other.csv").rename(columns={"a": "A"})
+    table.to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(DataError, match=r"other.csv: wanted columns a, b, c, d, got A, b, c, d, label: no column 'a'"):
+        open_datasets(config)
+    data = config.data.model_dump(exclude_unset=True)
+    data["ood"][0]["arguments"] = {"inputs": ["d", "c", "b", "A"]}
+    found = open_datasets(Config.model_validate({**config.model_dump(exclude_unset=True), "data": data}))
+    wanted = torch.tensor(table[list("dcbA")].to_numpy()[3], dtype=torch.float32)
+    torch.testing.assert_close(found["ood.other"][3].image, wanted, rtol=0, atol=0)
+
+
+NOT_RAW = {
+    "a data frame without the word": (lambda table: table, {}, "with raw=True"),
+    "names": (lambda table: table.assign(a="x"), {"raw": True}, "wanted numbers in the table"),
+    "a row": (lambda table: table.to_numpy()[0], {"raw": True}, "give .values. of one"),
+    "a text": (lambda _: "a good film", {}, "no such file or folder; .* itself comes with raw=True"),
+    "a generator": (lambda _: iter([1]), {"raw": True}, "got list_iterator"),
+    "inputs of two sizes": (
+        lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples each"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "options", "message"), NOT_RAW.values(), ids=NOT_RAW)
+def test_raw_samples_that_cannot_be_used(standardised, given, options: dict[str, bool], message: str) -> None:
+    scorer, table, _ = standardised
+    with pytest.raises(DataError, match=message):
+        scorer(given(table), **options)
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "of", "day"]
+
+
+def save_bert(folder: Path) -> str:
+    """A small model of text with its tokenizer, and names of its classes in an order of their own."""
+    import_torchvision()
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    names = {0: "cow", 1: "ant", 2: "bee"}
+    torch.manual_seed(0)
+    places = {word: place for place, word in enumerate(WORDS)}
+    settings = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=12, id2label=names, **sizes)
+    transformers.BertForSequenceClassification(settings).save_pretrained(folder / "bert")
+    transformers.BertTokenizer(vocab=places).save_pretrained(folder / "bert")
+    return f"transformers:{folder}/bert"
+
+
+def save_texts(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    texts = [" ".join(random.choice(WORDS[4:], random.integers(3, 9))) for _ in range(COUNT)]
+    labels = np.array(["ant", "bee", "cow"])[labels_of(seed)]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / f"{name}.csv", index=False)
+    return {"source": f"csv:{folder}/{name}.csv"}
+
+
+def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: Path) -> None:
+    made = [{"name": each, "source": f"synthetic:{each}"} for each in ("shuffled_tokens", "swapped_fields")]
+    data = {
+        "in_dist": {"fit": save_texts(tmp_path, "fit", 1), "test": save_texts(tmp_path, "test", 2)},
+        "ood": [{"name": "other", **save_texts(tmp_path, "other", 3)}, *({**each, "auxiliary": True} for each in made)],
+    }
+    model = {"source": save_bert(tmp_path), "num_classes": 3}
+    config = make_config(tmp_path, "tokens and masks", data=data, model=model)
+    extract(config)
+    run = RunFolder(config.run)
+    assert run.class_names == ["cow", "ant", "bee"]
+    labels = run.read("in_dist.test")["label"].tolist()
+    assert labels == [[1, 2, 0][place] for place in labels_of(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit_run(run)
+        evaluate_run(run)
+    write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
+    samples = open_user_images([str(tmp_path / "test.csv")])[0]
+    scorer = Scorer.load(tmp_path / "b")
+    found = pd.concat(list(score_stream(scorer, samples, batch_size=16)))
+    assert (found["error"] == "").all()
+    texts = pd.read_csv(tmp_path / "test.csv")["text"].tolist()
+    assert scorer(texts, raw=True)["score_wrong"].tolist() == pytest.approx(found["score_wrong"].tolist(), rel=1e-3)
+    assert scorer(texts[0], raw=True)["prediction"].tolist() == found["prediction"].tolist()[:1]
+    assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
+    assert set(found["prediction_name"]) <= {"cow", "ant", "bee"}
+
+
+def test_values_of_keyword_inputs_are_those_of_autograd(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    extract(config, trust_code=True)
+    frame = RunFolder(config.run).read("in_dist.test")
+    torch.manual_seed(config.extract.seed)
+    model = build_model(config.model, trust_code=True).double()
+    arrays = np.load(tmp_path / "test.npz")
+    tokens, masks = torch.tensor(arrays["input_ids"][:1]), torch.tensor(arrays["attention_mask"][:1])
+    logits = model(input_ids=tokens, attention_mask=masks)
+    np.testing.assert_allclose(frame[["logit_0", "logit_1", "logit_2"]].to_numpy()[:1], logits.detach(), rtol=1e-5)
+    loss = -logits.log_softmax(1).mean()
+    (gradient,) = torch.autograd.grad(loss, [model.body[2].weight])
+    assert frame["uniform/body.2.weight/l2"][0] == pytest.approx(float(gradient.norm()), rel=1e-4)
+
+
+def test_the_classes_of_a_run_have_names(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    extract(config, trust_code=True)
+    assert RunFolder(config.run).class_names == ["ant", "bee", "cow"]
+
+
+def test_values_do_not_depend_on_workers(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    extract(config, trust_code=True)
+    changed = {"extract": config.extract.model_copy(update={"workers": 2})}
+    extract(config.model_copy(update=changed), out=tmp_path / "two", trust_code=True)
+    names = ["in_dist.test", "ood.other", "ood.shuffled_tokens"]
+    tables = [[RunFolder(tmp_path / run).table_sha256(name) for name in names] for run in ("run", "two")]
+    assert tables[0] == tables[1]
+
+
+def test_select_goes_by_content_for_tokens_as_well(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    halves = [{"source": config.data.in_dist.fit.source, "select": {"hash": share}} for share in ([0, 0.5], [0.5, 1])]
+    data = {"in_dist": {"fit": halves[0], "test": halves[1]}, "ood": []}
+    extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+    ids = [RunFolder(config.run).read(name)["sample_id"].tolist() for name in ("in_dist.fit", "in_dist.test")]
+    assert sorted(ids[0] + ids[1], key=int) == [str(place) for place in range(COUNT)]
+    assert min(map(len, ids)) > 0
+
+
+def with_ood(folder: Path, kind: str, name: str) -> Config:
+    config = make_config(folder, kind)
+    return Config.model_validate(
+        {
+            **config.model_dump(),
+            "data": {**config.data.model_dump(), "ood": [{"name": "made", "source": f"synthetic:{name}"}]},
+        }
+    )
+
+
+MADE_OF_IMAGES = {
+    "blur of vectors": ("columns of a table", "blur", "for images, .*permuted_columns"),
+    "mixup of tokens": ("tokens and masks", "mixup", "for images, .*shuffled_tokens"),
+    "shuffled tokens of vectors": ("columns of a table", "shuffled_tokens", "for text and for tokens"),
+    "mixture of tokens": ("tokens and masks", "feature_mixture", "for vectors and arrays of floats"),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "message"), MADE_OF_IMAGES.values(), ids=MADE_OF_IMAGES)
+def test_sets_that_cannot_be_made_of_such_samples(tmp_path: Path, kind: str, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=f"synthetic:{name} is {message}"):
+        extract(with_ood(tmp_path, kind, name), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_corrupted_sets_are_of_images(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    data = {**config.data.model_dump(), "shifted": [{"name": "noisy", "source": "corrupted:noise"}]}
+    with pytest.raises(DataError, match="corrupted:noise is for images"):
+        extract(make_config(tmp_path, "columns of a table", data=data), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "resize of vectors": (
+        "columns of a table",
+        {"preprocessing": {"resize": 8}},
+        r"preprocessing\.resize is for images",
+    ),
+    "as many means as columns": (
+        "columns of a table",
+        {"preprocessing": {"mean": [0.0, 1.0], "std": [1.0, 1.0]}},
+        r"preprocessing\.mean has 2 values, .*one for each column",
+    ),
+    "means of tokens": (
+        "tokens and masks",
+        {"preprocessing": {"mean": [0.0], "std": [1.0]}},
+        r"preprocessing\.mean is for images",
+    ),
+    "augmentations of tokens": (
+        "tokens and masks",
+        {"features": {"augmentations": ["mirror"]}},
+        "augmentations: they look at one tensor, and these inputs are input_ids",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), REFUSED.values(), ids=REFUSED)
+def test_settings_for_images_are_refused_for_others(tmp_path: Path, kind: str, changes: dict, message: str) -> None:
+    with pytest.raises((DataError, ModelError), match=message):
+        extract(make_config(tmp_path, kind, **changes), trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_are_standardised_by_mean_and_std(tmp_path: Path) -> None:
+    mean, std = [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 8.0]
+    config = make_config(tmp_path, "columns of a table", preprocessing={"mean": mean, "std": std})
+    sample = open_datasets(config)["in_dist.test"][3]
+    raw = pd.read_csv(tmp_path / "test.csv")[list("abcd")].to_numpy()[3]
+    np.testing.assert_allclose(sample.image, (raw - mean) / std, rtol=1e-6)
+
+
+def test_samples_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    tokens = [list(range(length)) for length in (3, 4, 5, 3)]
+    frame = pd.DataFrame({"input_ids": tokens, "attention_mask": tokens, "label": [0, 1, 2, 0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    source = {"source": f"parquet:{tmp_path}/t.parquet"}
+    data = {"in_dist": {"fit": source, "test": source}}
+    with pytest.raises(DataError, match=r"has shape .*input_ids \(4,\).*pad or cut them"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+
+
+def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    extract(config, trust_code=True)
+    found = search(RunFolder(config.run))
+    assert found.pairs == []
+    (said,) = found.notices
+    assert "near-duplicates were not looked for" in said
+    assert "it is a search of images, and the samples are float32 of shape (4,)" in said
+
+
+def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "a function")
+    extract(config, trust_code=True)
+    trust = RunFolder(config.run).trust(True)
+    assert len(open_datasets(config, trust_code=trust)) == 4
+    (tmp_path / "data.py").write_text("raise SystemExit(0)\n" + DATA)
+    with pytest.raises(ModelError, match="nothing of it was run"):
+        open_datasets(config, trust_code=trust)
+
+
+def test_data_that_are_code_want_trust(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "a function")
+    with pytest.raises(ModelError, match=r"data source 'python:.*' runs the code in .*--trust-code"):
+        open_datasets(config)
+
+
+def test_text_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"text": ["a b", "c d"], "label": [0, 1]}).to_csv(tmp_path / "t.csv", index=False)
+    source = {"source": f"csv:{tmp_path}/t.csv"}
+    data = {"in_dist": {"fit": source, "test": source}}
+    with pytest.raises(DataError, match="the samples are text, and this model has no tokenizer"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+
+
+def test_names_of_classes_beside_numbers_are_not_taken_for_the_samples(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "columns of a table")
+    for name in ("fit", "test", "other"):
+        table = pd.read_csv(tmp_path / f"{name}.csv").rename(columns={"label": "species"})
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    advice = r"fit.csv: text in column 'species' beside numbers in a, b, c, d.* arguments: \{labels: species\}"
+    with pytest.raises(DataError, match=advice):
+        open_datasets(config)
+    data = config.data.model_dump(exclude_unset=True)
+    for spec in data["in_dist"].values():
+        spec["arguments"] = {"labels": "species"}
+    found = open_datasets(Config.model_validate({**config.model_dump(exclude_unset=True), "data": data}))
+    assert [found[name].input_columns for name in ("in_dist.fit", "in_dist.test", "ood.other")] == [list("abcd")] * 3
+
+
+def test_parameters_that_code_freezes_have_the_features_of_others(tmp_path: Path) -> None:
+    runs = {}
+    for name in ("vectors", "frozen"):
+        config = make_config(tmp_path, "columns of a table", run=tmp_path / name)
+        model = config.model.model_copy(update={"source": f"python:{tmp_path}/net.py:{name}"})
+        extract(config.model_copy(update={"model": model}), trust_code=True)
+        runs[name] = RunFolder(tmp_path / name).read("in_dist.test")
+    pd.testing.assert_frame_equal(runs["frozen"], runs["vectors"])
+    layer = [name for name in runs["frozen"] if "0.weight" in name]
+    assert layer
+    assert (runs["frozen"][layer] != 0).any().all()
+
+
+def test_a_model_that_takes_other_inputs(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "tokens and masks")
+    spec = {"source": config.data.in_dist.fit.source, "arguments": {"inputs": "input_ids"}}
+    data = {"in_dist": {"fit": spec, "test": spec}}
+    with pytest.raises(ModelError, match=r"cannot take inputs of shape \(9,\): .*attention_mask"):
+        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
