@@ -155,13 +155,12 @@ def _scored(
     """All samples as the monitor takes them: all or none, so that an interrupted call can be made again."""
     import pandas as pd
 
-    from gradscore.deployment import score_stream
     from gradscore.errors import DataError
 
     total, tables, done = sum(map(len, sources)), [], 0
     with counting(quiet=output.quiet) as tell:
         raw = (image for source in sources for image in source)
-        for table in score_stream(scorer, raw, batch_size=batch_size, watch=True):
+        for table in scorer.stream(raw, batch_size=batch_size, watch=True):
             tables.append(table)
             done += len(table)
             tell("scoring", done, total)

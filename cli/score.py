@@ -149,7 +149,7 @@ class _Scoring:
     scorer: Scorer
     files: Sequence[UserFile]
     opening: dict[str, Any]
-    settings: dict[str, int]
+    settings: dict[str, Any]
     rows: list[dict[Hashable, Any]] = field(default_factory=list)
     samples: int = 0
     first_error: str = ""
@@ -235,13 +235,17 @@ class _Scoring:
         return found
 
     def _tables(self, file: UserFile, tell: Tell) -> Iterator[pd.DataFrame]:
+        """The results of a file, batch by batch, with a column `file` that says where each sample comes from."""
         from gradscore.data import open_user_file
-        from gradscore.deployment import score_file
+        from gradscore.objects import called
+        from gradscore.printable import storable
 
         images = open_user_file(file, **self.opening)
+        source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
         done, total = 0, len(images)
         self.samples += total
-        for table in score_file(self.scorer, images, file=file.file, **self.settings):
+        for scored in self.scorer.stream(images, **self.settings):
+            table = scored.assign(file=scored["sample_id"] if source is None else source)
             done += len(table)
             tell("scoring" if len(self.files) == 1 else f"scoring {file.name}", done, total)
             self.first_error = self.first_error or next((error for error in table["error"] if error), "")
@@ -258,9 +262,7 @@ class _Scoring:
             _print_rows(self.output, table, self.scorer)
 
     def _columns(self) -> list[str]:
-        from gradscore.deployment import result_columns
-
-        return result_columns(self.scorer, explain=self.settings["explain"])
+        return [*self.scorer.columns(explain=self.settings["explain"]), "file"]
 
 
 def _all_failed(failed: Mapping[str, str], what: str) -> str:

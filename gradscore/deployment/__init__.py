@@ -1,7 +1,7 @@
 """Decisions on new samples.
 
 In comes an evaluated run; out comes a bundle (`bundling`, `bundle`, with a `self_test`) of `detectors` whose thresholds
-keep a promise (by `conformal` calibration), and from a bundle and new samples decisions (`scorer`, `streaming`,
+keep a promise (by `conformal` calibration), and from a bundle and new samples decisions (`scorer`,
 `batch_scorer` for frameworks that hand batches over), in files of `results`. `reference` is what a monitor compares
 with.
 """
@@ -16,7 +16,6 @@ from .detectors import deployed_protocol
 from .reference import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, Reference, WatchedSet, is_stream, watched
 from .results import ResultFolder, table_writer
 from .scorer import Scorer
-from .streaming import result_columns, score_file, score_stream
 
 __all__ = [
     "CLASS",
@@ -35,9 +34,6 @@ __all__ = [
     "is_stream",
     "make_bundle",
     "read_bundle",
-    "result_columns",
-    "score_file",
-    "score_stream",
     "table_writer",
     "threshold",
     "watched",

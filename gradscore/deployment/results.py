@@ -37,7 +37,7 @@ def table_writer(path: Path, columns: Sequence[str], *, note: str | None = None)
 
     Args:
         path: the file; its suffix says the format.
-        columns: names of the columns, as `Scorer.columns` or `result_columns` gives them.
+        columns: names of the columns, as `Scorer.columns` gives them.
         note: what a Parquet file says of itself.
 
     Yields:
@@ -133,7 +133,7 @@ class ResultFolder:
         Args:
             folder: where the tables lie.
             files: of samples.
-            columns: of the tables, as `result_columns` gives them.
+            columns: of the tables.
             settings: plain values that results depend on, with the hash of the bundle among them.
             searched: folders in which the files were found.
 

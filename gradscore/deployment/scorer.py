@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ..columns import augmentations_of, logit_columns
 from ..config import ModelConfig
-from ..data import Preprocessing, Raw, RawImage, augmentation_name, form, is_pixels
+from ..data import Preprocessing, RawImage, augmentation_name, form, is_pixels, stacked
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..gradients import GradientWarning
@@ -207,14 +208,14 @@ class Scorer:
         if raw:
             floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
             samples = raw_samples(images, floats=floats, columns=self.bundle.input_columns)
-            return self._of_raw(samples, sample_ids, explain=explain, watch=watch)
+            return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
         if isinstance(images, pd.DataFrame):
             raise DataError("samples: got a data frame, whose rows are scored as the table's with raw=True")
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain, watch=watch)
         samples = raw_images(images, columns=self.bundle.input_columns)
-        return self._of_raw(samples, sample_ids, explain=explain, watch=watch)
+        return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
 
     def judge(
         self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False
@@ -238,19 +239,71 @@ class Scorer:
         table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
         if not len(lost):
             return table
-        joined = with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
+        joined = _with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
 
-    def _of_raw(
+    def stream(
+        self, samples: Iterable[RawImage], *, batch_size: int = 64, explain: int = 0, watch: bool = False
+    ) -> Iterator[pd.DataFrame]:
+        """Scores samples batch by batch, in constant memory.
+
+        One that cannot be decoded, has another size than the model takes, or whose values are not finite gives a row
+        with an error; the others of its batch are scored.
+
+        Args:
+            samples: in order.
+            batch_size: samples in a batch.
+            explain: how many drivers of each score to name.
+            watch: add what `gradscore.Monitor` watches.
+
+        Yields:
+            Tables as a call gives them, a row for each sample, in order.
+
+        Raises:
+            ModelError: the model fails on samples of the size it was run on.
+        """
+        source = iter(samples)
+        while batch := list(islice(source, batch_size)):
+            yield self._of_raw(batch, explain=explain, watch=watch)
+
+    def _all_raw(
         self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
     ) -> pd.DataFrame:
-        from .streaming import score_stream  # which is made of this class
-
         if sample_ids is not None:
             _check_names(sample_ids, len(raw))
             raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]
-        tables = list(score_stream(self, raw, explain=explain, watch=watch))
+        tables = list(self.stream(raw, explain=explain, watch=watch))
         return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
+
+    def _of_raw(self, batch: Sequence[RawImage], *, explain: int, watch: bool) -> pd.DataFrame:
+        """Scores a batch of raw samples, those of each size by themselves."""
+        errors = {place: raw.error for place, raw in enumerate(batch) if raw.pixels is None}
+        groups: dict[tuple[object, ...], dict[int, Tensor | Mapping[str, Tensor]]] = {}
+        for place, raw in enumerate(batch):
+            if raw.pixels is not None:
+                try:
+                    image = self._preprocess.model_input(raw.pixels)
+                    groups.setdefault(form(image), {})[place] = image
+                except (DataError, RuntimeError, ValueError) as error:
+                    errors[place] = f"{raw.sample_id} cannot be preprocessed: {error}"
+        tables = [self.nothing(explain=explain, watch=watch)]
+        places: list[int] = []
+        for shape, members in groups.items():
+            names = [batch[place].sample_id for place in members]
+            try:
+                tables.append(self(stacked(list(members.values())), sample_ids=names, explain=explain, watch=watch))
+            except ModelError as error:
+                if shape == self.input_shape:
+                    raise
+                size = f"{shape} after preprocessing, the model was run on {self.input_shape}"
+                errors |= {place: f"{batch[place].sample_id} has size {size}: {error}" for place in members}
+                continue
+            places += members
+        table = pd.concat([each for each in tables if len(each)] or tables[:1], ignore_index=True)
+        lost = sorted(errors)
+        if lost:
+            table = _with_errors(table, [batch[place].sample_id for place in lost], [errors[place] for place in lost])
+        return table.iloc[np.argsort([*places, *lost], kind="stable")].reset_index(drop=True)
 
     @property
     def model(self) -> nn.Module:
@@ -260,10 +313,6 @@ class Scorer:
     def preprocess(self, pixels: NDArray[np.uint8]) -> Tensor:
         """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
         return self._preprocess(pixels)
-
-    def model_input(self, raw: Raw) -> Tensor | Mapping[str, Tensor]:
-        """The model input of a raw sample of any kind; `DataError` if the preprocessing cannot take it."""
-        return self._preprocess.model_input(raw)
 
     def nothing(self, *, explain: int = 0, watch: bool = False) -> pd.DataFrame:
         """The result of no sample: columns without a row."""
@@ -388,7 +437,7 @@ def _check_names(names: Sequence[str], images: int) -> None:
         raise DataError(f"sample_ids: wanted {images} names, one for each image, got {len(names)}")
 
 
-def with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
+def _with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
     """A table of results, and below it rows for samples that could not be scored."""
     nothing = [""] * len(sample_ids)
     known = {"sample_id": sample_ids, "decision": ["error"] * len(sample_ids), "error": errors}

@@ -23,7 +23,6 @@ from gradscore.data import open_user_images
 from gradscore.deployment import check_bundle_target, read_bundle, results, write_bundle
 from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
-from gradscore.deployment.streaming import score_stream
 from gradscore.errors import DataError
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
@@ -172,7 +171,7 @@ def test_rows_are_streamed(small_bundle, samples) -> None:
     scorer = Scorer.load(small_bundle, trust_code=True)
     (source,) = open_user_images([str(samples / "digits.npz")])
     taken: list[str] = []
-    stream = score_stream(scorer, (taken.append(image.sample_id) or image for image in source), batch_size=16)
+    stream = scorer.stream((taken.append(image.sample_id) or image for image in source), batch_size=16)
     assert len(next(stream)) == 16
     assert len(taken) == 16
 

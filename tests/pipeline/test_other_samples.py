@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gradscore.config import Config
 from gradscore.data import open_user_images
-from gradscore.deployment import Scorer, make_bundle, score_stream, write_bundle
+from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.near_duplicates import find_near_duplicates as search
@@ -155,7 +155,7 @@ def test_a_run_is_scored_as_it_was_extracted(tmp_path: Path, kind: str) -> None:
     write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5, with_weights=True, trust_code=True))
     scorer = Scorer.load(tmp_path / "b", trust_code=True)
     samples = open_user_images([str(tmp_path / KINDS[kind][3])])[0]
-    found = pd.concat(list(score_stream(scorer, samples, batch_size=16)))
+    found = pd.concat(list(scorer.stream(samples, batch_size=16)))
     assert (found["error"] == "").all()
     assert set(found["decision"]) <= {"accept", "reject"}
     assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
@@ -362,7 +362,7 @@ def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: 
     write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
     samples = open_user_images([str(tmp_path / "test.csv")])[0]
     scorer = Scorer.load(tmp_path / "b")
-    found = pd.concat(list(score_stream(scorer, samples, batch_size=16)))
+    found = pd.concat(list(scorer.stream(samples, batch_size=16)))
     assert (found["error"] == "").all()
     texts = pd.read_csv(tmp_path / "test.csv")["text"].tolist()
     assert scorer(texts, raw=True)["score_wrong"].tolist() == pytest.approx(found["score_wrong"].tolist(), rel=1e-3)
