@@ -83,7 +83,11 @@ def dead(vitals: Vitals) -> list[Finding]:
         found.append(Finding("dead layer", site, f"{described(vitals, site)} is dead: {what}", follows))
     if vitals.samples_ever < ENOUGH_SAMPLES or vitals.is_fresh:
         return found
-    shares = {site: _share(layer) for site, layer in layers.items() if site not in silent}
+    shares = {
+        site: layer.dead_units / layer.width if layer.width else 0.0
+        for site, layer in layers.items()
+        if site not in silent
+    }
     for site, share in shares.items():
         later = [shares.get(each, 0.0) for each in vitals.behind.get(site, set())]
         if share >= MANY_DEAD and all(other < share for other in later):
@@ -105,10 +109,6 @@ def silent_causes(vitals: Vitals) -> list[str]:
 
     silent = [site for site in layers if layers[site].is_silent and site not in vitals.immaterial]
     return [site for site in reversed(silent) if any(map(reaches, vitals.behind.get(site, ())))]
-
-
-def _share(layer: LayerVitals) -> float:
-    return layer.dead_units / layer.width if layer.width else 0.0
 
 
 def _same_units(vitals: Vitals, site: str, shares: Mapping[str, float]) -> Iterator[str]:

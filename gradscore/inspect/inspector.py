@@ -109,7 +109,11 @@ def merge_ranks(quantities: Sequence[Quantity]) -> None:
         return
     gathered: list[bytes | None] = [None] * distributed.get_world_size()
     distributed.all_gather_object(gathered, _packed(quantities))
-    ranks = [_unpacked(packed) for packed in gathered if packed is not None]
+    ranks: list[list[Quantity]] = [
+        torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+        for packed in gathered
+        if packed is not None
+    ]
     for place, mine in enumerate(quantities):
         first, *others = (rank[place] for rank in ranks)
         for other in others:
@@ -139,11 +143,6 @@ def _packed(quantities: Sequence[Quantity]) -> bytes:
     buffer = io.BytesIO()
     torch.save(shells, buffer)
     return buffer.getvalue()
-
-
-def _unpacked(packed: bytes) -> list[Quantity]:
-    found: list[Quantity] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-    return found
 
 
 COLUMNS = ["epoch", "quantity", "measure", "layer", "statistic", "value"]

@@ -157,7 +157,8 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
         observe: takes the gradient, of the shape of the tensor.
     """
     base = tensor._base
-    if base is None or not base.requires_grad or base.numel() != tensor.numel() or not _same_order(base, tensor):
+    whole = base is not None and base.requires_grad and base.numel() == tensor.numel()
+    if not whole or not base.is_contiguous() or not tensor.is_contiguous():
         tensor.register_hook(observe)
         return
     shape, seen = tensor.shape, [False]
@@ -175,10 +176,6 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
 
     tensor.register_hook(of_augmentation)
     base.register_hook(of_base)
-
-
-def _same_order(base: Tensor, augmentation: Tensor) -> bool:
-    return base.is_contiguous() and augmentation.is_contiguous()
 
 
 @contextmanager

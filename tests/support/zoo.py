@@ -297,7 +297,7 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "small CNN, trained": lambda: trained(cnn()),
     "small CNN with batch norm, trained": lambda: trained(with_batch_norm()),
     "residual network without layers for activations, trained": lambda: trained(Residual()),
-    "torchvision resnet18, trained": lambda: trained(from_torchvision("resnet18"), size=32, channels=3, steps=40),
+    "torchvision resnet18, trained": lambda: trained(from_torchvision("resnet18"), size=16, channels=3, steps=30),
     "timm vit_tiny, trained": lambda: trained(
         from_timm("vit_tiny_patch16_224", **{**TIMM_VIT, "img_size": 16, "patch_size": 4, "in_chans": 1}), size=16
     ),
