@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .quantities.quantity import MODEL
-from .vitals import OUTPUT, LayerVitals, Vitals
+from .vitals import OUTPUT, Vitals
 
 
 @dataclass(frozen=True)

@@ -329,7 +329,7 @@ def time_rows(
         axes.tick_params(labelsize=8)
         axes.annotate(printable(row), (0, 1), xycoords="axes fraction", fontsize=8, va="bottom")
     every[-1].set_xlabel(x_label)
-    if ends is not None:
+    if ends is not None and ends[0] < ends[1]:  # one step alone is no stretch of time
         every[-1].set_xlim(*ends)
     _legend_above(every[0], 1.3)
     return _finished(figure, name, title, caption, pad=40)
