@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradscore.notices import Notice, notes
+from gradscore.notices import notes
 
 from .addresses import output_at_hand
 from .options import JsonOption, QuietOption, RunArgument, TrustOption
@@ -91,7 +91,7 @@ def bundle(
     with counting(quiet=quiet or not monitor) as tell:
         made = make_bundle(folder, alpha=alpha, with_weights=with_weights, progress=tell, **options)
     doubts = label_warnings(folder)
-    output.tell(*(Notice(line, "warning") for line in doubts), stderr=True)
+    output.tell(*doubts, stderr=True)
     written = write_bundle(out, made)
     output.document({**_document(made, out=out, sha256=written), "warnings": doubts})
     _print(output, made, out=out, sha256=written)

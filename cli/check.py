@@ -12,7 +12,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
-from gradscore.notices import Notice, notes
+from gradscore.notices import notes
 
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
 from .options import QuietOption, SetOption, SourceArgument, TrustOption
@@ -129,7 +129,7 @@ def check(
                 "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
             )
         folder = RunFolder(source)
-        output.tell(*(Notice(line, "warning") for line in label_warnings(folder)), stderr=True)
+        output.tell(*label_warnings(folder), stderr=True)
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)

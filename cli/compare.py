@@ -49,8 +49,8 @@ def compare(
     output = Output(as_json=as_json, quiet=quiet)
     folders = [RunFolder(run) for run in runs]
     comparison = compare_runs(folders, score=score)
-    doubts = [f"{folder.path}: {line}" for folder in folders for line in _doubts(folder)]
-    output.tell(*(Notice(line, "warning") for line in doubts), stderr=True)
+    doubts = [Notice(f"{folder.path}: {line}", "warning") for folder in folders for line in _doubts(folder)]
+    output.tell(*doubts, stderr=True)
     found = {"first": runs[0], "score": score, "compared": comparison.compared}
     output.document({**found, "warnings": doubts, "notices": comparison.notices})
     _print(output, comparison, first=runs[0], score=score)

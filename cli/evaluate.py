@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
-from gradscore.notices import Notice, notes
+from gradscore.notices import Notice, by_urgency
 
 from .options import INCONCLUSIVE, JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
 from .output import Output, cell, figures_table, interval
@@ -106,9 +106,8 @@ def evaluated(
         tell("evaluating")
         evaluation = evaluate_run(folder)
         controls = permuted_labels(folder, progress=lambda label: tell(f"permuting {label}")) if permuted else []
-        evaluation = replace(
-            evaluation, notices=[*(control_notices(controls) if permuted else []), *evaluation.notices]
-        )
+        notices = [*(control_notices(controls) if permuted else []), *evaluation.notices]
+        evaluation = replace(evaluation, notices=by_urgency(notices))
         tell("writing the report")
         try:
             page, missing = write_report(folder, evaluation).html, ""
@@ -127,12 +126,11 @@ def evaluated(
 
 def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
     """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
-    output.tell(*(Notice(line, "warning") for line in [*evaluation.warnings, *evaluation.cautions]))
+    output.tell(*(notice for notice in evaluation.notices if notice.level != "note"))
     if tables:
         _print_tables(output, evaluation)
     _print_verdict(output, evaluation, bundling)
-    notices = notes(line for line in evaluation.notices if line not in evaluation.cautions)
-    output.tell(*notices, rest=f"{evaluation.path.parent / 'report.md'}")
+    output.tell(*evaluation.notices, rest=f"{evaluation.path.parent / 'report.md'}")
     output.say(f"all metrics: {evaluation.path}")
 
 
@@ -144,7 +142,7 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
         "not_compared": evaluation.not_compared,
         "records": [record.entry() for record in evaluation.records],
         "warnings": evaluation.warnings,
-        "notices": evaluation.notices,
+        "notices": [notice for notice in evaluation.notices if notice.level != "warning"],
         "metrics": evaluation.path,
     }
 

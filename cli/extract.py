@@ -232,7 +232,7 @@ def report(output: Output, summary: ExtractSummary) -> None:
     if summary.was_complete:
         output.tell("this run is already complete: nothing to compute")
     output.tell(*(f"changed: {line}" for line in summary.changes))
-    output.tell(*(Notice(line, "warning") for line in summary.warnings))
+    output.tell(*summary.warnings)
     listed = f"{summary.run / 'manifest.json'}"
     skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
     output.tell(*(Notice(line, "caution") for line in skipped), rest=listed)

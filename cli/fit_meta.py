@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradscore.notices import Notice, notes
-
 from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
 from .output import Output, figures_table
 from .progress import doing
@@ -77,15 +75,15 @@ def document(report: FitReport) -> dict[str, Any]:
         "kept": report.kept,
         "left_out_inputs": report.left_out,
         "skipped": report.skipped,
-        "notices": report.notices,
-        "warnings": report.warnings,
+        "notices": [notice for notice in report.notices if notice.level != "warning"],
+        "warnings": [notice for notice in report.notices if notice.level == "warning"],
         "path": report.path,
     }
 
 
 def report(output: Output, found: FitReport) -> None:
     """Says what was fitted."""
-    output.tell(*(Notice(line, "warning") for line in [*found.warnings, *found.cautions]))
+    output.tell(*(notice for notice in found.notices if notice.level != "note"))
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "C"])
     for fitted in found.models:
         table.add_row(*_row(fitted))
@@ -98,8 +96,7 @@ def report(output: Output, found: FitReport) -> None:
     )
     output.say(*([f"kept as they were: {', '.join(found.kept)}"] if found.kept else []), detail=True)
     output.tell(*(f"skipped: {line}" for line in found.skipped))
-    notices = notes(line for line in found.notices if line not in found.cautions)
-    output.tell(*notices, rest="gradscore fit-meta --json")
+    output.tell(*found.notices, rest="gradscore fit-meta --json")
     output.say(f"meta models: {found.path}")
 
 

@@ -29,3 +29,8 @@ class Notice(str):
 def notes(sentences: Iterable[str]) -> list[Notice]:
     """Sentences as notices: those that have no level are good to know."""
     return [each if isinstance(each, Notice) else Notice(each) for each in sentences]
+
+
+def by_urgency(sentences: Iterable[str]) -> list[Notice]:
+    """Sentences as notices, warnings first and then cautions, otherwise in their order."""
+    return sorted(notes(sentences), key=lambda notice: ("warning", "caution", "note").index(notice.level))

@@ -23,6 +23,7 @@ from ..evaluation import evaluate_run, fit_run
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import refuse_with_labels
 from ..models import LIVE, Interface
+from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, check_names, extract_given, run
 from ..store import RunFolder
 from ..system import Device, described
@@ -134,7 +135,7 @@ class Detector:
         self._progress = progress
         self._fitted: _Fitted | None = None
         self._scorer: Scorer | None = None
-        self.notices: list[str] = []
+        self.notices: list[Notice] = []
         """What a user should know of the features, the fits and the thresholds."""
 
     def fit(
@@ -231,8 +232,8 @@ class Detector:
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
             skipped.append(ONE_CLASS)
-        notices = [*report.warnings, *summary.notices, *report.notices, *skipped, *bundle.notices]
-        self.notices = list(dict.fromkeys(notices))
+        notices = [*summary.notices, *report.notices, *skipped, *bundle.notices]
+        self.notices = by_urgency(dict.fromkeys(notices))
 
     @property
     def bundle(self) -> Bundle:
@@ -332,7 +333,7 @@ class Detector:
             told = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
             first = fit_without_reported(opened, self.run, progress=told)
         found = evaluate_run(opened)
-        return Report(opened, replace(found, notices=[*first, *found.notices]), thumbnails, kept=folder)
+        return Report(opened, replace(found, notices=by_urgency([*first, *found.notices])), thumbnails, kept=folder)
 
     def save(self, path: str | Path, *, with_weights: bool | None = None) -> Path:
         """Writes a bundle, as `gradscore bundle` does.
@@ -409,7 +410,7 @@ class Detector:
             progress=progress,
         )
         detector._scorer = found
-        detector.notices = list(bundle.notices)
+        detector.notices = notes(bundle.notices)
         return detector
 
     def _given(self, data: Any, *, split: str = "", labelled: bool = True) -> Samples:

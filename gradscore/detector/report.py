@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..evaluation import EvaluationReport, Verdict
+from ..notices import Notice
 from ..reporting import write_report
 from ..store import RunFolder
 from ..system import replacing
@@ -68,10 +69,10 @@ class Report:
         return self.evaluation.scores
 
     @property
-    def notices(self) -> list[str]:
+    def notices(self) -> list[Notice]:
         """What a reader should know; what to know first is in front."""
         missing = self.evaluation.not_compared
-        return [*self.evaluation.warnings, *self.evaluation.notices, *([] if missing is None else [missing])]
+        return [*self.evaluation.notices, *([] if missing is None else [Notice(missing)])]
 
     def save(self, path: str | Path) -> Path:
         """Writes the page: one HTML file that needs nothing but a browser.

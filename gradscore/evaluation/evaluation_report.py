@@ -13,11 +13,12 @@ import pandas as pd
 from ..baselines import FittedBaselines
 from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
+from ..notices import Notice, notes
 from ..store import RunFolder, changing, label_warnings
 from ..system import clear_page, write_text
 from .duplicates import duplicate_notices
 from .fit_identity import FitIdentities
-from .fits import class_cautions, rounding_notices, specs_of
+from .fits import class_notices, rounding_notices, specs_of
 from .near_duplicates import NearDuplicates, find_near_duplicates
 from .records import Record, group_records, remarks, score_records
 from .score_tables import ScoreFile, ScoreTables
@@ -33,25 +34,21 @@ class EvaluationReport:
 
     Attributes:
         records: those of `metrics.json`.
-        notices: what a reader should know.
+        notices: what a reader should know, warnings and cautions first.
         path: where `metrics.json` lies, with `metrics.csv` and `scores.parquet` beside it.
         models: the meta models that scored, as `<task>/<protocol>/<name>`.
         near_duplicates: reported images that are nearly images of `in_dist.fit`.
-        warnings: what a reader should know first, since all figures may mean nothing.
         not_compared: which baselines the verdicts say nothing of, or too little, and why; None where all are there.
             Where some are not, no verdict says `better`.
-        cautions: those of the notices that are as urgent as warnings, though figures mean something.
         groups: name of a group of OOD sets -> names of its sets.
     """
 
     records: list[Record]
-    notices: list[str]
+    notices: list[Notice]
     path: Path
     models: list[str]
     near_duplicates: NearDuplicates
-    warnings: list[str] = field(default_factory=list)
     not_compared: str | None = None
-    cautions: list[str] = field(default_factory=list)
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @cached_property
@@ -63,6 +60,11 @@ class EvaluationReport:
     def score_file(self) -> ScoreFile:
         """The same, of which one data set is read at a time."""
         return ScoreFile(self.path.parent)
+
+    @property
+    def warnings(self) -> list[Notice]:
+        """The notices after which figures may mean nothing."""
+        return [notice for notice in self.notices if notice.level == "warning"]
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -107,8 +109,8 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         for spec in fitted:
             identities.check(spec.label, scorer.model(spec))
         wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
-        cautions = class_cautions(run)
-        notices = [*cautions, *duplicate_notices([*found.copies, *found.overlaps]), *near.in_words(), *found.skipped]
+        notices: list[str] = [*class_notices(run), *duplicate_notices([*found.copies, *found.overlaps])]
+        notices += [*near.in_words(), *found.skipped]
         notices += [
             f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "
             "since"
@@ -138,13 +140,11 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     return EvaluationReport(
         records,
-        notices,
+        notes([*label_warnings(run), *notices]),
         path,
         [spec.label for spec in fitted],
         near,
-        label_warnings(run),
         _not_compared(run, scorer.inputs.scores),
-        cautions,
         groups=groups,
     )
 

@@ -39,6 +39,7 @@ from ..meta import (
     mean_area,
     samples_of,
 )
+from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, read_head
 from ..system import BoolArray, FloatArray, some
 from .duplicates import common, duplicate_notices, refuse_overlaps
@@ -80,22 +81,18 @@ class FitReport:
     Attributes:
         models: those that were fitted.
         skipped: a sentence for each model that could not be.
-        notices: what a reader should know.
+        notices: what a reader should know, warnings and cautions first.
         path: where the models lie.
         kept: the names of those among the models that were there already, fitted to the same samples with the same
             settings by the same versions of packages.
-        warnings: what a reader should know first, since all figures may mean nothing.
-        cautions: those of the notices that are as urgent as warnings, though figures mean something.
         left_out: names of inputs that enter no model, since they hold little but rounding.
     """
 
     models: list[Fitted]
     skipped: list[str]
-    notices: list[str]
+    notices: list[Notice]
     path: Path
     kept: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    cautions: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -162,16 +159,13 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    cautions = class_cautions(run)
-    notices = [*cautions, *duplicate_notices(found.overlaps), *near.in_words(), *notices]
+    notices = [*duplicate_notices(found.overlaps), *near.in_words(), *notices, *subsampling_notices(run.sizes)]
     return FitReport(
         models,
         skipped,
-        [*notices, *subsampling_notices(run.sizes)],
+        notes([*label_warnings(run), *class_notices(run), *notices]),
         run.meta_path,
         kept,
-        label_warnings(run),
-        cautions,
         list(inputs.left_out),
     )
 
@@ -209,7 +203,7 @@ def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
     return find_near_duplicates(run) if run.config.evaluate.near_duplicates == "leave_out" else NearDuplicates()
 
 
-def class_cautions(run: RunFolder) -> list[str]:
+def class_notices(run: RunFolder) -> list[Notice]:
     """Says when the in-distribution samples that fit and those reported are not of the same classes."""
     if TEST not in {info.name for info in run.splits()}:
         return []
@@ -223,10 +217,11 @@ def class_cautions(run: RunFolder) -> list[str]:
             lacking.append(f"{split} has no sample of {what}, which {other} has")
     if not lacking:
         return []
-    return [
+    text = (
         f"{'; '.join(lacking)}: the figures mix up the task with the change of classes. If the data are sorted by "
         "class, select by `hash` instead of `start` and `stop`"
-    ]
+    )
+    return [Notice(text, "caution")]
 
 
 class Tables:

@@ -95,7 +95,7 @@ def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageO
         "compared": COMPARED,
         "not_compared": evaluation.not_compared if evaluation.verdicts else None,
         "warnings": evaluation.warnings,
-        "notices": evaluation.notices,
+        "notices": [notice for notice in evaluation.notices if notice.level != "warning"],
         "near_duplicates": evaluation.near_duplicates.in_fit[:MOST_PAIRS],
         "area_tables": area_tables(records),
         "detail_tables": detail_tables(records),

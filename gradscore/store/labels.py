@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
+from ..notices import Notice
 from ..system import BoolArray, IntArray, some
 from .run_folder import RunFolder
 
@@ -248,7 +249,7 @@ def label_warnings(run: RunFolder) -> list[str]:
         run: a finished run folder.
 
     Returns:
-        One sentence, or none; it names the map of labels that would repair it, where there is one.
+        One `Notice`, or none; it names the map of labels that would repair it, where there is one.
 
     Raises:
         StoreError: a damaged file.
@@ -257,7 +258,7 @@ def label_warnings(run: RunFolder) -> list[str]:
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
     doubts = [*(_gap(*found) if len(found) == 2 else []), *(each.doubt for each in found if each.doubt)]
-    return [f"{'; '.join(doubts)}: {_reason(run, found)}"] if doubts else []
+    return [Notice(f"{'; '.join(doubts)}: {_reason(run, found)}", "warning")] if doubts else []
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
