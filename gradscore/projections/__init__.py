@@ -1,19 +1,17 @@
 """Random projections of the gradients of samples, and products with them.
 
 In come a model and samples; out come, for each sample, a few thousand numbers whose products are about those of whole
-gradients. `of_samples` does it for a program, `of_split` for a configuration; `kinds` has the projections by name
+gradients. `projecting` does it for a program and for a configuration; `kinds` has the projections by name
 (`rademacher`, `sparse`, `factored`), each a linear map that takes the gradients of one parameter at a time.
-`gradient_stream` computes gradients for the samples of `looked_at`, of a loss of logits (`given_loss`) or of one that
-calls the model itself, as a program `asked`; a `folder` keeps what was found, `table` compares it, and `stored` has
-exact products with a few whole gradients.
+`gradient_stream` computes gradients of samples, of a loss of logits or of one that calls the model itself; a `folder`
+keeps what was found, `table` compares it, and `stored` has exact products with a few whole gradients.
 """
 
 from __future__ import annotations
 
 from .folder import load_projections
 from .kinds import KINDS, LARGEST, SMALLEST, Projection, make_projection
-from .of_samples import project
-from .of_split import project_config
+from .projecting import project, project_config
 from .stored import StoredGradients, dot_products, store_gradients
 from .table import About, Nearest, Projections, nearest_notices, nearest_table, write_nearest
 

@@ -9,64 +9,139 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ..data import Batch, Samples, check_classes, whole_batches
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
 from ..extractor import WARM_UP, BatchLosses, ForwardPass, LossOfBatch, check_mode, count_classes
 from ..gradients import Engine, GradientWarning, prepare
 from ..gradients import Sink as GradientSink
+from ..losses import LOSSES, LogitGradient, normalised
 from ..models import Interface, group_parameters
 from ..pipeline import Counter, Progress, Sink, given_samples, run
-from ..system import Inputs, each_input, full_precision, is_whole, rows_of
-from .given_loss import LossFunction, check_alone, check_halves, check_loss, gradient_at, named
+from ..system import each_input, full_precision, is_whole, rows_of
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+"""From logits (N, K) float64 and labels (N,) int64, -1 for none, to the losses (N,)."""
+
+ALONE = 1e-9
+"""Largest change of a loss with the other samples of its batch, relative to itself: a million roundings of float64."""
+
+
+def named(loss: str | Callable[..., Tensor]) -> str:
+    """What a loss is called."""
+    return loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__)
+
+
+def check_loss(loss: str | LossFunction) -> None:
+    """Makes sure that there is such a loss, with one gradient.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    if not isinstance(loss, str):
+        if not callable(loss):
+            raise ConfigError(
+                f"loss: wanted a name ({', '.join(LOSSES)}) or a function of logits and labels, got "
+                f"{type(loss).__name__}"
+            )
+    elif LOSSES.find(loss, where="loss").several:
+        single = ", ".join(name for name in LOSSES if not LOSSES[name].several)
+        raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}, or give a function")
+
+
+def gradient_at(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> LogitGradient:
+    """The gradient of every sample's loss at its logits.
+
+    Args:
+        loss: a name, or a function that PyTorch can differentiate.
+        logits: (N, K), detached.
+        labels: (N,) int64, -1 for none.
+
+    Raises:
+        EngineError: the function cannot take them, or returns something else than one loss for each sample.
+    """
+    if isinstance(loss, str):
+        return LOSSES[loss](logits, labels)
+    inputs = logits.detach().double().requires_grad_()
+    with torch.enable_grad():
+        values = _values(loss, inputs, labels)
+        (found,) = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
+    gradient = torch.zeros_like(inputs) if found is None else found
+    return normalised(gradient.detach(), torch.zeros_like(gradient[:, 0]), values.detach().double())
+
+
+def check_alone(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> None:
+    """Makes sure that the loss of a sample does not change with the others of its batch.
+
+    Raises:
+        CoupledSamplesError: it does.
+        EngineError: as `gradient_at`.
+    """
+    if isinstance(loss, str):
+        return
+    parts = [slice(place, place + 1) for place in range(len(logits))]
+    _compare_parts(loss, logits, labels, gradient_at(loss, logits, labels).value, parts)
+
+
+def check_halves(loss: str | LossFunction, logits: Tensor, labels: Tensor, values: Tensor) -> None:
+    """Makes sure that the losses (N,) of a batch are those of its two halves; raises as `check_alone`."""
+    half = len(logits) // 2
+    if not isinstance(loss, str) and half:
+        _compare_parts(loss, logits, labels, values, [slice(0, half), slice(half, None)])
+
+
+def _compare_parts(
+    loss: LossFunction, logits: Tensor, labels: Tensor, together: Tensor, parts: Sequence[slice]
+) -> None:
+    for part in parts:
+        apart = gradient_at(loss, logits[part], labels[part]).value
+        differ = (apart - together[part]).abs() > ALONE * apart.abs()
+        if bool(differ.any()):
+            place = int(differ.int().argmax())
+            raise CoupledSamplesError(
+                f"the loss '{named(loss)}' of a sample changes with the others of its batch (from "
+                f"{float(apart[place]):.6g} to {float(together[part][place]):.6g}); it must return the loss of each "
+                "sample by itself"
+            )
+
+
+def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
+    try:
+        values = loss(logits, labels.to(logits.device, copy=True))  # which the function may write into
+    except Exception as error:  # the function is anyone's and may raise anything
+        missing = int((labels < 0).sum())
+        some = f" ({missing} of {len(labels)} samples have no label, which is -1)" if missing else ""
+        wide = "; logits are float64, so weights have to be, too" if "Double" in str(error) else ""
+        raise EngineError(
+            f"loss '{named(loss)}': cannot take logits {tuple(logits.shape)} and labels {tuple(labels.shape)}{some}: "
+            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}{wide}"
+        ) from error
+    if isinstance(values, Tensor) and not values.requires_grad:
+        raise EngineError(
+            f"loss '{named(loss)}': it does not depend on the logits in a way that can be differentiated; compute it "
+            "from them with PyTorch, outside no_grad and inference_mode"
+        )
+    if not isinstance(values, Tensor) or values.shape != (len(logits),):
+        got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise EngineError(
+            f"loss '{named(loss)}': wanted one loss for each sample, shape ({len(logits)},), got {got}; "
+            'of a loss of PyTorch, use reduction="none"'
+        )
+    return values
+
 
 LOSS = "pseudo_label"
 BATCH_SIZE = 64
 
 Found = TypeVar("Found")
 
-
-@dataclass(frozen=True)
-class PassResult:
-    """What was found for N samples beside their gradients.
-
-    Attributes:
-        scale: (N,) float64, powers of two that the gradients are to be multiplied by.
-        predictions: (N,) int64, the class with the largest logit; -1 where there are no logits.
-    """
-
-    scale: Tensor
-    predictions: Tensor
-
-
-class Backward(Protocol):
-    """Runs batches through a model and hands on the gradients of their losses.
-
-    Attributes:
-        engine: knows the parameters.
-        device: where they are.
-        dtype: what is made of their gradients: float64 if they are, else float32.
-    """
-
-    engine: Engine
-    device: torch.device
-    dtype: torch.dtype
-
-    def run(self, batch: Batch, sink: GradientSink) -> PassResult:
-        """Computes the gradients of N samples.
-
-        Args:
-            batch: the samples.
-            sink: takes the gradients over `PassResult.scale`; see `Engine.stream`.
-
-        Raises:
-            ModelError: the model cannot take the samples.
-            EngineError: gradients that cannot be computed; samples are coupled, for one.
-        """
+Backward = Callable[[Batch, GradientSink], tuple[Tensor, Tensor]]
+"""Computes the gradients of N samples and hands them on, over powers of two; returns these powers (N,) float64, and the
+predictions (N,) int64, -1 where there are no logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +152,7 @@ class GradientStream:
         model: in evaluation mode.
         samples: all of them.
         loss_name: what the loss is called.
+        engine: knows the parameters.
         backward: computes gradients; of losses of logits it has seen the first few samples.
         batch_size: samples that go through the model at a time; None for batches as they are.
         num_classes: K, that labels are checked by; None without logits.
@@ -85,9 +161,20 @@ class GradientStream:
     model: nn.Module
     samples: Samples
     loss_name: str
+    engine: Engine
     backward: Backward
     batch_size: int | None = None
     num_classes: int | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(iter(self.engine.parameters.values())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is made of gradients: float64 if the first parameter is, else float32."""
+        return torch.promote_types(next(iter(self.engine.parameters.values())).dtype, torch.float32)
 
     def run(
         self,
@@ -174,8 +261,21 @@ def gradients_of(
     check_mode(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)  # the notices say it
-        backward = BatchBackward(model, parameters=_chosen(model, parameters), losses=losses)
-        yield GradientStream(model=model, samples=whole_batches(data), loss_name=named(losses), backward=backward)
+        of_batch = BatchLosses(model, losses, _chosen(model, parameters))
+
+        def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
+            with full_precision():
+                found = of_batch.of(batch.inputs)
+                of_batch.engine.stream(found, torch.ones_like(found), sink)
+            return torch.ones(len(found), dtype=torch.float64), torch.full((len(found),), -1)
+
+        yield GradientStream(
+            model=model,
+            samples=whole_batches(data),
+            loss_name=named(losses),
+            engine=of_batch.engine,
+            backward=backward,
+        )
 
 
 @contextmanager
@@ -204,6 +304,7 @@ def logit_gradients(
         ConfigError: a pattern matches no parameter.
         DataError: samples that cannot be used, or none.
         ModelError: the model cannot take the samples, or nothing finite comes out.
+        CoupledSamplesError: the output or the loss of a sample depends on the others of its batch.
         EngineError: the loss cannot take them.
     """
     with (
@@ -213,106 +314,38 @@ def logit_gradients(
         warnings.simplefilter("ignore", GradientWarning)  # the notices say it
         first = samples.first
         classes = count_classes(model, first)
-        backward = LogitBackward(model, parameters=_chosen(model, parameters), num_classes=classes, loss=loss)
+        engine = Engine(_chosen(model, parameters))
+        device = next(iter(engine.parameters.values())).device
+        forward = ForwardPass(
+            model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=()
+        )
         check_classes(first, classes, name=samples.name)
-        few = slice(WARM_UP)
-        backward.prepare(rows_of(first.inputs, few), first.labels[few])
+        few = rows_of(first.inputs, slice(WARM_UP))
+        labels = first.labels[:WARM_UP]
+        with full_precision():
+            forward.try_out(few)
+            check_alone(loss, forward.outputs(few).detach(), labels)
+            here = each_input(few, lambda each: each.to(device))
+            prepare(engine, model, here, lambda logits: gradient_at(loss, logits, labels).direction)
+
+        def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
+            with full_precision():
+                outputs = forward.outputs(batch.inputs)
+                logits = outputs.detach()
+                gradient = gradient_at(loss, logits, batch.labels)
+                check_halves(loss, logits, batch.labels, gradient.value)
+                engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
+            return gradient.scale, logits.double().argmax(1)
+
         yield GradientStream(
             model=model,
             samples=samples,
             loss_name=named(loss),
+            engine=engine,
             backward=backward,
             batch_size=batch_size,
             num_classes=classes,
         )
-
-
-class LogitBackward:
-    """Gradients of losses of a classifier's logits and labels; see `Backward`.
-
-    Args:
-        model: the classifier, in evaluation mode, on the device that computes.
-        parameters: those whose gradients are wanted, by name.
-        num_classes: K, the number of its outputs.
-        loss: of a sample.
-
-    Raises:
-        ModelError: a parameter is complex.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        parameters: Mapping[str, Tensor],
-        num_classes: int,
-        loss: str | LossFunction,
-    ) -> None:
-        self.device, self.dtype = _place_of(parameters)
-        self._model, self._loss = model, loss
-        self.engine = Engine(parameters)
-        self._pass = ForwardPass(
-            model, device=self.device, num_classes=num_classes, autocast=None, last_layer=None, augmentations=()
-        )
-
-    def prepare(self, images: Inputs, labels: Tensor) -> None:
-        """Shows the engine and the loss a few samples.
-
-        Raises:
-            ModelError: nothing finite comes out.
-            CoupledSamplesError: the output or the loss of a sample depends on the others of its batch.
-            EngineError: the loss cannot take the outputs.
-        """
-        with full_precision():
-            self._pass.try_out(images)
-            here = each_input(images, lambda each: each.to(self.device))
-            check_alone(self._loss, self._pass.outputs(images).detach(), labels)
-            prepare(self.engine, self._model, here, lambda logits: gradient_at(self._loss, logits, labels).direction)
-
-    def run(self, batch: Batch, sink: GradientSink) -> PassResult:
-        """See `Backward`."""
-        with full_precision():
-            outputs = self._pass.outputs(batch.inputs)
-            logits = outputs.detach()
-            gradient = gradient_at(self._loss, logits, batch.labels)
-            check_halves(self._loss, logits, batch.labels, gradient.value)
-            self.engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
-        return PassResult(gradient.scale, logits.double().argmax(1))
-
-
-class BatchBackward:
-    """Gradients of losses that a program makes of whole batches; see `Backward`.
-
-    Args:
-        model: in evaluation mode, on the device that computes.
-        parameters: those whose gradients are wanted, by name.
-        losses: from the model and a batch to (N,), or (N, T), of which each sample's sum counts.
-
-    Raises:
-        ModelError: a parameter is complex.
-    """
-
-    def __init__(self, model: nn.Module, *, parameters: Mapping[str, Tensor], losses: LossOfBatch) -> None:
-        self.device, self.dtype = _place_of(parameters)
-        self._losses = BatchLosses(model, losses, parameters)
-        self.engine = self._losses.engine
-
-    def run(self, batch: Batch, sink: GradientSink) -> PassResult:
-        """See `Backward`; `batch.inputs` is what the losses are called with."""
-        with full_precision():
-            losses = self._losses.of(batch.inputs)
-            self.engine.stream(losses, torch.ones_like(losses), sink)
-        nothing = torch.full((len(losses),), -1)
-        return PassResult(torch.ones(len(losses), dtype=torch.float64), nothing)
-
-
-def _place_of(parameters: Mapping[str, Tensor]) -> tuple[torch.device, torch.dtype]:
-    """The device of parameters, and the dtype of what is made of their gradients."""
-    hard = [name for name, parameter in parameters.items() if parameter.is_complex()]
-    if hard:
-        raise ModelError(f"parameters: {hard[0]} is complex, and products are those of real gradients; leave it out")
-    first = next(iter(parameters.values()))
-    return first.device, torch.promote_types(first.dtype, torch.float32)
 
 
 def _chosen(model: nn.Module, patterns: str | Sequence[str]) -> dict[str, Tensor]:
@@ -323,4 +356,8 @@ def _chosen(model: nn.Module, patterns: str | Sequence[str]) -> dict[str, Tensor
         raise ConfigError(f"parameters: wanted one or more shell patterns on names of parameters, got {patterns!r}")
     (names,) = group_parameters(model, chosen, granularity="model").values()
     by_name = dict(model.named_parameters())
-    return {name: by_name[name] for name in names}
+    found: dict[str, Tensor] = {name: by_name[name] for name in names}
+    hard = next((name for name, each in found.items() if each.is_complex()), None)
+    if hard is not None:
+        raise ModelError(f"parameters: {hard} is complex, and products are those of real gradients; leave it out")
+    return found

@@ -20,10 +20,9 @@ from ..gradients import PerSample, Sink
 from ..models import weights_sha256
 from ..pipeline import ListSink, Progress
 from ..system import FloatArray
-from .folder import Projected, projected
-from .given_loss import LossFunction
-from .gradient_stream import Backward, gradients_of
+from .gradient_stream import GradientStream, LossFunction, gradients_of
 from .kinds import DenseProjection
+from .projecting import Projected, projected
 
 MEMORY_LIMIT = 1 << 31
 """Bytes that stored gradients may take: a quarter of the memory of a small machine."""
@@ -112,24 +111,19 @@ def store_gradients(
         ModelError: as `project`.
         EngineError: as `project`.
     """
-    options: dict[str, Any] = {
-        "preprocessing": preprocessing,
-        "batch_size": batch_size,
-        "output": output,
-        "one_logit": one_logit,
-    }
+    options: Any = {"preprocessing": preprocessing, "batch_size": batch_size, "output": output, "one_logit": one_logit}
     with gradients_of(model, data, parameters, loss=loss, losses=losses, **options) as stream:
-        backward, kept = stream.backward, ListSink[tuple[dict[str, Tensor], FloatArray]]()
-        of_parameters = backward.engine.parameters
+        kept, of_parameters = ListSink[tuple[dict[str, Tensor], FloatArray]](), stream.engine.parameters
 
         def whole(batch: Batch) -> tuple[dict[str, Tensor], FloatArray]:
             count = len(batch.ids)
-            _check_memory(sum(len(scale) for _, scale in kept.found) + count, backward)
+            _check_memory(sum(len(scale) for _, scale in kept.found) + count, stream)
             rows = {
-                name: torch.zeros(count, each.numel(), dtype=backward.dtype, device=backward.device)
+                name: torch.zeros(count, each.numel(), dtype=stream.dtype, device=stream.device)
                 for name, each in of_parameters.items()
             }
-            return rows, backward.run(batch, _keeping(rows)).scale.cpu().numpy()
+            scale, _ = stream.backward(batch, _keeping(rows))
+            return rows, scale.cpu().numpy()
 
         stream.run(whole, kept, shard_size=ONE_PIECE)
         return StoredGradients(
@@ -178,17 +172,10 @@ def dot_products(
     """
     _check_model(model, stored)
     parameters = [glob.escape(name) for name in stored.values]
-    options: dict[str, Any] = {
-        "preprocessing": preprocessing,
-        "batch_size": batch_size,
-        "output": output,
-        "one_logit": one_logit,
-    }
+    options: Any = {"preprocessing": preprocessing, "batch_size": batch_size, "output": output, "one_logit": one_logit}
     with gradients_of(model, data, parameters, loss=loss, losses=losses, **options) as stream:
         products, kept = _AgainstStored(stored), ListSink[Projected]()
-        stream.run(
-            lambda batch: projected(stream.backward, products, batch), kept, shard_size=ONE_PIECE, progress=progress
-        )
+        stream.run(lambda batch: projected(stream, products, batch), kept, shard_size=ONE_PIECE, progress=progress)
         return np.concatenate([each.values * each.scale[:, None] for each in kept.found]) * stored.scale
 
 
@@ -205,9 +192,9 @@ def _check_model(model: nn.Module, stored: StoredGradients) -> None:
         )
 
 
-def _check_memory(samples: int, backward: Backward) -> None:
-    elements = sum(each.numel() for each in backward.engine.parameters.values())
-    needed = samples * elements * backward.dtype.itemsize
+def _check_memory(samples: int, stream: GradientStream) -> None:
+    elements = sum(each.numel() for each in stream.engine.parameters.values())
+    needed = samples * elements * stream.dtype.itemsize
     if needed > MEMORY_LIMIT:
         raise ConfigError(
             f"data: {samples} gradients of {elements} entries take {needed / 1e9:.3g} GB, more than "

@@ -113,7 +113,7 @@ def interrupted(batches):
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr("gradscore.projections.of_samples.SHARD_SIZE", 4)
+    monkeypatch.setattr("gradscore.projections.projecting.SHARD_SIZE", 4)
 
 
 @pytest.mark.usefixtures("small_shards")

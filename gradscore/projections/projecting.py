@@ -1,0 +1,341 @@
+"""`gradscore.project`: the projected gradient of every sample, of a program or of a split of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..config import Config
+from ..data import FIT, Batch
+from ..errors import StoreError
+from ..extractor import LossOfBatch
+from ..models import CodeTrust, weights_sha256
+from ..pipeline import Cut, Progress, Sink, open_split
+from ..system import FloatArray, IntArray, only_writer
+from .folder import ProjectionFolder
+from .gradient_stream import GradientStream, LossFunction, check_loss, gradients_of, logit_gradients
+from .kinds import Projection, make_projection
+from .table import About, Projections
+
+SHARD_SIZE = 1000
+"""Samples in a shard."""
+
+SAME = 1e-3
+"""Largest difference between projections of the same gradient, relative to its norm: a thousand roundings of float32,
+since another number of threads, or of samples in a batch, may round otherwise."""
+
+
+def project(
+    model: nn.Module,
+    data: Any,
+    *,
+    loss: str | LossFunction | None = None,
+    losses: LossOfBatch | None = None,
+    dim: int = 4096,
+    kind: str = "sparse",
+    seed: int = 0,
+    parameters: str | Sequence[str] = "*",
+    preprocessing: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    output: str | int | None = None,
+    one_logit: bool = False,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Projections:
+    """A fixed random projection of the gradient of every sample's loss, by all parameters together.
+
+    Products of projections estimate products of gradients, without bias. The gradient of a whole network is never
+    there: that of each parameter is projected as the backward pass comes to it. The projection is fixed by `kind`,
+    `dim`, `seed` and the names and shapes of the parameters, whatever the batches and threads.
+
+    Args:
+        model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
+        data: as for `gradscore.features`: a DataLoader, a Dataset, a tensor of samples, a pair of these and labels, or
+            batches. Inputs are as the model takes them.
+        loss: a name in `gradscore.losses.LOSSES` ("pseudo_label" by default), or a function from logits (N, K) float64
+            and labels (N,), -1 for none, to the losses (N,), each of its own sample alone, that PyTorch can
+            differentiate.
+        losses: instead of `loss`, a function from the model and a batch to the loss of each sample (N,), or of each of
+            its tokens (N, T), whose sum counts: any model and any loss, those of language models for example. `data`
+            is then an iterable of batches as they are (see `gradscore.features`), and preprocessing,
+            batch_size, output and one_logit are left out; labels and predictions are -1.
+        dim: numbers for each sample, 64 to 8,192.
+        kind: "sparse" (one addition for each parameter), "factored" (both sides of a layer's products, the fastest
+            for convolutions) or "rademacher" (dense signs, `dim` products for each parameter).
+        seed: of what is random.
+        parameters: shell patterns on the names of parameters, or one; `@last` for those of the last layer.
+        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
+        batch_size: samples that go through the model at a time, 64 by default.
+        output: name or position of the logits among what the model returns, where it is not obvious.
+        one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
+        out: a folder for the projections, in shards; what an interrupted call left there is kept by the next.
+        progress: told how far it is.
+
+    Returns:
+        The projections, in the order of the samples.
+
+    Raises:
+        ConfigError: an unknown kind, loss or setting.
+        DataError: samples that cannot be used, or none.
+        ModelError: the model is in training mode, or cannot take the samples.
+        EngineError: gradients that cannot be computed: samples are coupled, for one.
+        StoreError: `out` has something else, or projections made with other settings, weights or samples.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+        >>> found = project(model, torch.randn(10, 4), dim=64)
+        >>> found.values.shape, found.dot().shape
+        ((10, 64), (10, 10))
+    """
+    projection = make_projection(kind, dim, seed)
+    with gradients_of(
+        model,
+        data,
+        parameters,
+        loss=loss,
+        losses=losses,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        output=output,
+        one_logit=one_logit,
+    ) as stream:
+        return _projections_of(stream, projection, kind=kind, seed=seed, out=out, progress=progress)
+
+
+def project_config(
+    config: Config,
+    *,
+    split: str = FIT,
+    loss: str = "pseudo_label",
+    dim: int = 4096,
+    kind: str = "sparse",
+    seed: int = 0,
+    out: str | Path | None = None,
+    like: About | None = None,
+    trust_code: bool | CodeTrust = False,
+    progress: Progress | None = None,
+) -> Projections:
+    """A random projection of the gradient of every sample of a split; see `project`.
+
+    Of the section `features`, only `parameters` counts.
+
+    Args:
+        config: the settings.
+        split: which samples.
+        loss: a name in `gradscore.losses.LOSSES`.
+        dim: as for `project`.
+        kind: as for `project`.
+        seed: as for `project`.
+        out: as for `project`.
+        like: what the projections are to be compared with.
+        trust_code: allow a `python:` model or data, whose code is run; `RunFolder.trust` says which of a run folder.
+        progress: told after every batch.
+
+    Returns:
+        The projections, in the order of the samples.
+
+    Raises:
+        ConfigError: no such split, loss, kind or device, or another setting out of range.
+        EvaluationError: they could not be compared with `like`.
+        ModelError: a model that cannot be built.
+        DataError: samples that cannot be used, or have no label where the loss looks at it.
+        EngineError: gradients that cannot be computed.
+        StoreError: as `project`.
+    """
+    check_loss(loss)
+    projection = make_projection(kind, dim, seed)
+    opened = open_split(config, split, loss=loss, command="project", trust_code=trust_code)
+    with logit_gradients(
+        opened.model, opened.samples, config.features.parameters, loss=loss, batch_size=config.extract.batch_size
+    ) as stream:
+        return _projections_of(
+            stream,
+            projection,
+            kind=kind,
+            seed=seed,
+            out=out,
+            like=like,
+            remarks=lambda: opened.notices,
+            progress=progress,
+        )
+
+
+def _projections_of(
+    stream: GradientStream,
+    projection: Projection,
+    *,
+    kind: str,
+    seed: int,
+    out: str | Path | None,
+    like: About | None = None,
+    remarks: Callable[[], Sequence[str]] = tuple,
+    progress: Progress | None,
+) -> Projections:
+    """Projects samples, or what is missing of them in a folder; the arguments are those of `project`.
+
+    Args:
+        stream: gradients of samples.
+        projection: of `kind` with `seed`.
+        kind: see `project`.
+        seed: see `project`.
+        out: see `project`.
+        like: what the projections are to be compared with.
+        remarks: what is to be said of the samples, once all were seen.
+        progress: see `project`.
+
+    Raises:
+        EvaluationError: they could not be compared with `like`.
+        StoreError: `out` has something else, or projections made with other settings, weights or samples.
+    """
+    about = About(
+        kind=kind,
+        dim=projection.dim,
+        seed=int(seed),
+        loss=stream.loss_name,
+        parameters={name: list(each.shape) for name, each in stream.engine.parameters.items()},
+        weights_sha256=weights_sha256(stream.model),
+        precision="float64" if stream.dtype == torch.float64 else "float32",
+    )
+    if like is not None:
+        about.check_comparable(like)
+    if out is not None:
+        ProjectionFolder.prepare(Path(out))
+    with nullcontext() if out is None else only_writer(Path(out)):
+        folder = None if out is None else ProjectionFolder.opened(Path(out), about)
+        sink = ProjectionSink(about, folder, stream.samples.name)
+        stream.run(lambda batch: projected(stream, projection, batch), sink, shard_size=SHARD_SIZE, progress=progress)
+        return sink.finished([*remarks(), *stream.engine.notices])
+
+
+class Projected(NamedTuple):
+    """What was found for N samples.
+
+    Attributes:
+        values: (N, dim): the projections of the gradients over `scale`.
+        scale: (N,) float64, powers of two.
+        predictions: (N,) int64.
+    """
+
+    values: NDArray[Any]
+    scale: FloatArray
+    predictions: IntArray
+
+
+def projected(stream: GradientStream, projection: Projection, batch: Batch) -> Projected:
+    """Projects the gradients of a batch."""
+    sums = projection.blank(len(batch.ids), dtype=stream.dtype, device=stream.device)
+    scale, predictions = stream.backward(batch, projection.sink(sums))
+    return Projected(*(each.cpu().numpy() for each in (projection.finished(sums), scale, predictions)))
+
+
+class ProjectionSink(Sink[Projected]):
+    """Keeps projections in memory, or in the shards of a folder.
+
+    The first batch of every shard that is there already is projected once more, and must come out the same: so that a
+    folder goes on only with the loss and the model that it was made with, whatever they are called.
+
+    Args:
+        about: what is projected, and how.
+        folder: where shards go; None to keep them in memory.
+        split: what the samples are called.
+    """
+
+    def __init__(self, about: About, folder: ProjectionFolder | None, split: str) -> None:
+        self._about, self._folder, self._split = about, folder, split
+        self._waiting: list[tuple[Batch, Projected | None]] = []
+        self._shards: list[Projections] = []
+        self._done = 0
+
+    def wants(self, cut: Cut) -> bool:
+        """Whether a batch is not there already, or is the first of its shard."""
+        return cut.is_first or self._folder is None or not self._folder.has(cut.shard)
+
+    def take(self, cut: Cut, found: Projected | None) -> None:
+        """See `Sink`."""
+        self._waiting.append((cut.batch, found))
+        if cut.is_last:
+            self.close()
+
+    def close(self) -> None:
+        """See `Sink`; makes a shard of the batches that wait."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        if self._folder is not None and self._folder.has(self._done):
+            _compare(self._folder.shard(self._done), waiting, where=self._folder.path)
+        else:
+            shard = Projections.concatenated(
+                [
+                    Projections(
+                        **found._asdict(),
+                        sample_ids=batch.ids,
+                        labels=batch.labels.numpy(),
+                        content_hashes=batch.content_hashes,
+                        about=self._about,
+                    )
+                    for batch, found in waiting
+                    if found is not None
+                ]
+            )
+            if self._folder is None:
+                self._shards.append(shard)
+            else:
+                self._folder.write(self._done, shard, split=self._split)
+        self._done += 1
+
+    def finished(self, notices: Sequence[str]) -> Projections:
+        """The projections of all samples; `notices` say what a reader should know of them."""
+        folder = self._folder
+        shards = self._shards if folder is None else [folder.shard(number) for number in range(self._done)]
+        found = Projections.concatenated(shards)
+        lost = np.asarray(~np.isfinite(found.values).all(axis=1))
+        if lost.any():
+            first = found.sample_ids[int(lost.argmax())]
+            notices = [
+                *notices,
+                f"{int(lost.sum())} of {len(found)} projections are not finite, the first of sample {first}: the "
+                "network overflows there",
+            ]
+        if folder is not None:
+            folder.finish(self._done, notices=notices)
+        return replace(found, notices=notices)
+
+
+def _compare(there: Projections, waiting: Sequence[tuple[Batch, Projected | None]], *, where: Path) -> None:
+    """Makes sure that a shard is of these samples, and that what was computed again is as it was.
+
+    Raises:
+        StoreError: it is not.
+    """
+    hashes = [name for batch, _ in waiting for name in batch.content_hashes]
+    labels = np.concatenate([batch.labels.numpy() for batch, _ in waiting])
+    if list(there.content_hashes) != hashes or not np.array_equal(there.labels, labels):
+        raise StoreError(
+            f"{where}: projections of other samples or labels than these; give another folder, or delete this one"
+        )
+    again = waiting[0][1]
+    assert again is not None  # the sink wants the first batch of every shard
+    before = there.values[: len(again.values)] * there.scale[: len(again.values), None]
+    now = again.values * again.scale[:, None]
+    finite = np.isfinite(before).all(axis=1)
+    is_same = np.array_equal(finite, np.isfinite(now).all(axis=1))
+    if not is_same or (_norms(before[finite] - now[finite]) > SAME * _norms(before[finite])).any():
+        raise StoreError(
+            f"{where}: projections came out otherwise than those there, the first those of sample "
+            f"{there.sample_ids[0]}; they are of another loss or model: give another folder, or delete this one"
+        )
+
+
+def _norms(values: FloatArray) -> FloatArray:
+    """L2 norms of rows, which may be tiny."""
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    return np.asarray(largest * np.linalg.norm(values / np.where(largest > 0, largest, 1.0)[:, None], axis=1))
