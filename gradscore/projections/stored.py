@@ -16,7 +16,7 @@ from typing_extensions import override
 from ..data import Batch
 from ..errors import ConfigError, EvaluationError
 from ..extractor import LossOfBatch
-from ..gradients import PerSample, Sink
+from ..gradients import PerSample
 from ..models import weights_sha256
 from ..pipeline import ListSink, Progress
 from ..system import FloatArray
@@ -122,7 +122,12 @@ def store_gradients(
                 name: torch.zeros(count, each.numel(), dtype=stream.dtype, device=stream.device)
                 for name, each in of_parameters.items()
             }
-            scale, _ = stream.backward(batch, _keeping(rows))
+
+            def keep(name: str, part: slice, gradient: PerSample) -> None:
+                values = gradient.dense(slice(None)).reshape(len(gradient), prod(gradient.shape))
+                rows[name][part] = values.to(stream.dtype)
+
+            scale, _ = stream.backward(batch, keep)
             return rows, scale.cpu().numpy()
 
         stream.run(whole, kept, shard_size=ONE_PIECE)
@@ -200,16 +205,6 @@ def _check_memory(samples: int, stream: GradientStream) -> None:
             f"data: {samples} gradients of {elements} entries take {needed / 1e9:.3g} GB, more than "
             f"{MEMORY_LIMIT / 1e9:.3g} GB; store fewer, choose fewer parameters, or project them"
         )
-
-
-def _keeping(rows_of: Mapping[str, Tensor]) -> Sink:
-    """A sink that writes gradients to rows, by the name of the parameter."""
-
-    def take(name: str, rows: slice, gradient: PerSample) -> None:
-        values = gradient.dense(slice(None)).reshape(len(gradient), prod(gradient.shape))
-        rows_of[name][rows] = values.to(rows_of[name].dtype)
-
-    return take
 
 
 class _AgainstStored(DenseProjection):
