@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from gradscore.deployment import BatchScorer, Scorer
-from gradscore.errors import DataError, ModelError
+from gradscore.errors import DataError
 
 DIGITS = np.round(load_digits().images[420:440] * (255 / 16)).astype(np.uint8)
 
@@ -105,8 +105,3 @@ def test_batches_that_lack_something(function, call, message: str) -> None:
 def test_what_is_kept_has_a_name_of_its_own(small_bundle) -> None:
     with pytest.raises(DataError, match="results have a column 'prediction' of their own"):
         BatchScorer(small_bundle, keep=["prediction"], trust_code=True)
-
-
-def test_code_needs_trust(small_bundle) -> None:
-    with pytest.raises(ModelError, match="trust_code=True"):
-        BatchScorer(small_bundle)

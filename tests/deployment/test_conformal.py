@@ -32,10 +32,6 @@ NEEDED = {0.5: 1, 0.1: 9, 0.05: 19, 0.025: 39, 0.3: 3, 0.01: 99, 0.07: 14}
 def test_samples_needed(alpha: float, wanted: int) -> None:
     assert samples_needed(alpha) == wanted
     assert threshold(np.arange(wanted), alpha).rank == 1
-
-
-@pytest.mark.parametrize(("alpha", "wanted"), NEEDED.items())
-def test_one_sample_too_few_names_the_minimum(alpha: float, wanted: int) -> None:
     with pytest.raises(
         EvaluationError, match=f"needs at least {wanted} calibration samples, got {wanted - 1}; .*in Python"
     ):
@@ -55,7 +51,7 @@ def test_ranks_are_exact(n: int, alpha: float, rank: int) -> None:
     assert (found.rank, found.value) == (rank, n - rank)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_above_the_threshold_is_the_same_as_a_small_p_value(seed: int) -> None:
     generator = GENERATOR(seed)
     calibration = generator.integers(0, 30, 79).astype(float)
@@ -65,7 +61,7 @@ def test_above_the_threshold_is_the_same_as_a_small_p_value(seed: int) -> None:
 
 
 SPLITS, NEW = 4000, 100
-LAWS = {"19 at 0.05": (19, 0.05), "50 at 0.1": (50, 0.1), "100 at 0.05": (100, 0.05), "200 at 0.2": (200, 0.2)}
+LAWS = {"normal": (19, 0.05, False), "Cauchy": (50, 0.1, True), "normal, many": (200, 0.2, False)}
 
 
 def false_alarms(n: int, alpha: float, *, heavy: bool, seed: int) -> np.ndarray:
@@ -77,8 +73,7 @@ def false_alarms(n: int, alpha: float, *, heavy: bool, seed: int) -> np.ndarray:
     return (new > limits[:, None]).sum(axis=1)
 
 
-@pytest.mark.parametrize("heavy", [False, True], ids=["normal", "cauchy"])
-@pytest.mark.parametrize(("n", "alpha"), LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize(("n", "alpha", "heavy"), LAWS.values(), ids=LAWS)
 def test_false_alarms_follow_the_exact_law_and_keep_the_bound(n: int, alpha: float, heavy: bool) -> None:
     counts = false_alarms(n, alpha, heavy=heavy, seed=n)
     rank = int(alpha * (n + 1) + 1e-9)

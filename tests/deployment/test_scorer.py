@@ -42,15 +42,6 @@ def table(scorer: Scorer, batch: Batch) -> pd.DataFrame:
 PLACES = {"wrong": WRONG, "ood": OOD}
 
 
-@pytest.mark.parametrize("detector", PLACES)
-def test_scores_are_those_of_the_meta_model_on_the_feature_table(small_run, table, detector: str) -> None:
-    frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
-    wanted = meta_model(small_run, PLACES[detector]).decision(frame)
-    assert table[f"score_{detector}"].to_numpy() == pytest.approx(wanted, abs=1e-9)
-    assert table["prediction"].tolist() == frame["prediction"].tolist()
-    assert table["sample_id"].tolist() == frame["sample_id"].tolist()
-
-
 @pytest.fixture(params=["highest", "medium"])
 def host_precision(request: pytest.FixtureRequest) -> Iterator[str]:
     """What the process that scores has set for its own products."""
@@ -65,6 +56,7 @@ def test_scores_through_a_bundle_are_those_of_the_run_bit_for_bit(small_run, sma
     frame = RunFolder(small_run).read("in_dist.test").iloc[:50]
     found = Scorer.load(small_bundle, trust_code=True, device="cpu")(batch.inputs)
     wanted = {name: meta_model(small_run, place).decision(frame) for name, place in PLACES.items()}
+    assert found["prediction"].tolist() == frame["prediction"].tolist()
     assert {name: found[f"score_{name}"].to_numpy().tobytes() for name in PLACES} == {
         name: scores.tobytes() for name, scores in wanted.items()
     }
@@ -113,11 +105,6 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_every_way_to_call_gives_the_same(scorer, batch, table, way) -> None:
     assert way(scorer, batch.inputs)["score_ood"].tolist() == table["score_ood"].tolist()
-
-
-def test_an_image_alone_scores_as_in_company(scorer, batch, table) -> None:
-    alone = [scorer(batch.inputs[place : place + 1])["score_ood"].item() for place in range(10)]
-    assert alone == pytest.approx(table["score_ood"].tolist()[:10], abs=1e-3)
 
 
 def test_threads_take_turns(scorer, batch, table) -> None:
