@@ -101,7 +101,7 @@ MODELS = {
 
 def extractor_of(model: nn.Module) -> Extractor:
     Interface(num_classes=2).attach(model)
-    return Extractor.of(model.eval(), features=FeaturesConfig(losses=["uniform"]), num_classes=2).extractor
+    return Extractor.of(model.eval(), features=FeaturesConfig(losses=["uniform"]), num_classes=2)
 
 
 def arrays(inputs: Inputs) -> dict[str, Tensor]:

@@ -113,7 +113,7 @@ def images(samples, side=24):
 
 
 def live(model, **features):
-    return Extractor.of(model.eval(), features=FeaturesConfig(**features), num_classes=10).extractor
+    return Extractor.of(model.eval(), features=FeaturesConfig(**features), num_classes=10)
 
 
 def sizes_in_threads():
