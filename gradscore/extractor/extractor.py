@@ -32,7 +32,7 @@ from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
 from .forward import WARM_UP, ForwardPass
-from .sharing import Sharing, at_once, in_turn
+from .sharing import NoThreadError, Sharing, at_once, in_turn
 
 
 class Extractor:
@@ -302,6 +302,8 @@ class Extractor:
             return np.concatenate(at_once([partial(find, *each) for each in zip(workers, places, strict=True)]))
         except NewGraphError:
             return np.concatenate(in_turn([partial(find, self, place) for place in places]))  # and learns the graph
+        except (ModelError, NoThreadError):
+            return find(self, part)  # a network for batches of one size, say; what is the matter is said of the whole
 
     def _of_copy(self, model: nn.Module) -> Extractor:
         """What computes the same with a copy of the model."""

@@ -40,6 +40,10 @@ Worker = TypeVar("Worker")
 Found = TypeVar("Found")
 
 
+class NoThreadError(Exception):
+    """There are no more threads to be had."""
+
+
 class Sharing(Generic[Worker]):
     """The copies of a model, and which batches they share.
 
@@ -177,9 +181,11 @@ def _team(members: int, threads: int, process: int) -> _Team:
     try:
         for each in [team.submit(ready.wait) for _ in range(members)]:
             each.result()
-    except BaseException:
+    except BaseException as error:
         ready.abort()  # or those that wait for a thread that never starts would keep the process from ending
         team.shutdown(wait=False)
+        if isinstance(error, RuntimeError):
+            raise NoThreadError(str(error)) from error
         raise
     finally:
         torch.set_num_threads(threads)
