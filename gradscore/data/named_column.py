@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from ..errors import DataError
 from ..system import closest, is_whole
-from .sources import DAMAGE, read_text_table, reason_of
+from .sources.tables import DAMAGE, read_text_table, reason_of
 
 _ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 

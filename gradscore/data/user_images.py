@@ -23,9 +23,9 @@ from .sources import (
     is_encoded,
     is_text,
     open_source,
-    path_below,
-    reason_of,
 )
+from .sources.columns import path_below
+from .sources.tables import reason_of
 from .user_files import UserFile, check_options, name_user_files
 
 PARQUET_ROWS = 64

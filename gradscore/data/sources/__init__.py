@@ -31,19 +31,8 @@ from .base import (
     input_columns_of,
     is_image,
     is_pixels,
-    wanted_image,
 )
-from .columns import (
-    ARGUMENTS,
-    IMAGE_NAMES,
-    LABEL_NAMES,
-    check_names,
-    is_encoded,
-    is_text,
-    number_columns,
-    path_below,
-    refuse_text,
-)
+from .columns import ARGUMENTS, check_names, is_encoded, is_text, refuse_text
 from .folder import folder_source
 from .image_changes import CORRUPTIONS, SYNTHETIC
 from .made import corrupted_source, synthetic_source
@@ -51,27 +40,14 @@ from .npz import npz_source
 from .packages import sklearn_source, torchvision_source
 from .python_code import code_source
 from .remote import at_hand, refuse_paths_alone
-from .tables import (
-    DAMAGE,
-    NOTHING,
-    csv_source,
-    delimiter_of,
-    hf_source,
-    parquet_source,
-    read_text_table,
-    reason_of,
-)
+from .tables import csv_source, hf_source, parquet_source
 from .tar_shards import wds_source
 from .value_changes import VALUE_KINDS
 
 __all__ = [
-    "DAMAGE",
     "DECODING_ERRORS",
     "GIVEN",
-    "IMAGE_NAMES",
     "IMAGE_SUFFIXES",
-    "LABEL_NAMES",
-    "NOTHING",
     "SOURCES",
     "UNLABELLED",
     "ArraySource",
@@ -86,20 +62,14 @@ __all__ = [
     "check_names",
     "class_names_of",
     "decoded",
-    "delimiter_of",
     "describe_raw",
     "input_columns_of",
     "is_encoded",
     "is_image",
     "is_pixels",
     "is_text",
-    "number_columns",
     "open_source",
-    "path_below",
-    "read_text_table",
-    "reason_of",
     "refuse_text",
-    "wanted_image",
 ]
 
 SOURCES: Registry[SourceKind] = Registry(

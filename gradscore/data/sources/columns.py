@@ -201,13 +201,6 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     )
 
 
-def number_columns(source: ImageSource) -> Sequence[str]:
-    """The columns of numbers of a table, be they its samples or beside text."""
-    if not isinstance(source, ColumnSource):
-        return ()
-    return source.columns if source.kind == "vector" else source.beside
-
-
 def refuse_text(source: ImageSource) -> None:
     """Refuses a column of text beside columns of numbers, where the model takes no text: classes, most likely.
 

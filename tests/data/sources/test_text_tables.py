@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.data.sources import open_source, read_text_table
+from gradscore.data.sources import open_source
+from gradscore.data.sources.tables import read_text_table
 from gradscore.errors import DataError
 
 READ = {
