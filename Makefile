@@ -5,11 +5,13 @@ PYTHON ?= python3
 
 # What promises equal bits or compares with a reference, and the settings by which PyTorch's own loops,
 # OpenBLAS and MKL compute as on an older processor, or one of AMD, without AVX-512.
-CORE := $(addprefix tests/,gradients statistics kernels test_losses.py features scores meta evaluation distributed \
+CORE := $(addprefix tests/,gradients statistics kernels test_losses.py pipeline baselines meta evaluation distributed \
 	system/test_numerics.py)
 OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: install demo docs docs-tables check-digits test test-oldest test-older-processor browser-test ray-test check clean
+PARALLEL := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+.PHONY: install demo docs docs-tables check-digits test test-slow test-oldest test-older-processor browser-test ray-test check clean
 
 install: $(STAMP)
 
@@ -35,21 +37,25 @@ check-digits: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The tables of what there is, and the picture of the rooms; a test says when they are outdated.
+# The tables of what there is, and the picture of the packages; a test says when they are outdated.
 docs-tables: install
 	$(BIN)/python docs/tables.py
 
-# In as many processes as the machine has cores, up to four; each has all of PyTorch's threads, which wait without spinning.
+# All but those marked slow, in as many processes as the machine has cores, up to four; each has all of PyTorch's
+# threads, which wait without spinning.
 # Files go in order, not those of many tests first: the longest have few.
 # Then once more what is for any device, on the tests' own, where a tensor that was left on another one is refused.
 test: install
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PARALLEL) -m "not slow"
 	$(BIN)/python -m pytest -q --device elsewhere tests
+
+# Wheels, documentation, faults, storage, simulations.
+test-slow: install
+	$(PARALLEL) -m slow
 
 # The core's tests once more, as on an older processor; on x86.
 test-older-processor: install
-	$(OLDER) OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile \
-		--no-loadscope-reorder $(CORE)
+	$(OLDER) $(PARALLEL) -m "not slow" $(CORE)
 
 # Exactness and the digits with all dependencies but PyTorch at their oldest, in an environment of its own.
 # `python benchmarks/versions.py`, before a release, has the oldest and the newest PyTorch as well.
@@ -73,6 +79,7 @@ check: install
 	$(BIN)/deptry gradscore cli
 	$(BIN)/deptry --exclude benchmarks --ignore DEP002,DEP004 tests tests/support data_scripts docs
 	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-slow
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -38,7 +38,7 @@ TESTED, OLDEST = ROOT / "constraints.txt", ROOT / "constraints-oldest.txt"
 SETS = ("oldest", "tested", "newest")
 OF_TORCH = ("torch", "torchvision")
 
-ZOO = ("tests/gradients", "tests/kernels", "tests/statistics", "tests/test_losses.py", "tests/features")
+ZOO = ("tests/gradients", "tests/kernels", "tests/statistics", "tests/test_losses.py", "tests/pipeline")
 SHORT = ("tests/kernels", "--ignore=tests/kernels/test_product_tiles.py", "tests/statistics", "tests/test_losses.py")
 """Without another PyTorch: gradients are PyTorch's work alone, and Triton comes with it."""
 

@@ -19,6 +19,8 @@ from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from torch import nn
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = {name: ROOT / folder for name, folder in SETTINGS["tool"]["setuptools"]["package-dir"].items()}

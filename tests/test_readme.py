@@ -13,6 +13,8 @@ import gradscore
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 

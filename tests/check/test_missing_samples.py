@@ -87,6 +87,7 @@ def rate(trials: int, *, count: int, classes: int, gone: float, lost_class: bool
 AT_RANDOM = {"few": (100, 10, 0.1), "half": (523, 8, 0.49), "many classes": (1000, 100, 0.3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "classes", "gone"), AT_RANDOM.values(), ids=AT_RANDOM)
 def test_what_is_gone_at_random_is_seldom_doubted(count: int, classes: int, gone: float) -> None:
     """At most 1 in 100; 500 trials of that rate have more than 12 with a chance of 0.002."""
@@ -123,6 +124,7 @@ def test_small_classes_are_seen_together_where_none_stands_out(classes: int, eac
     assert found.unseen == pytest.approx(gone / classes)
 
 
+@pytest.mark.slow
 def test_small_classes_that_are_thinned_at_random_are_not() -> None:
     before = samples(of([2] * 1000))
     seen = [

@@ -14,6 +14,8 @@ from gradscore.check.differences import (
 )
 from gradscore.check.rates import OverlappingRates, PairedRates, TwoRates
 
+pytestmark = pytest.mark.slow
+
 MARGIN = 0.02
 LEVEL = 0.95
 

@@ -26,6 +26,7 @@ def passes_other(before: int, n_before: int, now: int, n_now: int) -> bool:
     return judge(found, margin=MARGIN, level=0.95, tests=1).status == "pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "changed"), [(81, 0.02), (100, 0.05), (200, 0.1), (523, 0.03)])
 def test_of_models_worse_by_the_margin_few_pass(n: int, changed: float) -> None:
     lost, won = (each.ravel() for each in np.mgrid[: n // 4, : n // 6])
@@ -38,6 +39,7 @@ def test_of_models_worse_by_the_margin_few_pass(n: int, changed: float) -> None:
     assert weights[likely] @ passed <= MOST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "share"), [(81, 0.05), (81, 0.95), (120, 0.3)])
 def test_of_models_worse_by_the_margin_few_pass_on_other_samples(n: int, share: float) -> None:
     before, now = (each.ravel() for each in np.mgrid[: n + 1, : n + 1])

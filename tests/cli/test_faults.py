@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from gradscore.store import CHECKSUMS, RunFolder, verify_run
 from gradscore_cli.main import app
 
+pytestmark = pytest.mark.slow
+
 CAMPAIGN = Path(__file__).parent.parent.parent / "benchmarks" / "faults.py"
 COMMANDS = {
     "extract": lambda run: ["extract", str(run / "config.yaml"), "--out", str(run), "--trust-code"],

@@ -24,6 +24,8 @@ from gradscore.pipeline import RunPlan, extract
 from gradscore.store import RunFolder, RunWriter, verify_run
 from gradscore.system import held
 
+pytestmark = pytest.mark.slow
+
 MAKE_SHARE = """
 import sys
 from pathlib import Path

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from manual_pages import ROOT, blocks_of, code_of
 
+pytestmark = pytest.mark.slow
+
 GITHUB, ACTION, GITLAB = (yaml.safe_load(block.text) for block in blocks_of("check.md", "yaml"))
 STEPS = GITHUB["jobs"]["model"]["steps"]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

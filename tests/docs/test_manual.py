@@ -14,6 +14,8 @@ from manual_pages import code_of
 from gradscore.evaluation.metrics import METRICS
 from gradscore.gradients.layout import exponents
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 MADE = {"changelog.md", "contributing.md", "detector.md"}

@@ -13,6 +13,8 @@ import pytest
 from manual_pages import blocks_of, code_of
 from sklearn.datasets import load_digits
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 TUTORIALS = ("tutorial-images.md", "tutorial-tables.md", "tutorial-text.md")
 READY = "from gradscore.system import import_torchvision\nimport_torchvision()\n"

@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradscore.inspect import GradHist1d, GradientActivation, GradientGeometry, Inspector, MeanGSNR, OutputNorm
 
+pytestmark = pytest.mark.slow
+
 EPOCHS, STEPS, SIZE = 2, 3, 4
 
 

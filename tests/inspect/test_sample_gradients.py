@@ -120,6 +120,7 @@ def test_each_axis_adapts_on_its_own(model):
     assert quantity.spans[1] == pytest.approx((-largest, largest))
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite_are_counted_apart():
     quantity = GradHist1d(bins=4, span=(-1.0, 1.0), adapt=BinAdaptation())
     values = torch.tensor([[np.nan, np.inf, -np.inf, 0.5], [0.0, -5.0, 5.0, 1.0]])
@@ -168,6 +169,7 @@ def ratios(values, epsilon, relative):
     return np.divide(signal, noise, out=np.zeros_like(signal), where=noise > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relative", [True, False], ids=["relative", "absolute"])
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
 def test_signal_to_noise_over_a_data_set(model, batches, relative):
@@ -198,6 +200,7 @@ def test_one_sample_has_no_signal_to_noise(model):
     assert quantity.value["batch"]["(model)"].non_finite == 1
 
 
+@pytest.mark.slow
 def test_signal_to_noise_of_tiny_gradients_does_not_depend_on_their_size():
     values = torch.tensor([[1e-4, 3.0], [3e-4, 5.0]])
     quantity = MeanGSNR(epsilon=1e-9)

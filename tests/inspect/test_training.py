@@ -129,6 +129,7 @@ def named_lines(axes):
     return [line for line in axes.lines if not line.get_label().startswith("_")]
 
 
+@pytest.mark.slow
 def test_page_of_a_run(tmp_path, drawn):
     inspector = train("run")
     inspector.report(tmp_path / "training.html")
@@ -302,6 +303,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_runs_beside_each_other(tmp_path, drawn):
     for name in ("slow", "fast"):
         train(name, steps=20).save(tmp_path / f"{name}.parquet")

@@ -15,7 +15,7 @@ from gradscore.inspect import GradHist1d, HealthWarning, Inspector, MeanGSNR, Ou
 from gradscore.inspect.saved_model import Group, inspect_groups
 from gradscore.losses import LOSSES
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 
 
 def findings(patient):

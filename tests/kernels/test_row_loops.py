@@ -225,6 +225,7 @@ for threshold in sys.argv[1:]:
 ORDERS = {"many threads first": ("0", "1000000000"), "one thread first": ("1000000000", "0"), "many threads": ("0",)}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries MKL on x86 only")
 def test_the_same_bits_whatever_was_compiled_before(tmp_path):
     """Freshly compiled or from the cache on disk, in whichever order, on one thread or more."""

@@ -16,6 +16,8 @@ from gradscore.config import dump_config, load_config
 from gradscore.errors import ConfigError
 from gradscore_cli.main import app
 
+pytestmark = pytest.mark.slow
+
 WRITTEN = {
     "one slash": ("s3:/bucket/key", "s3:/bucket/key: an address has two slashes after the colon; give s3://bucket/key"),
     "no slash": ("s3:bucket/key", "s3:bucket/key: an address has two slashes after the colon; give s3://bucket/key"),

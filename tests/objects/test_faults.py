@@ -20,6 +20,8 @@ from gradscore.pipeline import extract
 from gradscore.store import working_copy
 from gradscore_cli.main import app
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))

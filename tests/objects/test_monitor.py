@@ -4,11 +4,14 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from object_storage import Bucket
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
 from gradscore_cli.main import app
+
+pytestmark = pytest.mark.slow
 
 DIGITS = np.round(load_digits().images[420:540] * (255 / 16)).astype(np.uint8)
 

@@ -20,6 +20,8 @@ from gradscore.pipeline import extract
 from gradscore.store import RunFolder, verify_run, working_copy
 from gradscore_cli.main import app
 
+pytestmark = pytest.mark.slow
+
 SHARDS = [
     *(f"features/in_dist.fit/part-0000{number}.parquet" for number in range(2)),
     *(f"features/in_dist.test/part-0000{number}.parquet" for number in range(2)),
