@@ -421,20 +421,41 @@ def _side(key: int, rows: int, size: int, like: Tensor) -> Tensor:
 
 def _projected(gradient: PerSample, sides: _Sides) -> list[tuple[slice, Tensor]]:
     """A G B^T of all samples, (n, k * l), a few at a time."""
-    if isinstance(gradient, Convolved | Factored) and _fits(gradient, sides) and _is_cheaper(gradient, sides):
-        elements = (len(sides.left) + len(sides.right)) * _positions(gradient)
-        through = _of_factors
-    elif isinstance(gradient, TableRows) and (gradient.height, gradient.values.shape[2]) == _sizes(sides):
-        elements = (len(sides.left) + len(sides.right)) * gradient.index.shape[1]
-        through = _of_table
+    height, width = sides.left.shape[1], sides.right.shape[1]
+    projected_sizes = len(sides.left) + len(sides.right)
+    positions = _positions(gradient, sides) if isinstance(gradient, Convolved | Factored) else None
+    if positions is not None:
+        elements, through = projected_sizes * positions, _of_factors
+    elif isinstance(gradient, TableRows) and (gradient.height, gradient.values.shape[2]) == (height, width):
+        elements, through = projected_sizes * gradient.index.shape[1], _of_table
     else:
-        elements, through = prod(gradient.shape), _of_written_out
+        elements, through = height * width, _of_written_out
     slices = sample_slices(len(gradient), elements, WORKED_ON)
     return [(rows, through(gradient, rows, sides).flatten(1)) for rows in slices]
 
 
+def _positions(gradient: Convolved | Factored, sides: _Sides) -> int | None:
+    """Outer products that a gradient is the sum of, in all groups, where it is best projected by its factors.
+
+    The rows of the matrix are then those of the first factor, and its columns those of the second; and projecting these
+    takes fewer multiplications than forming the matrix and projecting that. None elsewhere.
+    """
+    if isinstance(gradient, Factored):
+        groups, out, inner = gradient.left.shape[1], gradient.left.shape[2], gradient.right.shape[2]
+        positions = groups * gradient.left.shape[3]
+    else:
+        groups, out = gradient.left.shape[2:4]
+        inner = gradient.image.shape[2] // groups * prod(gradient.kernel)
+        positions = prod(gradient.left.shape[1:3]) * prod(gradient.left.shape[4:])
+    (tall, height), (wide, width) = sides.left.shape, sides.right.shape
+    if (groups * out, inner) != (height, width):
+        return None
+    factors = positions * (tall * height // groups + wide * width + tall * wide)
+    return positions if factors <= positions * height // groups * width + tall * width * (height + wide) else None
+
+
 def _of_written_out(gradient: PerSample, rows: slice, sides: _Sides) -> Tensor:
-    matrices = gradient.dense(rows).reshape(-1, *_sizes(sides)).to(sides.left.dtype)
+    matrices = gradient.dense(rows).reshape(-1, sides.left.shape[1], sides.right.shape[1]).to(sides.left.dtype)
     return sides.left @ matrices @ sides.right.t()
 
 
@@ -447,18 +468,13 @@ def _of_table(gradient: PerSample, rows: slice, sides: _Sides) -> Tensor:
 
 def _of_factors(gradient: PerSample, rows: slice, sides: _Sides) -> Tensor:
     assert isinstance(gradient, Convolved | Factored)
-    one, other = _lefts(gradient, rows), _rights(gradient, rows, sides.right)
+    one = gradient.left[rows]
+    one = one if isinstance(gradient, Factored) else one.movedim(1, 3).flatten(3)  # (n, groups, out, positions)
+    other = _rights(gradient, rows, sides.right)
     groups, out, positions = one.shape[1:]
     by_group = sides.left.view(-1, groups, out).transpose(0, 1)
     left = (by_group @ one.to(sides.left.dtype)).transpose(1, 2).flatten(2)  # (n, k, groups * positions)
     return left @ other.transpose(2, 3).reshape(len(left), groups * positions, -1)
-
-
-def _lefts(gradient: Convolved | Factored, rows: slice) -> Tensor:
-    """(n, groups, out, positions)."""
-    if isinstance(gradient, Factored):
-        return gradient.left[rows]
-    return gradient.left[rows].movedim(1, 3).flatten(3)
 
 
 def _rights(gradient: Convolved | Factored, rows: slice, right: Tensor) -> Tensor:
@@ -479,36 +495,6 @@ def _rights(gradient: Convolved | Factored, rows: slice, right: Tensor) -> Tenso
     for axis, size in enumerate(spatial):  # windows beyond the positions, as a transposed convolution may have
         found = found.narrow(axis + 2, 0, size)
     return found.reshape(count, repeats, groups, len(right), *spatial).movedim(1, 3).flatten(3)
-
-
-def _sizes(sides: _Sides) -> tuple[int, int]:
-    return sides.left.shape[1], sides.right.shape[1]
-
-
-def _positions(gradient: Convolved | Factored) -> int:
-    """Outer products that a gradient is the sum of, in all groups."""
-    if isinstance(gradient, Factored):
-        return gradient.left.shape[1] * gradient.left.shape[3]
-    return prod(gradient.left.shape[1:3]) * prod(gradient.left.shape[4:])
-
-
-def _fits(gradient: Convolved | Factored, sides: _Sides) -> bool:
-    """Whether the rows of the matrix are those of the first factor, and its columns those of the second."""
-    if isinstance(gradient, Factored):
-        groups, out, inner = gradient.left.shape[1], gradient.left.shape[2], gradient.right.shape[2]
-    else:
-        groups, out = gradient.left.shape[2:4]
-        inner = gradient.image.shape[2] // groups * prod(gradient.kernel)
-    return (groups * out, inner) == _sizes(sides)
-
-
-def _is_cheaper(gradient: Convolved | Factored, sides: _Sides) -> bool:
-    """Whether projecting the factors takes fewer multiplications than forming the matrix and projecting that."""
-    (height, width), positions = _sizes(sides), _positions(gradient)
-    tall, wide = len(sides.left), len(sides.right)
-    groups = gradient.left.shape[1 if isinstance(gradient, Factored) else 2]
-    factors = positions * (tall * height // groups + wide * width + tall * wide)
-    return factors <= positions * height // groups * width + tall * width * (height + wide)
 
 
 SMALLEST, LARGEST = 64, 8192
