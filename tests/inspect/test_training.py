@@ -232,6 +232,22 @@ def test_a_layer_on_which_nothing_depends_is_not_dead_in_training():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+class NoCopies(SingleKey):
+    def __deepcopy__(self, memo):
+        raise TypeError("no copies")
+
+
+def test_a_trial_that_fails_is_said_and_training_goes_on():
+    model = NoCopies()
+    with warnings.catch_warnings(record=True) as said, Inspector(model, [], health=every(1)) as inspector:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            model(x=torch.randn(32, 4)).square().mean().backward()
+    messages = [str(each.message) for each in said if each.category is HealthWarning]
+    assert "cannot try whether anything depends on key: TypeError: no copies" in messages
+    assert inspector.step == 3
+
+
 def test_what_is_paused_and_what_is_evaluated_is_not_looked_at():
     model = nn.Linear(4, 3)
     bad = torch.full((2, 4), torch.nan)
