@@ -33,15 +33,14 @@ def signature_of(raw: Raw) -> bytes | None:
     images again.
 
     Args:
-        raw: an image (H, W, C) uint8, of which other numbers of channels than 3 count as their mean; or something else.
+        raw: an image (H, W, 1 or 3) uint8, or something else.
 
     Returns:
         192 bytes, row by row and RGB each; None of what is no image.
     """
     if not is_image(raw):
         return None
-    coloured = raw.shape[2] == 3
-    image = Image.fromarray(np.ascontiguousarray(raw) if coloured else raw.mean(axis=2).round().astype(np.uint8))
+    image = Image.fromarray(np.ascontiguousarray(raw if raw.shape[2] == 3 else raw[..., 0]))
     return image.convert("RGB").resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX).tobytes()
 
 

@@ -3,11 +3,11 @@
 So are images that are nearly in the bank looked for, the reported ones and those that calibrate. Two images are nearly
 the same when they are nearer than the neighbours at that place explain.
 
-An image becomes a signature of 8 by 8 cells, which forgets noise of encoders and shifts by a pixel. Where samples lie
-evenly, the volumes up to the first and to the K-th neighbour have a ratio whose law is known: that of the smallest of
-K - 1 uniform numbers, whatever the density (Facco, d'Errico, Rodriguez and Laio 2017, for K = 2). The radius of a
-volume is its m-th root, and the dimension m is what makes the median right among the fit samples themselves, each
-without itself: copies among these move a median little.
+What is compared are the signatures that extraction stored, so that no image is read again. Where samples lie evenly,
+the volumes up to the first and to the K-th neighbour have a ratio whose law is known: that of the smallest of K - 1
+uniform numbers, whatever the density (Facco, d'Errico, Rodriguez and Laio 2017, for K = 2). The radius of a volume is
+its m-th root, and the dimension m is what makes the median right among the fit samples themselves, each without itself:
+copies among these move a median little.
 """
 
 from __future__ import annotations
@@ -19,22 +19,9 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
-from ..data import (
-    BANK,
-    CALIBRATION,
-    FIT,
-    ImageSource,
-    Pixels,
-    base_split,
-    content_hash,
-    describe_raw,
-    is_image,
-    open_splits,
-    planned_splits,
-)
-from ..errors import DataError, EvaluationError, GradscoreError
+from ..data import BANK, CALIBRATION, FIT, SIGNATURE_SIDE, base_split, planned_splits
+from ..errors import EvaluationError
 from ..store import RunFolder
 from ..system import FloatArray, IntArray, csv_quoting, without_formulas, write_text
 from .records import Record
@@ -44,9 +31,6 @@ NAME = "near_duplicates.csv"
 MOST_IMAGES = 1_000_000
 """Images among which near-duplicates are looked for unasked: each takes 768 bytes, and every reported one is compared
 with every one that fits."""
-
-SIDE = 8
-"""Cells of a signature along either side."""
 
 NEIGHBOURS = 10
 """K: the distance to this neighbour says what is usual at a place. Of one image, K - 1 near-duplicates are seen."""
@@ -169,14 +153,14 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
     of. Nor are copies to the byte, which are found without this.
 
     Args:
-        run: a run folder whose images are where its configuration says.
+        run: a finished run folder.
 
     Returns:
-        The pairs; none with `ignore`. With `report`, `notices` say when images cannot be read, or are more than
+        The pairs; none with `ignore`. With `report`, `notices` say when samples are no images, or more than
         `MOST_IMAGES`.
 
     Raises:
-        EvaluationError: with `leave_out`, the images cannot be had.
+        EvaluationError: with `leave_out`, samples are no images.
         StoreError: the run is not finished or damaged.
     """
     wanted = run.config.evaluate.near_duplicates
@@ -194,15 +178,19 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
         few = f"{images} images are more than {MOST_IMAGES}; evaluate.near_duplicates=leave_out looks among any number"
         return NearDuplicates(notices=[f"near-duplicates were not looked for: {few}"])
     rows = {name: run.read(name, columns=["sample_id", "content_hash"]) for name in needed}
-    try:
-        signatures = _signatures(run, rows)
-    except (GradscoreError, OSError) as error:
-        if wanted == "leave_out":
-            raise EvaluationError(
-                f"{run.path}: evaluate.near_duplicates is leave_out, and the images cannot be read again: {error}. "
-                "Put the data back, or set evaluate.near_duplicates=ignore"
-            ) from None
-        return NearDuplicates(notices=[f"near-duplicates were not looked for: {error}"])
+    signatures: dict[str, Signatures] = {}
+    for name in needed:
+        stored = run.signatures(name)
+        if stored is None:
+            if wanted == "leave_out":
+                raise EvaluationError(
+                    f"{run.path}: evaluate.near_duplicates is leave_out, and the samples of {name} are no images; set "
+                    "evaluate.near_duplicates=ignore"
+                )
+            return NearDuplicates(
+                notices=[f"near-duplicates were not looked for: the samples of {name} are no images (uint8)"]
+            )
+        signatures[name] = stored.astype(np.float32)
     pairs: list[NearDuplicate] = []
     searched: dict[tuple[str, str], int] = {}
     notices = []
@@ -230,46 +218,6 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
                 for row, other, expected in found
             ]
     return NearDuplicates(pairs=pairs, searched=searched, left_out=wanted == "leave_out", notices=notices)
-
-
-def _signatures(run: RunFolder, rows: Mapping[str, pd.DataFrame]) -> dict[str, Signatures]:
-    """The signatures (N, D) of the rows of each split, from the images they were made of."""
-    opened = open_splits(
-        run.config.data,
-        preprocessing=run.config.preprocessing,
-        num_classes=run.config.model.num_classes,
-        seed=run.config.extract.seed,
-        only=set(rows),
-        trust_code=run.trust(),
-    )
-    return {name: _of_split(name, opened[name].images, frame) for name, frame in rows.items()}
-
-
-def _of_split(split: str, images: ImageSource, frame: pd.DataFrame) -> Signatures:
-    places = {name: place for place, name in enumerate(images.ids)}
-    found = []
-    for name, digest in zip(frame["sample_id"], frame["content_hash"], strict=True):
-        pixels = images.image(places[name]) if name in places else None
-        if pixels is None or content_hash(pixels) != digest:
-            raise DataError(f"{split}: sample {name} is no longer what the features were extracted from")
-        if not is_image(pixels):
-            raise DataError(f"{split}: it is a search of images, and the samples are {describe_raw(pixels)}")
-        found.append(signature(pixels))
-    return np.stack(found)
-
-
-def signature(pixels: Pixels) -> Signatures:
-    """The mean colours of 8 by 8 cells.
-
-    Args:
-        pixels: (H, W, C) uint8; other numbers of channels than 3 count as their mean.
-
-    Returns:
-        (192,) float32 in 0 to 255.
-    """
-    coloured = pixels.shape[2] == 3
-    image = Image.fromarray(np.ascontiguousarray(pixels) if coloured else pixels.mean(axis=2).round().astype(np.uint8))
-    return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32).ravel()
 
 
 def near_pairs(reported: Signatures, fit: Signatures) -> Iterator[tuple[int, int, float]]:
@@ -349,7 +297,7 @@ def dimension(distances: FloatArray) -> float:
     """
     median = float(np.median(_ratios(distances)[:, 0]))
     half = 1 - 0.5 ** (1 / (NEIGHBOURS - 1))  # of the volume up to the K-th neighbour
-    return float(np.clip(np.log(half) / np.log(np.clip(median, 1e-9, 1 - 1e-9)), 1.0, 3 * SIDE**2))
+    return float(np.clip(np.log(half) / np.log(np.clip(median, 1e-9, 1 - 1e-9)), 1.0, 3 * SIGNATURE_SIDE**2))
 
 
 def chance(distances: FloatArray, m: float) -> FloatArray:
@@ -374,7 +322,7 @@ def _ratios(distances: FloatArray) -> FloatArray:
 
 
 def _standardised(signatures: Signatures) -> Signatures:
-    channels = signatures.reshape(len(signatures), SIDE * SIDE, 3)
+    channels = signatures.reshape(len(signatures), SIGNATURE_SIDE**2, 3)
     centred = (channels - channels.mean(axis=1, keepdims=True)).reshape(signatures.shape)
     # One grey level more, so that the rounding of plain images does not become their content.
     return np.asarray(centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + 1), dtype=np.float32)

@@ -13,10 +13,10 @@ from scipy.spatial.distance import cdist
 
 from gradscore.baselines import Ordinary
 from gradscore.config.schema import Config
-from gradscore.data import FIT, TEST, open_splits
+from gradscore.data import FIT, TEST, open_splits, signature_of
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run, near_duplicates
-from gradscore.evaluation.near_duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest, signature
+from gradscore.evaluation.near_duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest
 from gradscore.evaluation.near_duplicates import find_near_duplicates as search
 from gradscore.reporting import write_report
 from gradscore.store.run_folder import RunFolder
@@ -32,7 +32,7 @@ def images(count, *, seed, side=32, channels=3):
 
 
 def signatures(pixels):
-    return np.stack([signature(each) for each in pixels])
+    return np.stack([np.frombuffer(signature_of(each), dtype=np.uint8) for each in pixels]).astype(np.float32)
 
 
 def jpeg(pixels, quality=75):
@@ -131,14 +131,10 @@ def test_chance_by_hand():
     assert chance(distances, 2.0)[0, 0] == pytest.approx(1 - 0.75**9, rel=1e-12)
 
 
-GREYS = {"grey": 1, "two channels": 2}
-
-
-@pytest.mark.parametrize("channels", GREYS.values(), ids=GREYS)
-def test_signatures_are_means_of_cells(channels):
-    pixels = np.random.default_rng(0).integers(0, 256, (32, 24, channels), dtype=np.uint8)
+def test_signatures_are_means_of_cells():
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 24, 1), dtype=np.uint8)
     wanted = pixels.mean(axis=2).reshape(8, 4, 8, 3).mean(axis=(1, 3))
-    found = signature(pixels).reshape(8, 8, 3)
+    found = np.frombuffer(signature_of(pixels), dtype=np.uint8).reshape(8, 8, 3).astype(np.float64)
     np.testing.assert_allclose(found, np.repeat(wanted[..., None], 3, axis=2), atol=1.01)
 
 
@@ -198,6 +194,7 @@ def rows(split, samples):
         names=NAMES,
         values=generator.lognormal(size=(len(samples), len(NAMES))),
         skipped=[],
+        signatures=[sample.signature for sample in samples],
     )
 
 
@@ -275,11 +272,11 @@ def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkey
     assert fitted == [FITTED - 1 - PLANTED]
 
 
-def test_images_that_are_gone_are_said(tmp_path):
+def test_the_images_need_not_be_there_any_more(tmp_path):
     run = write_run(tmp_path, planted=PLANTED)
-    (tmp_path / "test.npz").unlink()
-    (line,) = search(run).in_words()
-    assert line.startswith("near-duplicates were not looked for: ")
+    for path in tmp_path.glob("*.npz"):
+        path.unlink()
+    assert len(search(run).pairs) == PLANTED
 
 
 def test_too_many_images_are_looked_through_on_request_alone(tmp_path, monkeypatch):
@@ -291,18 +288,20 @@ def test_too_many_images_are_looked_through_on_request_alone(tmp_path, monkeypat
     assert len(search(asked).pairs) == PLANTED
 
 
-def test_images_that_are_gone_cannot_be_left_out(tmp_path):
-    run = write_run(tmp_path, planted=PLANTED, setting="leave_out")
-    (tmp_path / "test.npz").unlink()
-    with pytest.raises(EvaluationError, match=r"near_duplicates is leave_out, and the images cannot be read again"):
-        fit_run(run)
+NO_IMAGES = {"ignore": [], "report": ["near-duplicates were not looked for: the samples of in_dist.fit are no images"]}
 
 
-def test_changed_images_are_said(tmp_path):
-    run = write_run(tmp_path, planted=0)
-    np.savez(tmp_path / "fit.npz", images=images(FITTED, seed=9), labels=np.zeros(FITTED, dtype=np.int64))
-    (line,) = search(run).in_words()
-    assert "is no longer what the features were extracted from" in line
+@pytest.mark.parametrize(("setting", "wanted"), NO_IMAGES.items(), ids=NO_IMAGES)
+def test_samples_that_are_no_images_are_said(tmp_path, monkeypatch, setting, wanted):
+    monkeypatch.setattr(RunFolder, "signatures", lambda _, __: None)
+    found = search(write_run(tmp_path, planted=0, setting=setting)).in_words()
+    assert [line.startswith(start) for line, start in zip(found, wanted, strict=True)] == [True] * len(wanted)
+
+
+def test_samples_that_are_no_images_cannot_be_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(RunFolder, "signatures", lambda _, __: None)
+    with pytest.raises(EvaluationError, match=r"near_duplicates is leave_out, and the samples of in_dist\.fit are no"):
+        fit_run(write_run(tmp_path, planted=PLANTED, setting="leave_out"))
 
 
 def test_images_nearly_in_the_bank_are_a_leak(tmp_path):

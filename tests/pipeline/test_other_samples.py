@@ -501,7 +501,7 @@ def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
     assert found.pairs == []
     (said,) = found.notices
     assert "near-duplicates were not looked for" in said
-    assert "it is a search of images, and the samples are float32 of shape (4,)" in said
+    assert "the samples of in_dist.fit are no images" in said
 
 
 def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
