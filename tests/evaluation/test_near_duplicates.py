@@ -327,10 +327,3 @@ def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
 def test_a_clean_bank_has_no_leak(tmp_path):
     found = search(write_run(tmp_path, planted=0, banked=0))
     assert (found.pairs, found.in_words()) == ([], [])
-
-
-def test_a_bank_that_is_gone_is_said(tmp_path):
-    run = write_run(tmp_path, planted=0, banked=0)
-    (tmp_path / "bank.npz").unlink()
-    (line,) = search(run).in_words()
-    assert line.startswith("near-duplicates were not looked for: ")
