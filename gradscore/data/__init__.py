@@ -43,6 +43,7 @@ from .sources import (
     check_names,
     class_names_of,
     describe_raw,
+    file_kinds,
     is_image,
     is_pixels,
     kind_of,
@@ -53,7 +54,7 @@ from .sources.image_changes import STRENGTHS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages, SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
-from .user_files import FILE_KINDS, UserFile, check_options, name_user_files, refuse_inputs
+from .user_files import UserFile, check_options, name_user_files, refuse_inputs
 from .user_images import RawImage, UserImages, open_user_file, open_user_images
 
 __all__ = [
@@ -61,7 +62,6 @@ __all__ = [
     "BANK",
     "CALIBRATION",
     "DECODING_ERRORS",
-    "FILE_KINDS",
     "FIT",
     "FORMS",
     "GIVEN",
@@ -114,6 +114,7 @@ __all__ = [
     "count_samples",
     "count_shards",
     "describe_raw",
+    "file_kinds",
     "form",
     "form_of",
     "is_given_augmentation",

@@ -10,10 +10,7 @@ from pathlib import Path, PurePath
 from ..errors import DataError, OutputError
 from ..objects import called, fetched
 from ..system import is_address
-from .sources import IMAGE_SUFFIXES, SOURCES, kind_of
-
-FILE_KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz", ".tar": "wds"}
-"""Kinds of sources by the endings of their files."""
+from .sources import IMAGE_SUFFIXES, SOURCES, file_kinds, kind_of
 
 _OPTIONS = {"column": "inputs", "root": "root"}
 """What the options are called among the arguments of a source."""
@@ -114,7 +111,8 @@ def _named(name: str) -> list[UserFile]:
     if path.is_dir():
         inside = [found for found in path.rglob("*") if found.is_file() or found.suffix.lower() in IMAGE_SUFFIXES]
         images = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
-        tables = [found for found in inside if found.suffix.lower() in FILE_KINDS]
+        endings = file_kinds()
+        tables = [found for found in inside if found.suffix.lower() in endings]
         return [_one(found, below=path) for found in _some(name, images or tables)]
     if path.exists():
         if not path.is_file():
@@ -134,7 +132,7 @@ def _named(name: str) -> list[UserFile]:
 
 
 def _one(path: Path, *, below: Path, name: str | None = None) -> UserFile:
-    kind = FILE_KINDS.get(path.suffix.lower())
+    kind = file_kinds().get(path.suffix.lower())
     place = None if kind is None else path.relative_to(below)
     return UserFile(name or called(str(path)), kind, [path], place)
 
@@ -147,6 +145,6 @@ def _some(name: str, paths: list[Path]) -> list[Path]:
     if not paths:
         raise DataError(
             f"{name}: no image in it, and no file of samples; wanted files that end in "
-            f"{', '.join((*IMAGE_SUFFIXES, *FILE_KINDS))}"
+            f"{', '.join((*IMAGE_SUFFIXES, *file_kinds()))}"
         )
     return sorted(paths)

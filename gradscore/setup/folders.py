@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ..data import DECODING_ERRORS, FILE_KINDS, IMAGE_SUFFIXES
+from ..data import DECODING_ERRORS, IMAGE_SUFFIXES, file_kinds
 from ..errors import ConfigError
 from ..system import as_address, is_address
 
@@ -59,12 +59,12 @@ class SampleSet:
     @property
     def is_table(self) -> bool:
         """Whether it is a file of samples."""
-        return self.path.suffix.lower() in FILE_KINDS and not self.files
+        return not self.files
 
     @property
     def source(self) -> str:
         """The kind of source that reads it."""
-        return FILE_KINDS[self.path.suffix.lower()] if self.is_table else "folder"
+        return file_kinds()[self.path.suffix.lower()] if self.is_table else "folder"
 
     @property
     def role(self) -> str | None:
@@ -127,7 +127,8 @@ def look(places: Sequence[Path]) -> Found:
     trees = {place: _tree(place) for place in places if place.is_dir()}
     files = [place for place in places if not place.is_dir()]
     below = [path for tree in trees.values() for inside in tree.values() for path in inside.others]
-    tables = [path for path in (*files, *below) if path.suffix.lower() in FILE_KINDS]
+    endings = file_kinds()
+    tables = [path for path in (*files, *below) if path.suffix.lower() in endings]
     checkpoints = [path for path in files if path not in tables]
     checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
     images = {

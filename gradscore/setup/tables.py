@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import FILE_KINDS, ImageSource, class_names_of, describe_raw, is_image, open_source
+from ..data import ImageSource, class_names_of, describe_raw, file_kinds, is_image, open_source
 from ..errors import ConfigError, DataError, GradscoreError
 from ..models import ModelConfig, class_names
 from ..system import some
@@ -95,7 +95,7 @@ def look_at_tables(paths: Sequence[Path], *, texts: bool) -> Tables:
     """
     found = Tables()
     for path in paths:
-        kind = FILE_KINDS[path.suffix.lower()]
+        kind = file_kinds()[path.suffix.lower()]
         try:
             if kind not in ("csv", "parquet") or path.stat().st_size > LARGEST:
                 raise DataError("init reads .csv, .tsv and .parquet of less than 128 MiB; docs/data.md has other kinds")

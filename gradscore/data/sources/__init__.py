@@ -63,6 +63,7 @@ __all__ = [
     "class_names_of",
     "decoded",
     "describe_raw",
+    "file_kinds",
     "input_columns_of",
     "is_encoded",
     "is_image",
@@ -88,6 +89,7 @@ SOURCES: Registry[SourceKind] = Registry(
             summary="arrays of a NumPy archive: `images`, or numbers of any type and shape; several become keyword "
             "inputs of the model",
             arguments=("inputs", "labels"),
+            endings=(".npz",),
             is_path=True,
         ),
         "csv": SourceKind(
@@ -95,6 +97,7 @@ SOURCES: Registry[SourceKind] = Registry(
             form="csv:<file>",
             summary="a table of paths of images, of text, or of numbers, and of labels",
             arguments=ARGUMENTS,
+            endings=(".csv", ".tsv"),
             is_path=True,
             is_table=True,
         ),
@@ -103,6 +106,7 @@ SOURCES: Registry[SourceKind] = Registry(
             form="parquet:<file>",
             summary="the same in Parquet; images may be in it, too, and arrays",
             arguments=ARGUMENTS,
+            endings=(".parquet", ".pq"),
             is_path=True,
             is_table=True,
         ),
@@ -119,6 +123,7 @@ SOURCES: Registry[SourceKind] = Registry(
             form="wds:<shards-{000..012}.tar>",
             summary="tar files as webdataset makes them: images, text or arrays, and classes in `.cls`",
             arguments=("inputs", "labels"),
+            endings=(".tar",),
             is_path=True,
         ),
         "python": SourceKind(
@@ -163,6 +168,11 @@ SOURCES: Registry[SourceKind] = Registry(
 
 GIVEN = "given"
 """Stands for a kind where a program gave the samples: they have names in the run folder, and cannot be opened."""
+
+
+def file_kinds() -> dict[str, str]:
+    """The kinds of sources that read files of samples, by the endings of these, in small letters."""
+    return {ending: name for name, kind in SOURCES.items() for ending in kind.endings}
 
 
 def kind_of(source: str) -> SourceKind | None:

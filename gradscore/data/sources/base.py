@@ -310,6 +310,7 @@ class SourceKind:
             test split among the shifted ones.
         same_classes: its images belong to classes of the model, so they are no OOD set.
         is_code: what follows the colon is code of the user's, `<file.py or module>:<function>`.
+        endings: of the names of files that it reads, which `score` and `init` go by.
         is_table: its samples may be rows of numbers whose columns have names, and it heeds `Request.columns`.
     """
 
@@ -321,4 +322,5 @@ class SourceKind:
     made_of_others: bool = False
     same_classes: bool = False
     is_code: bool = False
+    endings: tuple[str, ...] = ()
     is_table: bool = False

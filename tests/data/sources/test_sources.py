@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from gradscore.data.sources import UnreadableImageError, open_source
+from gradscore.data import name_user_files
+from gradscore.data.sources import SOURCES, SourceKind, UnreadableImageError, open_source
 from gradscore.errors import ConfigError, DataError
 
 RANDOM = np.random.default_rng(0)
@@ -265,3 +266,12 @@ def test_classes_in_tar_files_may_be_called_anything(tmp_path: Path, text: str) 
             archive.addfile(info, io.BytesIO(content))
     source = open_source(f"wds:{tmp_path}/x.tar", {})
     assert (list(source.class_names), source.labels.tolist()) == ([text], [0, -1])
+
+
+def test_files_of_a_source_of_ones_own_are_found_by_their_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SOURCES, "_entries", dict(SOURCES._entries))
+    SOURCES.add("raw", SourceKind(open=lambda request: None, form="raw:<file>", summary="", endings=(".raw",)))
+    (tmp_path / "a.RAW").touch()
+    assert [(file.kind, file.file) for file in name_user_files([str(tmp_path)])] == [("raw", tmp_path / "a.RAW")]
