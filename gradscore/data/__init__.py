@@ -55,7 +55,7 @@ from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages, SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
 from .user_files import UserFile, check_options, name_user_files, refuse_inputs
-from .user_images import RawImage, UserImages, open_user_file, open_user_images
+from .user_images import RawImage, UserImages, open_user_file, open_user_images, prepared_batches
 
 __all__ = [
     "AUGMENTATIONS",
@@ -132,6 +132,7 @@ __all__ = [
     "open_user_file",
     "open_user_images",
     "planned_splits",
+    "prepared_batches",
     "refuse_inputs",
     "samples_of",
     "signature_of",

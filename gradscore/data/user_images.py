@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from torch import Tensor
 
 from ..errors import DataError
 from ..objects import called
 from ..printable import storable
 from ..system import closest
+from .samples import BadSample, Batch, Sample, collate, form
 from .sources import (
     SOURCES,
+    UNLABELLED,
     ImageSource,
     Raw,
     UnreadableImageError,
@@ -254,3 +257,42 @@ def _decoded(name: str, source: Path | bytes) -> RawImage:
         return RawImage(name, decoded(source, name=name))
     except UnreadableImageError as error:
         return RawImage(name, None, str(error))
+
+
+def prepared_batches(
+    samples: Iterable[RawImage], prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]], *, batch_size: int
+) -> Iterator[Batch]:
+    """Makes model inputs of raw samples as they come, in batches of one shape.
+
+    Args:
+        samples: in order.
+        prepare: makes the model input of one.
+        batch_size: samples in a batch at most, those that cannot be used among them.
+
+    Yields:
+        Batches without labels and hashes, which nobody asks of samples that are scored.
+    """
+    waiting: list[Sample | BadSample] = []
+    shape: tuple[object, ...] | None = None
+    for raw in samples:
+        sample = _prepared(raw, prepare)
+        if isinstance(sample, Sample):
+            if shape not in (None, form(sample.image)):
+                yield collate(waiting)
+                waiting = []
+            shape = form(sample.image)
+        waiting.append(sample)
+        if len(waiting) == batch_size:
+            yield collate(waiting)
+            waiting, shape = [], None
+    if waiting:
+        yield collate(waiting)
+
+
+def _prepared(raw: RawImage, prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]]) -> Sample | BadSample:
+    if raw.pixels is None:
+        return BadSample(raw.sample_id, raw.error)
+    try:
+        return Sample(raw.sample_id, prepare(raw.pixels), UNLABELLED, "")
+    except (DataError, RuntimeError, ValueError) as error:
+        return BadSample(raw.sample_id, f"{raw.sample_id} cannot be preprocessed: {error}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from ..columns import augmentations_of, logit_columns
 from ..config import ModelConfig
-from ..data import Preprocessing, RawImage, augmentation_name, form, is_pixels, stacked
+from ..data import BadSample, Batch, Preprocessing, RawImage, augmentation_name, form, is_pixels, prepared_batches
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
+from ..pipeline import cut
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
 from .conformal import p_values
@@ -262,9 +263,9 @@ class Scorer:
         Raises:
             ModelError: the model fails on samples of the size it was run on.
         """
-        source = iter(samples)
-        while batch := list(islice(source, batch_size)):
-            yield self._of_raw(batch, explain=explain, watch=watch)
+        batches = prepared_batches(samples, self._preprocess.model_input, batch_size=batch_size)
+        for each in cut(batches, batch_size=batch_size, shard_size=sys.maxsize):
+            yield self._decided(each.batch, explain=explain, watch=watch)
 
     def _all_raw(
         self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
@@ -275,35 +276,29 @@ class Scorer:
         tables = list(self.stream(raw, explain=explain, watch=watch))
         return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
 
-    def _of_raw(self, batch: Sequence[RawImage], *, explain: int, watch: bool) -> pd.DataFrame:
-        """Scores a batch of raw samples, those of each size by themselves."""
-        errors = {place: raw.error for place, raw in enumerate(batch) if raw.pixels is None}
-        groups: dict[tuple[object, ...], dict[int, Tensor | Mapping[str, Tensor]]] = {}
-        for place, raw in enumerate(batch):
-            if raw.pixels is not None:
-                try:
-                    image = self._preprocess.model_input(raw.pixels)
-                    groups.setdefault(form(image), {})[place] = image
-                except (DataError, RuntimeError, ValueError) as error:
-                    errors[place] = f"{raw.sample_id} cannot be preprocessed: {error}"
-        tables = [self.nothing(explain=explain, watch=watch)]
-        places: list[int] = []
-        for shape, members in groups.items():
-            names = [batch[place].sample_id for place in members]
+    def _decided(self, batch: Batch, *, explain: int, watch: bool) -> pd.DataFrame:
+        """Scores a batch, with rows of errors for samples that cannot be used."""
+        names, bad = batch.ids, list(batch.bad)
+        unusable = {each.place for each in bad}
+        places = [place for place in range(batch.places) if place not in unusable]
+        table = self.nothing(explain=explain, watch=watch)
+        if names:
             try:
-                tables.append(self(stacked(list(members.values())), sample_ids=names, explain=explain, watch=watch))
+                table = self(batch.inputs, sample_ids=names, explain=explain, watch=watch)
             except ModelError as error:
+                shape = form(each_input(batch.inputs, lambda each: each[0]))
                 if shape == self.input_shape:
                     raise
                 size = f"{shape} after preprocessing, the model was run on {self.input_shape}"
-                errors |= {place: f"{batch[place].sample_id} has size {size}: {error}" for place in members}
-                continue
-            places += members
-        table = pd.concat([each for each in tables if len(each)] or tables[:1], ignore_index=True)
-        lost = sorted(errors)
-        if lost:
-            table = _with_errors(table, [batch[place].sample_id for place in lost], [errors[place] for place in lost])
-        return table.iloc[np.argsort([*places, *lost], kind="stable")].reset_index(drop=True)
+                bad += [
+                    BadSample(name, f"{name} has size {size}: {error}", place)
+                    for name, place in zip(names, places, strict=True)
+                ]
+                places = []
+        if bad:
+            table = _with_errors(table, [each.sample_id for each in bad], [each.error for each in bad])
+        order = np.argsort([*places, *(each.place for each in bad)], kind="stable")
+        return table.iloc[order].reset_index(drop=True)
 
     @property
     def model(self) -> nn.Module:
