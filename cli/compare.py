@@ -56,14 +56,14 @@ def compare(
     _print(output, comparison, first=runs[0], score=score)
 
 
-def _doubts(run: RunFolder) -> list[str]:
+def _doubts(run: RunFolder) -> list[Notice]:
     """What `evaluate` warns of; comparing itself needs no feature table, which may have been removed since."""
     from gradscore.store import label_warnings
 
     try:
         return label_warnings(run)
     except GradscoreError as error:
-        return [f"whether its labels are those of the network cannot be told: {error}"]
+        return [Notice(f"whether its labels are those of the network cannot be told: {error}", "warning")]
 
 
 def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -> None:

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
-from gradscore.notices import Notice, by_urgency
+from gradscore.notices import Notice, by_urgency, urgent
 
 from .options import INCONCLUSIVE, JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
-from .output import Output, cell, figures_table, interval
+from .output import Output, by_level, cell, figures_table, interval
 from .progress import doing
 from .threads import ThreadsOption
 
@@ -126,7 +126,7 @@ def evaluated(
 
 def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
     """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
-    output.tell(*(notice for notice in evaluation.notices if notice.level != "note"))
+    output.tell(*urgent(evaluation.notices))
     if tables:
         _print_tables(output, evaluation)
     _print_verdict(output, evaluation, bundling)
@@ -141,8 +141,7 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
         "no_verdict": evaluation.no_verdict,
         "not_compared": evaluation.not_compared,
         "records": [record.entry() for record in evaluation.records],
-        "warnings": evaluation.warnings,
-        "notices": [notice for notice in evaluation.notices if notice.level != "warning"],
+        **by_level(evaluation.notices),
         "metrics": evaluation.path,
     }
 

@@ -15,11 +15,11 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import ConfigError
-from gradscore.notices import Notice, notes
+from gradscore.notices import Notice, urgent
 
 from .addresses import opened
 from .options import DEVICES, INTERRUPTED, ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
-from .output import Output, Terminal, cell, figures_table, say
+from .output import Output, Terminal, by_level, cell, figures_table, say
 from .progress import counting
 from .threads import ThreadsOption
 
@@ -232,7 +232,7 @@ def report(output: Output, summary: ExtractSummary) -> None:
     if summary.was_complete:
         output.tell("this run is already complete: nothing to compute")
     output.tell(*(f"changed: {line}" for line in summary.changes))
-    output.tell(*summary.warnings)
+    output.tell(*urgent(summary.notices))
     listed = f"{summary.run / 'manifest.json'}"
     skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
     output.tell(*(Notice(line, "caution") for line in skipped), rest=listed)
@@ -241,14 +241,15 @@ def report(output: Output, summary: ExtractSummary) -> None:
         output.say(f"accuracy over all labelled samples: {summary.accuracy:.4f}")
     unusable = [f"{split.name}: {split.non_finite}" for split in summary.splits if split.non_finite]
     output.say(f"{summary.feature_count} features per sample, computed on {summary.device}")
-    output.tell(*notes(summary.notices), rest=listed)
+    output.tell(*summary.notices, rest=listed)
     output.tell(*(f"samples with values that are not finite: {line}" for line in unusable), rest=listed)
     output.say(f"run folder: {summary.run}")
 
 
 def document(summary: ExtractSummary) -> dict[str, Any]:
     """The same for a program."""
-    return {**{field.name: getattr(summary, field.name) for field in fields(summary)}, "accuracy": summary.accuracy}
+    found = {field.name: getattr(summary, field.name) for field in fields(summary)}
+    return {**found, **by_level(summary.notices), "accuracy": summary.accuracy}
 
 
 def _table(splits: list[SplitSummary]) -> Table:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradscore.notices import urgent
+
 from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
-from .output import Output, figures_table
+from .output import Output, by_level, figures_table
 from .progress import doing
 from .threads import ThreadsOption
 
@@ -75,15 +77,14 @@ def document(report: FitReport) -> dict[str, Any]:
         "kept": report.kept,
         "left_out_inputs": report.left_out,
         "skipped": report.skipped,
-        "notices": [notice for notice in report.notices if notice.level != "warning"],
-        "warnings": [notice for notice in report.notices if notice.level == "warning"],
+        **by_level(report.notices),
         "path": report.path,
     }
 
 
 def report(output: Output, found: FitReport) -> None:
     """Says what was fitted."""
-    output.tell(*(notice for notice in found.notices if notice.level != "note"))
+    output.tell(*urgent(found.notices))
     table = figures_table(["meta model"], ["fit on", "positive", "left out", "C"])
     for fitted in found.models:
         table.add_row(*_row(fitted))

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -130,6 +130,14 @@ def folded(lines: Sequence[str], *, rest: str, shown: int = FOLDED) -> list[str]
     """The first lines, at most so many, and how many more there are and where."""
     more = [f"and {len(lines) - shown} more, in {rest}"] if len(lines) > shown else []
     return [*lines[:shown], *more]
+
+
+def by_level(notices: Iterable[Notice]) -> dict[str, list[Notice]]:
+    """Notices in a document: warnings, and all others."""
+    found: dict[str, list[Notice]] = {"warnings": [], "notices": []}
+    for notice in notices:
+        found["warnings" if notice.level == "warning" else "notices"].append(notice)
+    return found
 
 
 def json_text(content: Any) -> str:

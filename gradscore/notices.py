@@ -34,3 +34,8 @@ def notes(sentences: Iterable[str]) -> list[Notice]:
 def by_urgency(sentences: Iterable[str]) -> list[Notice]:
     """Sentences as notices, warnings first and then cautions, otherwise in their order."""
     return sorted(notes(sentences), key=lambda notice: ("warning", "caution", "note").index(notice.level))
+
+
+def urgent(notices: Iterable[Notice]) -> list[Notice]:
+    """Those that are to be read before any figure."""
+    return [notice for notice in notices if notice.level != "note"]

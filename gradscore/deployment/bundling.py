@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -17,7 +16,6 @@ from ..data import FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..extractor import Extractor, input_dtype, run_means
-from ..gradients import GradientWarning
 from ..meta import Inputs, MetaModel, contributions, tolerance
 from ..models import NamedCode, build_model, to_be_named, weights_sha256
 from ..pipeline import Progress, open_datasets
@@ -267,10 +265,8 @@ def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> 
     dtype = input_dtype(extractor.model)
     inputs = each_input(self_test_inputs(images), lambda each: each.to(dtype) if each.is_floating_point() else each)
     pairs = [slice(place, place + 2) for place in range(0, sample_count(inputs), 2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # extract has said it
-        answers = extractor.values(inputs)
-        in_pairs = np.concatenate([extractor.values(rows_of(inputs, pair)) for pair in pairs])
+    answers = extractor.values(inputs)
+    in_pairs = np.concatenate([extractor.values(rows_of(inputs, pair)) for pair in pairs])
     if extractor.names != columns:
         raise BundleError("the feature table has other columns than the model now gives; extract again")
     return SelfTest(images=images, answers=answers), in_pairs

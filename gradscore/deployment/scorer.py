@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from ..config import ModelConfig
 from ..data import BadSample, Batch, Preprocessing, RawImage, augmentation_name, form, is_pixels, prepared_batches
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
-from ..gradients import GradientWarning
 from ..meta import contributions, drivers, loudest_group, probabilities
 from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
 from ..pipeline import cut
@@ -97,9 +95,8 @@ class Scorer:
             trust_code=trust_code,
         )
         self._state = memory_state(self.model)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GradientWarning)  # extract has said it
-            self._self_test()
+        self._self_test()
+        self._extractor.engine.warns = True  # of what extract has not said
 
     @classmethod
     def load(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-import warnings
 from collections import Counter as Count
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,6 @@ from ..config import Config, placed
 from ..data import FIT
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..extractor import MeanGradients, read_means
-from ..gradients import GradientWarning
 from ..pipeline import ExtractSummary, Maker, Progress, RunPlan, Told, complete_run
 from ..store import package_versions, read_manifest
 from ..system import file_sha256
@@ -84,8 +82,7 @@ class Worker:
                 "a worker sees other data, code, weights, packages or another kind of device than the process that "
                 "began the run; give all machines the same files and versions, and name the device (extract.device)"
             )
-        with _without_warnings():
-            plan.warm_up()
+        plan.warm_up()
         self._plan = plan
 
     def make(self, shard: Shard, *, means_sha256: str | None) -> Made:
@@ -96,8 +93,7 @@ class Worker:
         if means_sha256 is not None and self._means != means_sha256:
             plan.extractor.compare_with(read_means(plan.config.run, sha256=means_sha256))
             self._means = means_sha256
-        with _without_warnings():
-            digest = make_shard(plan, shard, told=lambda _split, _samples: None)
+        digest = make_shard(plan, shard, told=lambda _split, _samples: None)
         return Made(shard, digest, plan.extractor.notices)
 
 
@@ -312,11 +308,3 @@ def _import_ray() -> ModuleType:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).partition("\n")[0]
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Notices say what `GradientWarning` does."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)
-        yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from ..config import Config, placed
 from ..data import FIT
 from ..errors import ConfigError, StoreError
 from ..extractor import read_means, write_means
-from ..gradients import GradientWarning
 from ..pipeline import Progress, RunPlan
 from ..store import (
     CONFIG,
@@ -140,12 +138,10 @@ def extract_share(
             f"({'; '.join([*target.changes.sentences, *target.changes.added])}), which shares cannot go on from; "
             "extract without --shard, or give another folder (--out)"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # its ledger says it
-        plan.warm_up()
-        _begin(plan)
-        _check_settings(config)
-        return _Process(plan, share, progress).summary(mine, name)
+    plan.warm_up()
+    _begin(plan)
+    _check_settings(config)
+    return _Process(plan, share, progress).summary(mine, name)
 
 
 def _begin(plan: RunPlan) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ..config import Config
 from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate, samples_of
 from ..errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
 from ..extractor import FAILURES, input_dtype, refusal
-from ..gradients import Engine, GradientWarning, prepare
+from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import (
     BuiltModel,
@@ -118,10 +117,9 @@ def check_model(
     except ModelError as error:
         return Diagnosis.of([problem("hidden parameters", str(error))], {})
     remarks = check_modules(model)
-    engine = Engine(dict(model.named_parameters()))
+    engine = Engine(dict(model.named_parameters()), warns=False)
     interface = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1)
-    with interface.attached(model), evaluating(model), full_precision(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # the remarks say it
+    with interface.attached(model), evaluating(model), full_precision():
         if any(parameter.requires_grad for parameter in engine.parameters.values()):
             known = _Known(head, labels, declared_accuracy, label_map, num_classes)
             remarks += _check_outputs(model, batch, engine, known)

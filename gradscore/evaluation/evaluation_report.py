@@ -140,7 +140,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     return EvaluationReport(
         records,
-        notes([*label_warnings(run), *notices]),
+        [*label_warnings(run), *notes(notices)],
         path,
         [spec.label for spec in fitted],
         near,

@@ -163,7 +163,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     return FitReport(
         models,
         skipped,
-        notes([*label_warnings(run), *class_notices(run), *notices]),
+        [*label_warnings(run), *class_notices(run), *notes(notices)],
         run.meta_path,
         kept,
         list(inputs.left_out),

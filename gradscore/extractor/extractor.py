@@ -69,7 +69,7 @@ class Extractor:
         wanted = {name for names in groups.values() for name in names}
         self.model = model
         self.device = next(iter(parameters.values())).device
-        self.engine = Engine({name: parameter for name, parameter in parameters.items() if name in wanted})
+        self.engine = Engine({name: parameter for name, parameter in parameters.items() if name in wanted}, warns=False)
         self._columns = ExtraColumns(
             model, features=features, groups=groups, parameters=self.engine.parameters, num_classes=num_classes
         )

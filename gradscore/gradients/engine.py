@@ -56,18 +56,19 @@ class Engine:
             names; its gradient, which adds up all uses, is that of each of them.
         self_check: compare two samples of the first batch of every new graph with the reference, and leave parameters
             that differ to it.
+        warns: say notices as a `GradientWarning`, too; what passes its notices on has no need to.
 
     Attributes:
-        notices: what is computed the slow way, and why; each is said once, as a `GradientWarning` too.
+        notices: what is computed the slow way, and why; each is said once.
         coverage: for every parameter of the last graph: "rule", "parameter-side product", "reference", "unused" or
             "frozen".
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], *, self_check: bool = True) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], *, self_check: bool = True, warns: bool = True) -> None:
         self.parameters = dict(parameters)
         self._names = _names_by_tensor(self.parameters)
         self._distinct = {names[0]: self.parameters[names[0]] for names in self._names.values()}
-        self.self_check = self_check
+        self.self_check, self.warns = self_check, warns
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
         self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
@@ -83,7 +84,7 @@ class Engine:
         Args:
             parameters: those of the copy, by the same names.
         """
-        found = Engine(parameters, self_check=self.self_check)
+        found = Engine(parameters, self_check=self.self_check, warns=self.warns)
         found._blueprints, found.notices, found._learns = self._blueprints, self.notices, False
         return found
 
@@ -265,7 +266,8 @@ class Engine:
     def _announce(self, notice: str) -> None:
         if notice not in self.notices:
             self.notices.append(notice)
-            warnings.warn(notice, GradientWarning, stacklevel=3)
+            if self.warns:
+                warnings.warn(notice, GradientWarning, stacklevel=3)
 
     def _note_coverage(self, graph: Graph, plan: Plan) -> None:
         for name, parameter in self.parameters.items():

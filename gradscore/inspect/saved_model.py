@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..config import Config
 from ..data import TEST, SampleDataset, collate, planned_splits
 from ..errors import AmplifiedRoundingError, ConfigError, DataError, EngineError, ModelError
 from ..extractor import ForwardPass
-from ..gradients import Engine, GradientWarning, prepare
+from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import CodeTrust, build_model
 from ..pipeline import open_datasets
@@ -258,12 +257,11 @@ def inspect_groups(
         EngineError: gradients that cannot be computed.
     """
     device = next(iter(model.parameters())).device
-    engine = Engine(dict(model.named_parameters()))
+    engine = Engine(dict(model.named_parameters()), warns=False)
     task = _Task(model, engine, loss)
     sampled = [quantity for quantity in templates if isinstance(quantity, SampleGradientQuantity)]
     notices: list[str] = []
-    with full_precision(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # the notices say it
+    with full_precision():
         for group in samples.values() if sampled else ():
             first = group.images[:batch_size].to(device)
             notices += task.prepare(first[:SHOWN_TO_ENGINE])

@@ -154,7 +154,7 @@ def feature_table(
     Raises:
         ConfigError: as `features`; so do DataError, ModelError and EngineError.
     """
-    with interface.attached(model), warnings.catch_warnings():
+    with interface.attached(model):
         classes = count_classes(model, samples.first)
         check_names(wanted)
         extractor = Extractor.of(model, features=wanted, num_classes=classes, trust_code=True)
@@ -166,7 +166,6 @@ def feature_table(
             return rows(cut)
 
         counter = Counter(samples.count or 0, progress)
-        warnings.simplefilter("ignore", GradientWarning)
         extractor.warm_up(samples.first.inputs)
         run(
             (replace(batch, split=SPLIT) for batch in samples),  # whatever split it is, all is computed, and once

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,8 @@ from ..config import Config, placed
 from ..data import BANK, FIT, Batch, naming_lost_workers, planned_splits
 from ..errors import DataError, StoreError
 from ..extractor import Extractor, MeanGradients, read_means, write_means
-from ..gradients import GradientWarning
 from ..models import weight_files_sha256
+from ..notices import Notice, notes
 from ..store import (
     MEAN_GRADIENTS,
     RunFolder,
@@ -80,9 +79,9 @@ class ExtractSummary:
         device: the kind of device that computed.
         splits: one summary each, in order.
         feature_count: columns of features.
-        notices: what fell back to a slower way and why, and what else the reader of the figures should know.
+        notices: what fell back to a slower way and why, and what else the reader of the figures should know; warnings
+            first.
         was_complete: everything was there already, nothing was computed.
-        warnings: what the reader should know first, since all figures may mean nothing.
         changes: which splits were computed anew or removed since the run was begun, and why; the others were kept.
     """
 
@@ -90,9 +89,8 @@ class ExtractSummary:
     device: str
     splits: list[SplitSummary]
     feature_count: int
-    notices: list[str]
+    notices: list[Notice]
     was_complete: bool
-    warnings: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
 
     @property
@@ -238,24 +236,22 @@ def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = Non
     target = check_target(config.run, config, inputs)
     was_complete = is_complete(config.run, target.manifest)
     class_names, input_columns = plan.datasets[FIT].class_names, plan.datasets[FIT].input_columns
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+    if not was_complete:
+        plan.warm_up()
+    with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+        writer.note(
+            class_names=None if class_names is None else list(class_names),
+            input_columns=None if input_columns is None else list(input_columns),
+            weight_files_sha256=weight_files,
+        )
+        counter = Counter(sum(map(len, plan.datasets.values())), progress)
+        was_complete = was_complete or is_complete(config.run, writer.manifest)  # by another process meanwhile
         if not was_complete:
-            plan.warm_up()
-        with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-            writer.note(
-                class_names=None if class_names is None else list(class_names),
-                input_columns=None if input_columns is None else list(input_columns),
-                weight_files_sha256=weight_files,
-            )
-            counter = Counter(sum(map(len, plan.datasets.values())), progress)
-            was_complete = was_complete or is_complete(config.run, writer.manifest)  # by another process meanwhile
-            if not was_complete:
-                _begin(plan, maker, writer, counter)
-            splits = [_completed(plan, maker, writer, counter, split) for split in plan.datasets]
-            if not was_complete:
-                notices = list(dict.fromkeys([*plan.notices, *maker.notices]))
-                writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
+            _begin(plan, maker, writer, counter)
+        splits = [_completed(plan, maker, writer, counter, split) for split in plan.datasets]
+        if not was_complete:
+            notices = list(dict.fromkeys([*plan.notices, *maker.notices]))
+            writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
     return _summary(writer, plan.extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
 
 
@@ -345,9 +341,8 @@ def _summary(
         device=extractor.device.type,
         splits=splits,
         feature_count=writer.manifest["feature_count"],
-        notices=writer.manifest["notices"],
+        notices=[*label_warnings(RunFolder(writer.path)), *notes(writer.manifest["notices"])],
         was_complete=was_complete,
-        warnings=label_warnings(RunFolder(writer.path)),
         changes=list(changes),
     )
 
@@ -388,8 +383,7 @@ def extract_given(
     inputs = extractor.describe(config, {name: before.get(name, {}).get("fingerprint", "") for name in planned})
     rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
     seen: dict[str, _Seen] = {}
-    with warnings.catch_warnings(), RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-        warnings.simplefilter("ignore", GradientWarning)  # the notices of the summary say it
+    with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
         means: MeanGradients | None = None
         if onto is None:
             if extractor.last_layer is not None:

@@ -5,7 +5,6 @@ Losses are of a classifier's logits and labels, or call the model themselves and
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ..data import Batch, Samples, check_classes, whole_batches
 from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
 from ..extractor import WARM_UP, BatchLosses, ForwardPass, LossOfBatch, check_mode, count_classes
-from ..gradients import Engine, GradientWarning, prepare
+from ..gradients import Engine, prepare
 from ..gradients import Sink as GradientSink
 from ..losses import LOSSES, LogitGradient, normalised
 from ..models import Interface, group_parameters
@@ -259,23 +258,22 @@ def gradients_of(
             "batches and choose outputs there"
         )
     check_mode(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GradientWarning)  # the notices say it
-        of_batch = BatchLosses(model, losses, _chosen(model, parameters))
+    of_batch = BatchLosses(model, losses, _chosen(model, parameters))
+    of_batch.engine.warns = False  # the notices say it
 
-        def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
-            with full_precision():
-                found = of_batch.of(batch.inputs)
-                of_batch.engine.stream(found, torch.ones_like(found), sink)
-            return torch.ones(len(found), dtype=torch.float64), torch.full((len(found),), -1)
+    def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
+        with full_precision():
+            found = of_batch.of(batch.inputs)
+            of_batch.engine.stream(found, torch.ones_like(found), sink)
+        return torch.ones(len(found), dtype=torch.float64), torch.full((len(found),), -1)
 
-        yield GradientStream(
-            model=model,
-            samples=whole_batches(data),
-            loss_name=named(losses),
-            engine=of_batch.engine,
-            backward=backward,
-        )
+    yield GradientStream(
+        model=model,
+        samples=whole_batches(data),
+        loss_name=named(losses),
+        engine=of_batch.engine,
+        backward=backward,
+    )
 
 
 @contextmanager
@@ -307,14 +305,10 @@ def logit_gradients(
         CoupledSamplesError: the output or the loss of a sample depends on the others of its batch.
         EngineError: the loss cannot take them.
     """
-    with (
-        Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True).attached(model),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", GradientWarning)  # the notices say it
+    with Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True).attached(model):
         first = samples.first
         classes = count_classes(model, first)
-        engine = Engine(_chosen(model, parameters))
+        engine = Engine(_chosen(model, parameters), warns=False)
         device = next(iter(engine.parameters.values())).device
         forward = ForwardPass(
             model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=()

@@ -238,7 +238,7 @@ class _Labelled:
         return ""
 
 
-def label_warnings(run: RunFolder) -> list[str]:
+def label_warnings(run: RunFolder) -> list[Notice]:
     """Warns when the labels of `in_dist.fit` or `in_dist.test` are probably not those that the network learned.
 
     They are when the two accuracies differ by more than `GAP` and more than chance explains (two-proportion test), or
