@@ -31,7 +31,7 @@ def expected(small_run: Path, tmp_path: Path) -> Path:
 
 
 def spoiled(expected: Path) -> Path:
-    """A expected with an accuracy that no run reaches."""
+    """Expected figures with an accuracy that no run reaches."""
     content = json.loads(expected.read_text())
     samples = content["splits"]["in_dist.test"]
     samples["correct"] = "1" * (len(samples["correct"]) - 2) + "00"
