@@ -1,9 +1,10 @@
 """Samples: where they come from, and how they become tensors.
 
-In come the sections `data` and `preprocessing` of a configuration (`settings`); out come splits (`splits` lists them)
-of samples with ids, labels and content hashes, in batches. `sources` reads samples or makes them of others, `given`
-reads what a program has, `class_names` decides which class a label is, `user_files` finds and `user_images` reads what
-is named on a command line, and `augmentations` look at a batch in other ways.
+Wherever samples are from, they come as one thing: `Samples`, a stream of batches (`samples`). `dataset` has those of the
+splits of a configuration (sections `data` and `preprocessing`, in `settings`; `splits` lists them), `given` what a
+program has, `containers` batches that are left as they are, `user_files` what is named on a command line. `sources`
+reads raw samples or makes them of others, `class_names` decides which class a label is, `content` tells samples apart,
+and `augmentations` look at a batch in other ways.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from .augmentations import (
     is_given_augmentation,
     open_augmentations,
 )
-from .batches import check_usable, count_shards, load_batches, naming_lost_workers, split_samples
 from .class_names import NAME_CLASSES
 from .containers import count_samples, tensors_in, whole_batches, with_tensors
 from .content import SIGNATURE_SIDE, content_hash, signature_of
-from .dataset import SampleDataset, Selected, open_images, open_split, open_splits
+from .dataset import (
+    SampleDataset,
+    Selected,
+    check_usable,
+    count_shards,
+    load_batches,
+    naming_lost_workers,
+    open_images,
+    open_split,
+    open_splits,
+    split_samples,
+)
 from .given import FORMS, check_classes, form_of, samples_of
-from .named_column import table_column
 from .preprocessing import Preprocessing
 from .samples import BadSample, Batch, Sample, Samples, are_images, collate, form, stacked
 from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
@@ -54,8 +64,18 @@ from .sources.image_changes import STRENGTHS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages, SyntheticSource
 from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
-from .user_files import UserFile, check_options, name_user_files, refuse_inputs
-from .user_images import RawImage, UserImages, open_user_file, open_user_images, prepared_batches
+from .user_files import (
+    RawImage,
+    UserFile,
+    UserImages,
+    check_options,
+    name_user_files,
+    open_user_file,
+    open_user_images,
+    prepared_batches,
+    refuse_inputs,
+    table_column,
+)
 
 __all__ = [
     "AUGMENTATIONS",

@@ -1,16 +1,38 @@
-"""What a user named, before any of it is read: image files, and files that hold several samples."""
+"""The samples a user names: files, folders, patterns, archives and tables, found, and read one by one and in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePath
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
 
 from ..errors import DataError, OutputError
 from ..objects import called, fetched
-from ..system import is_address
-from .sources import IMAGE_SUFFIXES, SOURCES, file_kinds, kind_of
+from ..printable import storable
+from ..system import closest, is_address, is_whole
+from .samples import BadSample, Batch, Sample, collate, form
+from .sources import (
+    IMAGE_SUFFIXES,
+    SOURCES,
+    UNLABELLED,
+    ImageSource,
+    Raw,
+    UnreadableImageError,
+    decoded,
+    file_kinds,
+    is_encoded,
+    is_text,
+    kind_of,
+    open_source,
+)
+from .sources.columns import path_below
+from .sources.tables import DAMAGE, read_text_table, reason_of
 
 _OPTIONS = {"column": "inputs", "root": "root"}
 """What the options are called among the arguments of a source."""
@@ -148,3 +170,310 @@ def _some(name: str, paths: list[Path]) -> list[Path]:
             f"{', '.join((*IMAGE_SUFFIXES, *file_kinds()))}"
         )
     return sorted(paths)
+
+
+PARQUET_ROWS = 64
+"""Rows of a Parquet file in memory at a time."""
+
+_COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename")
+
+
+@dataclass(frozen=True)
+class RawImage:
+    """An image by name: its pixels (H, W, C) uint8, or what else the samples are; or why there are none.
+
+    Names of files that are no UTF-8 are `storable`: they go into tables and pages.
+    """
+
+    sample_id: str
+    pixels: Raw | None
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        """Escapes what is no UTF-8."""
+        object.__setattr__(self, "sample_id", storable(self.sample_id))
+        object.__setattr__(self, "error", storable(self.error))
+
+
+class UserImages(Protocol):
+    """UserImages from one place, in order."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __iter__(self) -> Iterator[RawImage]:
+        """One after the other; at most a few are in memory."""
+
+
+def open_user_images(
+    samples: Sequence[str],
+    *,
+    column: str | None = None,
+    root: Path | None = None,
+    leave_out: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> list[UserImages]:
+    """Opens what a user named.
+
+    Paths in a Parquet file are relative to its folder. One that leads out of that folder, through `..`, a link or from
+    the root, is an image with an error: whoever wrote the list should not choose which files are read.
+
+    Args:
+        samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz`, `.csv`,
+            `.tsv`, `.tar` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
+        column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
+        root: paths in tables may lead anywhere below this folder; the folder of each file if None.
+        leave_out: a column of tables that is no part of the samples, their times for one.
+        columns: names of the numbers that the model takes, in its order, which are read of tables unless `column` is
+            given; None where they are not known.
+
+    Returns:
+        The images, in the order given, those of folders and patterns by name; image files that follow each other come
+        together.
+
+    Raises:
+        DataError: something is not there, holds no image, or cannot be read at all; `column` or `root` is given and
+            none of the samples has a use for it.
+    """
+    files = name_user_files(samples)
+    check_options(files, {"column": column, "root": root})
+    return [open_user_file(file, column=column, root=root, leave_out=leave_out, columns=columns) for file in files]
+
+
+def open_user_file(
+    file: UserFile,
+    *,
+    column: str | None = None,
+    root: Path | None = None,
+    leave_out: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> UserImages:
+    """Opens one of several; see `open_user_images`.
+
+    Raises:
+        DataError: it holds no image, or cannot be read at all.
+    """
+    if file.kind is None:
+        return Files(file.paths)
+    path = file.file
+    arguments = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
+    if path is None:
+        return _samples(file.name, file, arguments, columns)
+    is_known = columns is not None and column is None
+    if file.kind == "parquet" and not is_known and _holds_images(path, column, leave_out):
+        return _parquet(path, column, (root or path.parent).resolve(), leave_out)
+    return _samples(f"{file.kind}:{path}", file, arguments, columns)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Image files."""
+
+    paths: Sequence[Path]
+
+    def __len__(self) -> int:
+        """See `UserImages`."""
+        return len(self.paths)
+
+    def __iter__(self) -> Iterator[RawImage]:
+        """See `UserImages`."""
+        return (_decoded(called(str(path)), path) for path in self.paths)
+
+
+@dataclass(frozen=True)
+class ParquetImages:
+    """A column of encoded images, or of paths relative to the file that lead nowhere but below `root`."""
+
+    path: Path
+    column: str
+    rows: int
+    root: Path
+
+    def __len__(self) -> int:
+        """See `UserImages`."""
+        return self.rows
+
+    def __iter__(self) -> Iterator[RawImage]:
+        """See `UserImages`."""
+        place = 0
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(PARQUET_ROWS, columns=[self.column]):
+                    for value in batch.column(0).to_pylist():
+                        yield self._image(place, value)
+                        place += 1
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{self.path}: damaged from row {place} on ({reason_of(error)}); copy it again") from None
+
+    def _image(self, place: int, value: Any) -> RawImage:
+        name = f"{called(str(self.path))}[{place}]"
+        found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
+        if isinstance(found, bytes):
+            return _decoded(name, found)
+        if isinstance(found, str):
+            return self._file(name, found)
+        return RawImage(name, None, f"{name} is null")
+
+    def _file(self, name: str, found: str) -> RawImage:
+        try:
+            path = path_below(self.root, self.path.parent, found)
+        except ValueError as error:
+            advice = "; give --root FOLDER to allow it" if "leads out" in str(error) else ""
+            return RawImage(name, None, f"{name} {error}{advice}")
+        return _decoded(found, path)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a data source."""
+
+    source: ImageSource
+    name: str
+
+    def __len__(self) -> int:
+        """See `UserImages`."""
+        return len(self.source.ids)
+
+    def __iter__(self) -> Iterator[RawImage]:
+        """See `UserImages`."""
+        for place, sample_id in enumerate(self.source.ids):
+            name = f"{self.name}[{sample_id}]"
+            try:
+                yield RawImage(name, self.source.image(place))
+            except UnreadableImageError as error:
+                yield RawImage(name, None, str(error))
+
+
+def _samples(
+    source: str, file: UserFile, arguments: Mapping[str, str | None], columns: Sequence[str] | None
+) -> Samples:
+    taken = SOURCES[file.kind or ""].arguments or ()
+    given = {key: each for key, each in arguments.items() if each and key in taken}
+    return Samples(open_source(source, given, columns=columns), file.name)
+
+
+def _parquet(path: Path, column: str | None, root: Path, leave_out: str | None) -> ParquetImages:
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+    usable = [field.name for field in schema if _is_usable(field.type) and field.name != leave_out]
+    if column is not None and column not in usable:
+        raise DataError(f"{path}: no column {column!r} of encoded images or paths; {closest(column, usable)}")
+    if column is None:
+        binary = [field.name for field in schema if field.name in usable and not is_text(field.type)]
+        named = [name for name in _COLUMN_NAMES if name in usable]
+        choice = binary if len(binary) == 1 else named or (usable if len(usable) == 1 else [])
+        if not choice:
+            raise DataError(
+                f"{path}: which column holds the images? Give --column, one of {', '.join(usable) or 'none'}"
+            )
+        column = choice[0]
+    return ParquetImages(path, column, rows, root)
+
+
+def _holds_images(path: Path, column: str | None, leave_out: str | None) -> bool:
+    """Whether a Parquet file, or its named column, can only be of images or is called so, or cannot be looked into."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return True
+    # By fields, since two columns may have one name.
+    if column is not None:
+        found = [field for field in schema if field.name == column]
+        return not found or any(is_encoded(field.type) for field in found) or column in _COLUMN_NAMES
+    fields = [field for field in schema if field.name != leave_out]
+    usable = [field for field in fields if _is_usable(field.type)]
+    binary = [field for field in usable if not is_text(field.type)]
+    return bool(binary) or any(field.name in _COLUMN_NAMES for field in usable) or len(usable) == len(fields)
+
+
+def _is_usable(kind: Any) -> bool:
+    return is_encoded(kind) or is_text(kind)
+
+
+def _decoded(name: str, source: Path | bytes) -> RawImage:
+    try:
+        return RawImage(name, decoded(source, name=name))
+    except UnreadableImageError as error:
+        return RawImage(name, None, str(error))
+
+
+def prepared_batches(
+    samples: Iterable[RawImage], prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]], *, batch_size: int
+) -> Iterator[Batch]:
+    """Makes model inputs of raw samples as they come, in batches of one shape.
+
+    Args:
+        samples: in order.
+        prepare: makes the model input of one.
+        batch_size: samples in a batch at most, those that cannot be used among them.
+
+    Yields:
+        Batches without labels and hashes, which nobody asks of samples that are scored.
+    """
+    waiting: list[Sample | BadSample] = []
+    shape: tuple[object, ...] | None = None
+    for raw in samples:
+        sample = _prepared(raw, prepare)
+        if isinstance(sample, Sample):
+            if shape not in (None, form(sample.image)):
+                yield collate(waiting)
+                waiting = []
+            shape = form(sample.image)
+        waiting.append(sample)
+        if len(waiting) == batch_size:
+            yield collate(waiting)
+            waiting, shape = [], None
+    if waiting:
+        yield collate(waiting)
+
+
+def _prepared(raw: RawImage, prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]]) -> Sample | BadSample:
+    if raw.pixels is None:
+        return BadSample(raw.sample_id, raw.error)
+    try:
+        return Sample(raw.sample_id, prepare(raw.pixels), UNLABELLED, "")
+    except (DataError, RuntimeError, ValueError) as error:
+        return BadSample(raw.sample_id, f"{raw.sample_id} cannot be preprocessed: {error}")
+
+
+_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+
+
+def table_column(samples: Sequence[str], column: str, *, as_text: bool = False) -> list[object]:
+    """The values of a column of tables, in the order of `open_user_images`.
+
+    Args:
+        samples: `.csv`, `.tsv` or Parquet files.
+        column: its name.
+        as_text: whether its whole numbers are wanted as they are written, in tables of text with zeros before them.
+
+    Raises:
+        DataError: something else than a table, one that cannot be read, or without this column.
+    """
+    return [value for name in samples for value in _column(Path(name), column, as_text)]
+
+
+def _column(path: Path, column: str, as_text: bool) -> list[object]:
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS or not path.is_file():
+        raise DataError(
+            f"{path}: wanted a table ({', '.join(_ENDINGS)}) with a column {column!r}; images in folders and archives "
+            "have no such column: list their paths in a table"
+        )
+    try:
+        if ending in (".parquet", ".pq"):
+            names = pq.read_schema(path).names
+        else:
+            table = read_text_table(path, texts=(column,) if as_text else ())
+            names = table.column_names
+        if column not in names:
+            raise DataError(f"{path}: no column {column!r}; {closest(column, names)}")
+        if ending in (".parquet", ".pq"):
+            table = pq.read_table(path, columns=[column])
+    except DAMAGE as error:
+        raise DataError(f"{path}: cannot be read as a table: {reason_of(error)}; copy it again, or mend it") from None
+    values = table.column(column).to_pylist()
+    return [str(value) if as_text and is_whole(value) else value for value in values]

@@ -23,7 +23,7 @@ from gradscore.data import (
     open_splits,
 )
 from gradscore.data.content import content_hash
-from gradscore.data.selection import select
+from gradscore.data.dataset import select
 from gradscore.data.settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from gradscore.data.sources import ArraySource, ImageSource
 from gradscore.errors import DataError
