@@ -1,7 +1,7 @@
 """Samples: where they come from, and how they become tensors.
 
-Wherever samples are from, they come as one thing: `Samples`, a stream of batches (`samples`). `dataset` has those of the
-splits of a configuration (sections `data` and `preprocessing`, in `settings`; `splits` lists them), `given` what a
+Wherever samples are from, they come as one thing: `Samples`, a stream of batches (`samples`). `dataset` has those of
+the splits of a configuration (sections `data` and `preprocessing`, in `settings`; `splits` lists them), `given` what a
 program has, `containers` batches that are left as they are, `user_files` what is named on a command line. `sources`
 reads raw samples or makes them of others, `class_names` decides which class a label is, `content` tells samples apart,
 and `augmentations` look at a batch in other ways.
