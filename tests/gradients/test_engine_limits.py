@@ -36,6 +36,9 @@ def test_without_a_rule_the_exact_reference_takes_over_and_says_so():
     assert engine.coverage == {"weight": "reference"}
     streamed(engine, outputs, torch.ones_like(outputs))
     assert len(engine.notices) == 1
+    silent = Engine(parameters, warns=False)
+    streamed(silent, model(batch).flatten(1), torch.ones_like(outputs))
+    assert silent.notices == engine.notices
 
 
 def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch):
