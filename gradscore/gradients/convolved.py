@@ -90,7 +90,7 @@ class Convolved(PerSample):
         left = self.left[rows].movedim(1, 3).flatten(3)
         return Factored(left, self.windows(rows), self.shape)
 
-    def row_sums(self) -> kernels.Doubles | None:
+    def row_sums(self) -> kernels.Sums | None:
         """As `Factored.row_sums`."""
         if not self.over_one_image_or_line():
             return None
@@ -99,7 +99,7 @@ class Convolved(PerSample):
             return kernels.product_sums(left.flatten(3).flatten(0, 1), image.flatten(3).flatten(0, 1))
         return kernels.window_sums(*self.by_groups(), **self.sliding())
 
-    def row_moments(self, *, about_mean: bool) -> Tensor | None:
+    def row_moments(self, *, about_mean: bool) -> kernels.RowMoments | None:
         """As `Factored.row_moments`; windows of several pixels have no kernel."""
         if not self.over_one_image_or_line() or not self.is_product():
             return None

@@ -151,17 +151,15 @@ class Factored(PerSample):
                 torch.bmm(rows, right[batch], out=target)
                 yield slice(start, stop), target.view(stop - start, -1)
 
-    def row_sums(self) -> kernels.Doubles | None:
-        """Sums over the elements of each sample and group, (N * G, 5), without writing these out.
-
-        See `kernels.row_sums` for what they are; None where there is no kernel.
+    def row_sums(self) -> kernels.Sums | None:
+        """Sums over the elements of each sample and group, N * G, without writing these out; None without a kernel.
         """
         if not self.left.numel() or not self.right.numel():
             return None
         return kernels.product_sums(self.left.flatten(0, 1), self.right.flatten(0, 1))
 
-    def row_moments(self, *, about_mean: bool) -> Tensor | None:
-        """Moments of the elements of each sample, (N, 5), without writing these out; on an accelerator.
+    def row_moments(self, *, about_mean: bool) -> kernels.RowMoments | None:
+        """Moments of the elements of each sample, without writing these out; on an accelerator.
 
         See `kernels.product_moments`; None where there is no kernel.
         """

@@ -1,67 +1,165 @@
-"""Compiled loops over rows, with the extra `fast` (Numba): one pass over a block where PyTorch takes five.
+"""What `gradscore.kernels` has, as functions of tensors: each chooses a loop, or says that there is none.
 
-Without Numba, on an accelerator and for other dtypes than those named, the functions return None and the caller goes
-the ordinary way; the values differ in the last bits only.
+In come tensors of per-sample gradients, or the factors of their products. Without Numba (extra `fast`), on an
+accelerator and for other types than those named, functions return None and the caller goes the ordinary way; the values
+differ in the last bits only. On CUDA it is Triton that compiles, which comes with PyTorch, and what comes out stays on
+the device.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from math import prod
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .loading import loops as load_loops
+RUN = 64
+"""Elements that one random word has signs for: see `add_runs`."""
 
-_loops = functools.partial(load_loops, "row_loops")
+TRIED_ON = 3, 70, 35
+"""Samples, larger side and positions of the product that a device is tried on: more than a tile, and no multiple."""
+
+TOLERANCE = 1e-5
+"""Largest accepted difference of its moments: some hundred times the rounding of float32, and a fiftieth of that of
+tensor cores."""
 
 Doubles = NDArray[np.float64]
 
 
-def row_sums(values: Tensor) -> Doubles | None:
-    """Largest and smallest element, sum, sum of squares and sum of magnitudes of every row.
+@functools.cache
+def loops(name: str) -> ModuleType | None:
+    """A module of this package that has loops; None without what compiles them, Numba or Triton."""
+    try:
+        return import_module(f".{name}", __package__)
+    except ImportError:
+        return None
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over elements, which add up over parts of them.
+
+    Attributes:
+        array: (..., 5) float64; loops write it, and nobody else knows the order of the five.
+    """
+
+    array: Doubles
+
+    @classmethod
+    def zeros(cls, rows: int) -> Sums:
+        """Those of rows of nothing but zeros."""
+        return cls(np.zeros((rows, 5)))
+
+    @classmethod
+    def stacked(cls, several: Sequence[Sums]) -> Sums:
+        """Several, along a new first axis."""
+        return cls(np.stack([each.array for each in several]))
+
+    @classmethod
+    def side_by_side(cls, several: Sequence[Sequence[Sums]]) -> Sums:
+        """Parts (k, n, ...) of several slices of samples as (all k, N, ...)."""
+        return cls(np.concatenate([np.concatenate([each.array for each in parts]) for parts in several], 1))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def largest(self) -> Doubles:
+        """The largest element."""
+        return self.array[..., 0]
+
+    @property
+    def smallest(self) -> Doubles:
+        """The smallest element."""
+        return self.array[..., 1]
+
+    @property
+    def total(self) -> Doubles:
+        """The sum."""
+        return self.array[..., 2]
+
+    @property
+    def squares(self) -> Doubles:
+        """The sum of squares."""
+        return self.array[..., 3]
+
+    @property
+    def magnitudes(self) -> Doubles:
+        """The sum of magnitudes."""
+        return self.array[..., 4]
+
+    def of_parts(self, parts: int) -> Sums:
+        """Rows (n, ...) as (n / parts, parts, ...)."""
+        return Sums(self.array.reshape(-1, parts, *self.array.shape[1:]))
+
+    @np.errstate(all="ignore")
+    def joined(self, axis: int) -> Sums:
+        """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
+        if self.array.shape[axis] == 1:
+            return Sums(self.array.squeeze(axis))
+        found = Sums(self.array.sum(axis))
+        found.largest[...], found.smallest[...] = self.largest.max(axis), self.smallest.min(axis)
+        return found
+
+
+class RowMoments(NamedTuple):
+    """Moments of elements, float64: arrays on the CPU, tensors on an accelerator.
+
+    Attributes:
+        maximum: largest element.
+        minimum: smallest element.
+        mean: the mean.
+        root_of_squares: root of the sum of squared deviations from the mean, or from zero.
+        magnitudes: sum of magnitudes.
+    """
+
+    maximum: Any
+    minimum: Any
+    mean: Any
+    root_of_squares: Any
+    magnitudes: Any
+
+
+def row_sums(values: Tensor) -> Sums | None:
+    """Sums over the elements of every row.
 
     Args:
         values: (r, p) with p of at least one.
 
     Returns:
-        (r, 5) float64, added up in float32 over a few thousand elements at a time; None where there is no kernel for
+        Of r rows, added up in float32 over a few thousand elements at a time; None where there is no kernel for
         `values`: only for contiguous float32 on the CPU.
     """
-    loops = _loops()
-    if loops is None or not _usable(values):
+    found = loops("row_loops")
+    if found is None or not _is_float(values) or not values.is_contiguous():
         return None
-    found = np.empty((len(values), 5))
-    loops.sum_rows(*_seen_twice(values.detach().numpy()), found)
-    return found
+    return Sums(found.sums_of_rows(_lying(values).data_ptr(), *values.shape))
 
 
-def row_moments(values: Tensor, *, about_mean: bool) -> Doubles | None:
-    """Largest and smallest element, mean, spread and sum of magnitudes of every row, all in float64.
+def row_moments(values: Tensor, *, about_mean: bool) -> RowMoments | None:
+    """Moments of the elements of every row, all in float64.
 
     Args:
         values: (r, p) with p of at least one.
-        about_mean: take the spread about the mean, not about zero.
+        about_mean: take deviations from the mean, not from zero.
 
     Returns:
-        (r, 5) float64; the spread is the root of the sum of squared deviations, in a second pass and scaled so that
-        squares stay in range. None where there is no kernel for `values`: only for float32 and float64 on the CPU.
+        Of r rows; squares are added up in a second pass and scaled so that they stay in range. None where there is no
+        kernel for `values`: only for float32 and float64 on the CPU.
     """
-    loops = _loops()
-    if loops is None or values.dtype not in (torch.float32, torch.float64) or values.device.type != "cpu":
-        return None
-    found = np.empty((len(values), 5))
-    loops.take_moments(*_seen_twice(values.detach().contiguous().numpy()), about_mean, found)
-    return found
+    found = moments_of_all([values], about_mean=about_mean)
+    return None if found is None else RowMoments(*(each[0] for each in found))
 
 
-def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> Doubles | None:
+def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> RowMoments | None:
     """As `row_moments`, of the rows of several matrices at once.
 
     Args:
@@ -69,20 +167,17 @@ def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> Doubles |
         about_mean: as for `row_moments`.
 
     Returns:
-        (matrices, n, 5) float64; None where there is no kernel: only for matrices of float32 or of float64 alone, on
-        the CPU.
+        Arrays (matrices, n); None where there is no kernel: only for matrices of float32 or of float64 alone, on the
+        CPU.
     """
-    loops = _loops()
+    found = loops("row_loops")
     types = {(matrix.dtype, matrix.device.type) for matrix in matrices}
-    if loops is None or len(types) > 1 or not types <= {(torch.float32, "cpu"), (torch.float64, "cpu")}:
+    if found is None or len(types) > 1 or not types <= {(torch.float32, "cpu"), (torch.float64, "cpu")}:
         return None
-    from . import matrix_loops
-
-    lying = [matrix.detach().contiguous() for matrix in matrices]
-    found = np.empty((len(lying), len(lying[0]), 5))
-    table = np.array([(matrix.data_ptr(), matrix.shape[1]) for matrix in lying], np.int64)
-    matrix_loops.take_all(lying[0][:0].numpy().reshape(0), table, about_mean, found)
-    return found
+    lying = [_lying(matrix) for matrix in matrices]
+    table = [(matrix.data_ptr(), matrix.shape[1]) for matrix in lying]
+    moments = found.moments_of_rows(table, len(lying[0]), lying[0].element_size(), about_mean=about_mean)
+    return RowMoments(*np.moveaxis(moments, 2, 0))
 
 
 def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor | None:
@@ -96,19 +191,46 @@ def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor
     Returns:
         (2, n, c) of the dtype of `values`; None where there is no kernel: only for contiguous float32 on the CPU.
     """
-    loops = _loops()
+    found = loops("row_loops")
     operands = (values, centres, factors)
-    if loops is None or not all(map(_usable, operands)):
+    if found is None or not all(_is_float(each) and each.is_contiguous() for each in operands):
         return None
     samples, channels, *positions = values.shape
-    rows, means, others = (each.detach().numpy() for each in operands)
-    found = np.empty((2, samples * channels), dtype=np.float32)
-    shape = samples * channels, prod(positions)
-    loops.multiply_rows(rows.reshape(shape), means, others.reshape(shape), found)
-    return torch.from_numpy(found.reshape(2, samples, channels))
+    lying = [_lying(each) for each in operands]
+    sums = found.multiply_rows(*(each.data_ptr() for each in lying), samples * channels, prod(positions), channels)
+    return torch.from_numpy(sums.reshape(2, samples, channels))
 
 
-def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
+def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
+    """For every sample the sums over its rows of (value - centre) * scale * factor and of the factors, by columns.
+
+    Args:
+        values: (n, t, p).
+        centres: (n, t).
+        scales: (n, t).
+        factors: (n, t, p).
+
+    Returns:
+        (2, n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
+    """
+    found = loops("row_loops")
+    if found is None or not all(map(_is_float, (values, centres, scales, factors))):
+        return None
+    samples, tokens, width = values.shape
+    # A network may hold (n, p, t), as patches come from a convolution, or (t, n, p), as attention wants them.
+    by_columns = not values.is_contiguous() and values.transpose(1, 2).is_contiguous()
+    tokens_first = not factors.is_contiguous() and factors.transpose(0, 1).is_contiguous()
+    lying = [
+        _lying(values.transpose(1, 2) if by_columns else values),
+        *map(_lying, (centres, scales)),
+        _lying(factors.transpose(0, 1) if tokens_first else factors),
+    ]
+    addresses = [each.data_ptr() for each in lying]
+    apart = (1, samples) if tokens_first else (tokens, 1)
+    return torch.from_numpy(found.sum_normed(addresses, samples, tokens, width, by_columns=by_columns, apart=apart))
+
+
+def product_sums(left: Tensor, right: Tensor) -> Sums | None:
     """The same as `row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
 
     Args:
@@ -116,15 +238,14 @@ def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
         right: (n, i, s); no size is zero.
 
     Returns:
-        (n, 5) as `row_sums`; None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
+        Of n products; None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
     """
-    loops = _product_loops("product_loops", left, right)
-    if loops is None:
+    found = _product_loops(left, right)
+    if found is None:
         return None
-    sizes = (left.shape[1], right.shape[1], left.shape[2])
-    matrices = (_in_memory(loops, each.detach()) for each in (left, right))
-    found: Doubles = loops.sum_products(*matrices, len(left), sizes)
-    return found
+    one, other = (_with_lines(each.detach().resolve_neg()) for each in (left, right))
+    matrices = (found.Matrices(each.data_ptr(), steps, by_columns) for each, steps, by_columns in (one, other))
+    return Sums(found.sum_products(*matrices, len(left), (left.shape[1], right.shape[1], left.shape[2])))
 
 
 class Sliding(TypedDict):
@@ -144,7 +265,7 @@ def window_sums(
     stride: tuple[int, int],
     dilation: tuple[int, int],
     padding: tuple[int, int],
-) -> Doubles | None:
+) -> Sums | None:
     """The same as `row_sums` of per-sample weight gradients of a convolution, which are never written to memory.
 
     Args:
@@ -156,14 +277,13 @@ def window_sums(
         padding: zeros added on both sides.
 
     Returns:
-        (n * g, 5) as `row_sums`; None as for `product_sums`.
+        Of n * g gradients; None as for `product_sums`.
     """
-    loops = _product_loops("window_loops", left, image)
-    if loops is None:
+    found = _product_loops(left, image)
+    if found is None:
         return None
-    operands = (each.detach().contiguous().numpy() for each in (left, image))
-    found: Doubles = loops.sum_windows(*operands, kernel, stride, dilation, padding)
-    return found
+    left, image = _lying(left), _lying(image)
+    return Sums(_windows(found, left, image, (kernel, stride, dilation, padding)).sums())
 
 
 def write_window_products(
@@ -187,79 +307,209 @@ def write_window_products(
         dilation: see `window_sums`.
         padding: see `window_sums`.
     """
-    loops = _product_loops("window_loops", left, image)
-    assert loops is not None
-    operands = (each.detach().contiguous().numpy() for each in (left, image))
-    loops.write_windows(*operands, kernel, stride, dilation, padding, into.numpy())
+    found = _product_loops(left, image)
+    assert found is not None
+    left, image = _lying(left), _lying(image)
+    _windows(found, left, image, (kernel, stride, dilation, padding)).write(into.data_ptr())
 
 
 def has_products(*operands: Tensor) -> bool:
     """Whether there are kernels that multiply these: see `product_sums`."""
-    return _product_loops("product_loops", *operands) is not None
+    return _product_loops(*operands) is not None
 
 
-def _product_loops(name: str, *operands: Tensor) -> ModuleType | None:
-    if _loops() is None or not all(map(_is_float, operands)):
+def _product_loops(*operands: Tensor) -> ModuleType | None:
+    if loops("row_loops") is None or not all(map(_is_float, operands)):
         return None
-    from . import mkl
+    native = loops("native")
+    return loops("product_loops") if native is not None and native.multiply.chosen is not None else None
 
-    return load_loops(name) if mkl.addresses() else None
+
+def _windows(found: ModuleType, left: Tensor, image: Tensor, settings: tuple[tuple[int, int], ...]) -> Any:
+    """`product_loops.Windows` of contiguous operands."""
+    items = left.shape[0] * left.shape[1]
+    return found.Windows(left.data_ptr(), image.data_ptr(), items, left.shape[2:], image.shape[2:], *settings)
 
 
-def _in_memory(loops: ModuleType, matrices: Tensor) -> Any:
-    """`product_loops.Matrices`; they are copied unless the elements of rows or of columns lie side by side."""
+def _with_lines(matrices: Tensor) -> tuple[Tensor, tuple[int, int], bool]:
+    """Matrices in which the elements of rows or of columns lie side by side; copied unless they do.
+
+    Returns:
+        The matrices, elements from matrix to matrix and from line to line, and whether the lines are columns.
+    """
     matrix, row, column = matrices.stride()
     rows, columns = matrices.shape[1:]
     by_rows = (column == 1 or columns == 1) and (row >= columns or rows == 1)
     by_columns = (row == 1 or rows == 1) and (column >= rows or columns == 1)
     if not (by_rows or by_columns):
-        return _in_memory(loops, matrices.contiguous())
-    apart = max(row, columns) if by_rows else max(column, rows)
-    span = (len(matrices) - 1) * matrix + (rows - 1) * row + (columns - 1) * column + 1
-    return loops.Matrices(matrices.as_strided((span,), (1,)).numpy(), (matrix, apart), not by_rows)
+        return _with_lines(matrices.contiguous())
+    return matrices, (matrix, max(row, columns) if by_rows else max(column, rows)), not by_rows
 
 
-def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
-    """For every sample the sums over its rows of (value - centre) * scale * factor and of the factors, by columns.
+def product_moments(left: Tensor, right: Tensor, *, about_mean: bool) -> RowMoments | None:
+    """The same as `row_moments` of the elements of all products left[n, g] @ right[n, g].T, which are never written.
+
+    Nothing waits for the device, but for the first call on each, which tries it out.
 
     Args:
-        values: (n, t, p).
-        centres: (n, t).
-        scales: (n, t).
-        factors: (n, t, p).
+        left: (n, g, o, s).
+        right: (n, g, i, s).
+        about_mean: take deviations from the mean, not from zero.
 
     Returns:
-        (2, n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
+        Tensors (n,) on the device, of the g * o * i elements of every sample; None where there is no kernel: only for
+        float32 on CUDA with Triton, where no size is zero.
     """
-    loops = _loops()
-    operands = (values, centres, scales, factors)
-    if loops is None or not all(map(_is_float, operands)):
+    if not all(each.device.type == "cuda" and each.dtype == torch.float32 and each.numel() for each in (left, right)):
         return None
-    samples, tokens, width = values.shape
-    # A network may hold (n, p, t), as patches come from a convolution, or (t, n, p), as attention wants them.
-    by_columns = not values.is_contiguous() and values.transpose(1, 2).is_contiguous()
-    tokens_first = not factors.is_contiguous() and factors.transpose(0, 1).is_contiguous()
-    lines = (factors.transpose(0, 1) if tokens_first else factors.contiguous()).reshape(-1, width)
-    found = np.empty((2, samples, width), dtype=np.float32)
-    loops.sum_normed(
-        (values.transpose(1, 2) if by_columns else values.contiguous()).detach().numpy(),
-        by_columns,
-        *(each.detach().contiguous().numpy() for each in (centres, scales, lines)),
-        (1, samples) if tokens_first else (tokens, 1),
-        found,
-    )
-    return torch.from_numpy(found)
+    tiles = loops("product_tiles")
+    if tiles is None or not _has_tiles(left.device):
+        return None
+    return RowMoments(*tiles.product_moments(left.detach(), right.detach(), about_mean=about_mean).unbind(1))
 
 
-def _usable(values: Tensor) -> bool:
-    return _is_float(values) and values.is_contiguous()
+@functools.cache
+def _has_tiles(device: torch.device) -> bool:
+    """Whether the kernel can be compiled for a device, and computes there what it is expected to."""
+    tiles = loops("product_tiles")
+    assert tiles is not None
+    samples, size, positions = TRIED_ON
+    try:
+        generator = torch.Generator(device).manual_seed(0)
+        left, right = (
+            torch.randn(samples, 1, each, positions, generator=generator, device=device) for each in (size, size + 1)
+        )
+        found = tiles.product_moments(left, right, about_mean=False)
+        products = (left.double() @ right.double().transpose(2, 3)).flatten(1)
+    except Exception:  # noqa: BLE001 - compilers and drivers raise anything, and the ordinary way is there
+        return False
+    ends, magnitudes = [products.amax(1), products.amin(1)], products.abs()
+    wanted = torch.stack([*ends, products.mean(1), products.norm(dim=1), magnitudes.sum(1)], 1)
+    scale = torch.stack([*ends, magnitudes.mean(1), *wanted[:, 3:].unbind(1)], 1).abs()
+    return bool(((found - wanted).abs() <= TOLERANCE * scale).all())
+
+
+def count_bins(values: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int) -> Tensor | None:
+    """Counts finite values in bins of equal width, whose edges are worked out in the type of the values.
+
+    Args:
+        values: (n, p), all finite.
+        bins: number of bins; the outermost take what lies beyond.
+        low: lower end of the first bin.
+        high: upper end of the last bin.
+        columns: (p,) int32 bin of every column on a second axis; None for one axis.
+        inner: number of bins of the second axis, 1 without one.
+
+    Returns:
+        (bins, inner) int64 counts. None where there is no kernel: without Numba, off the CPU, and for other dtypes than
+        float32 and float64.
+    """
+    flat = values if columns is not None else values.reshape(1, -1)
+    places = None if columns is None else columns.view(1, -1)
+    return count_products(flat.new_ones(len(flat), 1), flat, bins, low, high, places, inner)
+
+
+def count_products(
+    left: Tensor, right: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int
+) -> Tensor | None:
+    """Counts the elements of outer products as `count_bins` does, without writing them out.
+
+    Args:
+        left: (n, o).
+        right: (n, i); all products are finite.
+        bins: see `count_bins`.
+        low: see `count_bins`.
+        high: see `count_bins`.
+        columns: (o * i,) as in `count_bins`.
+        inner: see `count_bins`.
+
+    Returns:
+        See `count_bins`.
+    """
+    found = loops("element_loops")
+    if found is None or not _is_real(left) or left.dtype != right.dtype:
+        return None
+    one, other = (_lying(each).numpy() for each in (left, right))
+    places = np.zeros((one.shape[1], 0), np.int32) if columns is None else columns.numpy().reshape(one.shape[1], -1)
+    counts = found.count(one, other, bins, low, high, places, inner)
+    return torch.from_numpy(counts).view(bins, inner)
+
+
+def add_deviations(values: Tensor, first: Tensor, sums: Tensor, squares: Tensor) -> bool:
+    """Adds up, over rows and in float64, deviations from `first` and their squares.
+
+    Args:
+        values: (n, p).
+        first: (p,) of the same dtype.
+        sums: (p,) float64, changed in place.
+        squares: (p,) float64, changed in place.
+
+    Returns:
+        False, with nothing changed, where there is no kernel; see `count_bins`.
+    """
+    found = loops("element_loops")
+    if found is None or not _is_real(values):
+        return False
+    operands = (_lying(each).numpy() for each in (values, first))
+    found.add_deviations(*operands, sums.numpy(), squares.numpy())
+    return True
+
+
+def sign_rows(key: int, *, first: int, count: int, dim: int) -> Tensor | None:
+    """Random signs, `dim` for each element.
+
+    The random words are those of SplitMix64: word i of a key is the i-th number that the generator gives from the state
+    `key`, so that any of them can be had without those before it.
+
+    Args:
+        key: of the random words, below 2**64.
+        first: the first element.
+        count: how many elements.
+        dim: signs of an element; element e has those of words e * W to e * W + W - 1, W = dim / `RUN` rounded up.
+
+    Returns:
+        (count, dim) float32, -1 where a bit is set and 1 elsewhere, lowest bit first; None without Numba.
+    """
+    found = loops("element_loops")
+    if found is None:
+        return None
+    signs = np.empty((count, dim), dtype=np.float32)
+    found.write_signs(signs, key, first)
+    return torch.from_numpy(signs)
+
+
+def add_runs(values: Tensor, firsts: Tensor, *, key: int, dim: int, found: Tensor) -> bool:
+    """Adds elements with random signs to places that are random for each run of `RUN` elements.
+
+    Run r, elements 64 r to 64 r + 63, goes to places from `start` on, where `start` is the upper half of word 2 r + 1
+    times `dim`, shifted by 32 bits; bit b of word 2 r is the sign of its element b.
+
+    Args:
+        values: (n, t, p): t parts of the elements of each of n samples.
+        firsts: (n, t) int64, which element each part begins with.
+        key: of the random words, below 2**64.
+        dim: number of places that a run may begin at.
+        found: (n, dim + RUN), what is added to.
+
+    Returns:
+        False, and nothing is added, where there is no kernel: only for contiguous float32 and float64 on the CPU.
+    """
+    element_loops = loops("element_loops")
+    usable = all(_is_real(each) and each.is_contiguous() for each in (values, found))
+    if element_loops is None or not usable or values.dtype != found.dtype:
+        return False
+    element_loops.add_runs(_lying(values).numpy(), firsts.contiguous().numpy(), key, dim, found.numpy())
+    return True
+
+
+def _lying(values: Tensor) -> Tensor:
+    """With its elements in memory as they are meant, one after the other."""
+    return values.detach().resolve_neg().contiguous()
 
 
 def _is_float(values: Tensor) -> bool:
     return values.dtype == torch.float32 and values.device.type == "cpu"
 
 
-def _seen_twice(values: NDArray[Any]) -> tuple[Any, ...]:
-    """Floating-point numbers, the same seen as integers, and what `loops` needs to compare those."""
-    kind = np.dtype(f"i{values.itemsize}").type
-    return values, values.view(kind), kind(np.iinfo(kind).max)
+def _is_real(values: Tensor) -> bool:
+    return values.dtype in (torch.float32, torch.float64) and values.device.type == "cpu"

@@ -2,20 +2,31 @@
 
 A thread takes one sample after the other, and a few rows of its gradient at a time, so that what a product leaves
 behind is read again while it is in the cache of that thread. Some gradients are transposed here, which no statistic
-depends on.
+depends on. Of the images of convolutions only the horizontal shifts are copied.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled
-from .mkl import SCRATCH, Functions, addresses, call_with_int, call_with_six, multiply
-from .regions import fork
-from .row_loops import own_sums_first, sum_all_rows
+from .native import (
+    SCRATCH,
+    Native,
+    as_pointer,
+    carray,
+    compiled,
+    first_item,
+    multiply,
+    own_scratch,
+    region,
+    set_threads,
+    turn,
+)
+from .row_loops import ALL_BUT_SIGN, ANY_ORDER, sum_rows
 from .threads import share
 
 BUFFER = 1 << 17
@@ -26,21 +37,28 @@ WIDE = 384
 """Columns of a gradient that are made at a time: wider products of MKL are slower. 768 x 3072 with 50 positions took
 22 ms, and 25 ms in one piece; with 96 columns at a time, 2304 x 256 with 64 positions took 8.4 instead of 6.9 ms."""
 
-LINES = 16
-"""Columns of a matrix that are transposed at a time, a line of the cache of each row: four in ten nanoseconds less an
-element than a row at a time."""
-
 POSITIONS = 8
 """Products to sum up that take as long as an element to add to the sums."""
+
+WHOLE_WINDOW_ROWS = 32
+"""Below so many rows, windows for all rows of the kernel are copied: wider products are faster. For a 3x3 kernel on 3
+channels (9 rows) that took 0.47 instead of 0.69 ms; on 16 channels (48 rows), 0.64 instead of 0.59 ms."""
+
+WINDOW_ELEMENTS = 1 << 18
+"""Elements of such windows at most: a mebibyte, what a second cache holds. No more were needed on the shapes tried."""
+
+CHANNEL_ELEMENTS = 1 << 15
+"""Elements of the windows of channels that are copied together, so that small images share the work around them: an
+eighth of a mebibyte, which the first and second cache hold."""
 
 SIZE = 4
 """Bytes of an element."""
 
-ALL_BUT_SIGN = np.int32(np.iinfo(np.int32).max)
+SIGNLESS = ALL_BUT_SIGN[SIZE]
+SCRATCH_BYTES = 8 * SCRATCH
 
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
 
 
 def _join(found: Doubles, more: Doubles) -> None:
@@ -65,50 +83,31 @@ def _parted(size: int, most: int) -> int:
 parted = compiled(_parted)
 
 
-def _turn(
-    functions: Functions, source: Floats, corner: int, apart: int, shape: tuple[int, int], target: Floats
-) -> None:
-    """Transposes a matrix of rows `apart` elements from each other, the first from `corner` on, into `target`."""
-    if functions[3] != 0:
-        places = (source.ctypes.data + SIZE * corner, target.ctypes.data)
-        call_with_six(functions[3], (shape[0], shape[1], np.int64(places[0]), apart, np.int64(places[1]), shape[0]))
-        return
-    rows, columns = np.uintp(shape[0]), shape[1]
-    for start in range(0, columns, LINES):
-        for row in range(rows):
-            # Numba looks at every place with a sign whether it counts from the end, and copies one element at a time.
-            first = np.uintp(corner) + row * np.uintp(apart)
-            for column in range(np.uintp(start), np.uintp(min(start + LINES, columns))):
-                target[column * rows + row] = source[first + column]
+def _sum_product(sizes: tuple[int, int, int], left: tuple[int, int], right: tuple[int, int], buffer: int, room: int,
+                 scratch: int, found: Doubles) -> None:
+    """Joins the sums over all elements of left @ right to `found`.
 
-
-turn = compiled(_turn)
-
-
-def _sum_product(
-    functions: Functions,
-    sizes: tuple[int, int, int],
-    left: tuple[int, int],
-    right: tuple[int, int],
-    buffer: Floats,
-    scratch: Whole,
-    found: Doubles,
-) -> None:
-    """Joins the sums over all elements of left @ right to `found`; arguments as in `mkl.multiply`."""
+    Args:
+        sizes: rows, columns, and the size that is summed over.
+        left: address, and elements from row to row.
+        right: likewise.
+        buffer: address of memory for a part of the product.
+        room: elements that it has.
+        scratch: as for `native.multiply`.
+        found: (5,).
+    """
     height, width, inner = sizes
     wide = parted(width, WIDE)
-    tall = parted(height, max(1, buffer.size // wide))
-    sums = np.empty((1, 5))
+    tall = parted(height, max(1, room // wide))
+    sums = np.empty(5)
     for start in range(0, width, wide):
         columns = min(wide, width - start)
-        beside = (right[0] + SIZE * start, right[1])
         for top in range(0, height, tall):
             rows = min(tall, height - top)
-            above = (left[0] + SIZE * top * left[1], left[1])
-            multiply(functions, (rows, columns, inner), above, beside, buffer.ctypes.data, scratch)
-            values = buffer[: rows * columns].reshape(1, -1)
-            sum_all_rows(values, values.view(np.int32), ALL_BUT_SIGN, sums)
-            join(found, sums[0])
+            above, beside = left[0] + SIZE * top * left[1], right[0] + SIZE * start
+            multiply(rows, columns, inner, above, left[1], beside, right[1], buffer, scratch)
+            sum_rows(buffer, buffer, SIGNLESS, 1, rows * columns, sums.ctypes.data)
+            join(found, sums)
 
 
 sum_product = compiled(_sum_product)
@@ -121,62 +120,239 @@ def _clear(found: Doubles) -> None:
 clear = compiled(_clear)
 
 
-def _sum_products(
-    functions: Functions,
-    sizes: tuple[int, int, int],
-    left: Floats,
-    one: tuple[int, int],
-    right: Floats,
-    other: tuple[int, int],
-    turned: int,
-    found: Doubles,
-    start: int,
-    stop: int,
+@region(calls=[multiply, turn, sum_rows])
+def _sum_some_products(memory: Any) -> None:
+    """The words are rows, columns and the size that is summed over; of the matrices on the left where they lie and
+    elements from matrix to matrix and from line to line, and likewise on the right; -1 if those on the left lie
+    transposed, 1 if those on the right do; and where the sums go."""
+    words = carray(memory, (16,))
+    sizes = words[5], words[6], words[7]
+    left, apart, lines_apart = words[8], words[9], words[10]
+    right, beside_apart, lines_beside = words[11], words[12], words[13]
+    turned = words[14]
+    found = carray(as_pointer(words[15]), (words[0], 5), np.float64)
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    scratch = own_scratch(memory)
+    room = min(sizes[0] * sizes[1], BUFFER)
+    buffer = scratch + SCRATCH_BYTES
+    lines = buffer + SIZE * room
+    clear(found[start:stop])
+    before = set_threads(np.int32(1))
+    for row in range(start, stop):
+        above = (left + SIZE * row * apart, lines_apart)
+        beside = (right + SIZE * row * beside_apart, lines_beside)
+        if turned < 0:
+            turn(above[0], sizes[2], sizes[0], lines_apart, lines)
+            above = (lines, sizes[2])
+        if turned > 0:
+            turn(beside[0], sizes[1], sizes[2], lines_beside, lines)
+            beside = (lines, sizes[1])
+        sum_product(sizes, above, beside, buffer, room, scratch, found[row])
+    set_threads(before)
+
+
+def _copy_lines(
+    pixels: Floats, corner: int, steps: tuple[int, int], windows: Floats, place: int, apart: int, size: tuple[int, int]
 ) -> None:
-    """Some products.
+    """Copies lines of pixels.
 
     Args:
-        functions: as `mkl.addresses` has them.
-        sizes: rows, columns, and the size that is summed over.
-        left: the matrices on the left as they lie in memory.
-        one: elements from matrix to matrix of these, and from line to line.
-        right: the matrices on the right.
-        other: the same of these.
-        turned: -1 if the matrices on the left lie transposed, 1 if those on the right do.
-        found: (all, 5).
-        start: the first product.
-        stop: the first that is left out.
+        pixels: of all images.
+        corner: the first pixel.
+        steps: elements from line to line and from pixel to pixel.
+        windows: where they go.
+        place: of the first pixel there.
+        apart: elements from line to line there.
+        size: lines, and pixels of each.
     """
-    scratch = np.empty(SCRATCH, np.int64)
-    buffer = np.empty(min(sizes[0] * sizes[1], BUFFER), np.float32)
-    lines = np.empty(sizes[2] * (sizes[0] if turned < 0 else sizes[1] if turned > 0 else 0), np.float32)
+    lines, count = size
+    if count <= 0:
+        return
+    for line in range(lines):
+        source, target = np.uintp(corner + line * steps[0]), np.uintp(place + line * apart)
+        if steps[1] == 1:
+            for x in range(np.uintp(count)):
+                windows[target + x] = pixels[source + x]
+        else:
+            step = np.uintp(steps[1])
+            for x in range(np.uintp(count)):
+                windows[target + x] = pixels[source + x * step]
+
+
+copy_lines = compiled(_copy_lines)
+
+
+def _reach(size: int, step: int, origin: int, limit: int) -> tuple[int, int]:
+    """The x from 0 to `limit` for which x * step + origin is within 0 and `size`: the first, and how many."""
+    first = max(0, -(origin // step))
+    return first, max(0, min(limit, (size - 1 - origin) // step + 1) - first)
+
+
+reach = compiled(_reach)
+
+
+def _copy_windows(
+    pixels: Floats,
+    image: tuple[int, int, int, int],
+    shape: tuple[int, int],
+    kernel: tuple[int, int],
+    steps: tuple[int, int],
+    gaps: tuple[int, int],
+    padding: tuple[int, int],
+    whole: bool,
+    stretch: int,
+    windows: Floats,
+) -> None:
+    """Copies the rows that windows touch, of one sample, for every horizontal tap.
+
+    Args:
+        pixels: of all images.
+        image: number of the sample, and its channels, height and width.
+        shape: rows and columns of positions.
+        kernel: taps, vertical and horizontal.
+        steps: between windows.
+        gaps: between taps.
+        padding: around the image.
+        whole: copy the rows under each vertical tap; otherwise those that are a vertical step apart, once.
+        stretch: elements for each tap and channel.
+        windows: where they go; what lies beyond the image is zero there and stays so.
+    """
+    row, channels, height, width = image
+    rows, columns = shape
+    taps, shifts = kernel
+    planes = steps[0]
+    used = stretch // (planes * columns)
+    for shift in range(shifts):
+        origin = shift * gaps[1] - padding[1]
+        first, count = reach(width, steps[1], origin, columns)
+        for part in range(taps if whole else planes):
+            above, lines = part * gaps[0] - padding[0], rows
+            if not whole:
+                above, lines = part - padding[0], used
+            top, lines = reach(height, planes, above, lines)
+            for channel in range(channels):
+                plane = (row * channels + channel) * height * width
+                at = ((part * shifts + shift) * channels + channel) * stretch
+                if not whole:
+                    at = ((shift * channels + channel) * planes + part) * used * columns
+                copy_lines(
+                    pixels,
+                    plane + first * steps[1] + origin + (top * planes + above) * width,
+                    (planes * width, steps[1]),
+                    windows,
+                    at + top * columns + first,
+                    columns,
+                    (lines, count),
+                )
+
+
+copy_windows = compiled(_copy_windows)
+
+
+
+def _used_rows(rows: int, kernel: tuple[int, int], steps: tuple[int, int], gaps: tuple[int, int]) -> int:
+    """Rows of positions, vertical steps apart, that any window touches."""
+    return (steps[0] * (rows - 1) + gaps[0] * (kernel[0] - 1)) // steps[0] + 1
+
+
+used_rows = compiled(_used_rows)
+
+
+def _window_sizes(
+    channels: int, rows: int, columns: int, kernel: tuple[int, int], steps: tuple[int, int], gaps: tuple[int, int]
+) -> tuple[bool, int, int, int]:
+    """Whether the rows under each vertical tap are copied; products, rows of the matrices, and elements of a row."""
+    taps, shifts = kernel
+    positions = rows * columns
+    whole = shifts * channels < WHOLE_WINDOW_ROWS and taps * shifts * channels * positions <= WINDOW_ELEMENTS
+    products = 1 if whole else taps
+    stretch = positions if whole else steps[0] * used_rows(rows, kernel, steps, gaps) * columns
+    return whole, products, taps * shifts * channels // products, stretch
+
+
+window_sizes = compiled(_window_sizes)
+
+
+@region(calls=[sum_rows], fastmath=ANY_ORDER)
+def _sum_some_channels(memory: Any) -> None:
+    """Some channels that are convolved each by itself: sums of rows' products; words as of `_multiply_windows`."""
+    words = carray(memory, (23,))
+    rows, columns, height, width = words[10], words[11], words[13], words[14]
+    kernel, steps = (words[15], words[16]), (words[17], words[18])
+    gaps, padding = (words[19], words[20]), (words[21], words[22])
+    positions, inner = rows * columns, kernel[0] * kernel[1]
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    gradients = carray(as_pointer(words[5]), (words[0] * positions,), np.float32)
+    pixels = carray(as_pointer(words[6]), (words[0] * height * width,), np.float32)
+    together = max(1, min(stop - start, CHANNEL_ELEMENTS // (inner * positions)))
+    room = own_scratch(memory)
+    windows = carray(as_pointer(room), (together * inner * positions,), np.float32)
+    gradient = carray(as_pointer(room + SIZE * windows.size), (together, inner), np.float32)
+    windows[:] = 0
+    for first in range(start, stop, together):
+        count = min(together, stop - first)
+        if count < together:
+            windows[:] = 0
+        planes = pixels[first * height * width : (first + count) * height * width]
+        sizes = (0, count, height, width)
+        copy_windows(planes, sizes, (rows, columns), kernel, steps, gaps, padding, True, positions, windows)
+        for channel in range(count):
+            at = np.uintp((first + channel) * positions)
+            for tap in range(inner):
+                line = np.uintp((tap * count + channel) * positions)
+                total = np.float32(0)
+                for place in range(np.uintp(positions)):
+                    total += gradients[at + place] * windows[line + place]
+                gradient[channel, tap] = total
+        some = room + SIZE * windows.size
+        sum_rows(some, some, SIGNLESS, count, inner, words[7] + 5 * 8 * first)
+
+
+@region(calls=[multiply, turn, sum_rows])
+def _multiply_windows(memory: Any) -> None:
+    """Some samples: sums over their gradients, or the gradients.
+
+    See `kernels.window_sums` and `kernels.write_window_products`. Copied are, for every horizontal tap, the rows that
+    its windows touch, those a vertical step apart next to each other: all positions under a vertical tap are then one
+    stretch of memory. Where the rows of that matrix are few, the stretches of all vertical taps are copied, so that one
+    product does.
+
+    The words are the addresses of gradients, images, sums and written gradients, of which one of the last two is 0;
+    channels of the output, its rows and columns; channels, height and width of an image; and two each of the kernel,
+    steps between windows, gaps between taps, and padding.
+    """
+    words = carray(memory, (23,))
+    out, rows, columns, channels, height, width = words[9], words[10], words[11], words[12], words[13], words[14]
+    kernel, steps = (words[15], words[16]), (words[17], words[18])
+    gaps, padding = (words[19], words[20]), (words[21], words[22])
+    taps, shifts = kernel
+    positions = rows * columns
+    whole, products, inner, stretch = window_sizes(channels, rows, columns, kernel, steps, gaps)
+    pixels = carray(as_pointer(words[6]), (words[0] * channels * height * width,), np.float32)
+    found = carray(as_pointer(words[7]), (words[0] if words[7] else 0, 5), np.float64)
+    scratch = own_scratch(memory)
+    place = scratch + SCRATCH_BYTES
+    windows = carray(as_pointer(place), (inner * stretch,), np.float32)
+    lines = place + SIZE * inner * stretch
+    buffer, room = lines + SIZE * positions * out, min(out * inner, BUFFER)
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    windows[:] = 0
     clear(found[start:stop])
-    before = call_with_int(functions[1], np.int32(1))  # after the large arrays: without one, it would stay
+    before = set_threads(np.int32(1))
     for row in range(start, stop):
-        above = (left.ctypes.data + SIZE * row * one[0], one[1])
-        beside = (right.ctypes.data + SIZE * row * other[0], other[1])
-        if turned < 0:
-            turn(functions, left, row * one[0], one[1], (sizes[2], sizes[0]), lines)
-            above = (lines.ctypes.data, sizes[2])
-        if turned > 0:
-            turn(functions, right, row * other[0], other[1], (sizes[1], sizes[2]), lines)
-            beside = (lines.ctypes.data, sizes[1])
-        sum_product(functions, sizes, above, beside, buffer, scratch, found[row])
-    call_with_int(functions[1], np.int32(before))
-
-
-sum_some_products = compiled(_sum_products)
-
-
-share_products = compiled(lambda team, bounds, *arguments: fork(sum_some_products, team, bounds, arguments))
-
-
-def ready() -> Functions:
-    """Those of `mkl.addresses`, which are there, and the reduction of products ready."""
-    functions = addresses()
-    assert functions is not None
-    own_sums_first(np.empty((0, 1), np.float32), np.empty((0, 1), np.int32), ALL_BUT_SIGN, np.empty((0, 5)))
-    return functions
+        sizes = (row, channels, height, width)
+        copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)
+        turn(words[5] + SIZE * row * out * positions, out, positions, positions, lines)
+        for tap in range(products):
+            down = tap * gaps[0]
+            offset = 0 if whole else (down % steps[0] * used_rows(rows, kernel, steps, gaps) + down // steps[0]) * columns
+            one = place + SIZE * offset
+            if words[8] == 0:
+                sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, room, scratch, found[row])
+            else:
+                into = words[8] + SIZE * (row * products + tap) * inner * out
+                multiply(inner, out, positions, one, stretch, lines, out, into, scratch)
+    set_threads(before)
 
 
 @dataclass(frozen=True)
@@ -184,19 +360,18 @@ class Matrices:
     """Matrices (n, rows, columns) as they lie in memory.
 
     Attributes:
-        memory: from their first element on.
+        address: of the first element.
         steps: elements from matrix to matrix, and from line to line.
         by_columns: a line is a column, not a row.
     """
 
-    memory: Floats
+    address: int
     steps: tuple[int, int]
     by_columns: bool
 
 
 def sum_products(left: Matrices, right: Matrices, count: int, sizes: tuple[int, int, int]) -> Doubles:
     """See `kernels.product_sums`; `sizes` are o, i and s."""
-    functions = ready()
     found = np.empty((count, 5))
     out, inner, positions = sizes
     # A product wants lines of the left one over positions, and of the right one over columns of the result.
@@ -205,6 +380,80 @@ def sum_products(left: Matrices, right: Matrices, count: int, sizes: tuple[int, 
     turned = -1 if left.by_columns else 0 if right.by_columns else 1
     if turned > 0 and out < inner:
         left, right, out, inner = right, left, inner, out
-    settings = (functions, (out, inner, positions), left.memory, left.steps, right.memory, right.steps, turned)
-    share(count * out * inner * (1 + positions // POSITIONS), count, share_products, *settings, found)
+    lines = positions * (out if turned < 0 else inner if turned > 0 else 0)
+    share(
+        count * out * inner * (1 + positions // POSITIONS),
+        count,
+        _sum_some_products,
+        *(out, inner, positions),
+        *(left.address, *left.steps),
+        *(right.address, *right.steps),
+        turned,
+        found.ctypes.data,
+        scratch=SCRATCH_BYTES + SIZE * (min(out * inner, BUFFER) + lines),
+    )
     return found
+
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Gradients at positions and the images whose windows they are multiplied with: see `kernels.window_sums`.
+
+    Attributes:
+        left: address of the gradients.
+        image: address of the images.
+        items: samples times groups.
+        shape: channels of the output, its rows and columns.
+        size: channels, height and width of an image.
+        kernel: taps, vertical and horizontal.
+        steps: between windows.
+        gaps: between taps.
+        padding: around the image.
+    """
+
+    left: int
+    image: int
+    items: int
+    shape: tuple[int, int, int]
+    size: tuple[int, int, int]
+    kernel: Pair
+    steps: Pair
+    gaps: Pair
+    padding: Pair
+
+    def sums(self) -> Doubles:
+        """See `kernels.window_sums`."""
+        found = np.empty((self.items, 5))
+        if self.shape[0] == self.size[0] == 1:
+            elements = self.kernel[0] * self.kernel[1] * self.shape[1] * self.shape[2]
+            together = max(1, min(self.items, CHANNEL_ELEMENTS // elements))
+            scratch = SIZE * together * (elements + self.kernel[0] * self.kernel[1])
+            self._share(_sum_some_channels, found.ctypes.data, 0, scratch)
+        else:
+            self._share(_multiply_windows, found.ctypes.data, 0, self._scratch())
+        return found
+
+    def write(self, into: int) -> None:
+        """See `kernels.write_window_products`; `into` is an address."""
+        self._share(_multiply_windows, 0, into, self._scratch())
+
+    def _scratch(self) -> int:
+        out, rows, columns = self.shape
+        _, _, inner, stretch = _window_sizes(self.size[0], rows, columns, self.kernel, self.steps, self.gaps)
+        return SCRATCH_BYTES + SIZE * (inner * stretch + rows * columns * out + min(out * inner, BUFFER))
+
+    def _share(self, loop: Native, found: int, into: int, scratch: int) -> None:
+        out, rows, columns = self.shape
+        elements = self.items * out * self.size[0] * self.kernel[0] * self.kernel[1]
+        settings = *self.kernel, *self.steps, *self.gaps, *self.padding
+        share(
+            elements * (1 + rows * columns // POSITIONS),
+            self.items,
+            loop,
+            *(self.left, self.image, found, into),
+            *(*self.shape, *self.size, *settings),
+            scratch=scratch,
+        )

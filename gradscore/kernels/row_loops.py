@@ -1,14 +1,31 @@
-"""The loops of `kernels` over rows; importing this module needs Numba."""
+"""The loops of `kernels` over rows of elements; importing this module needs Numba."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from .compile import compiled, once_for_each_dtype, stay_apart, take_widest_vectors
-from .regions import fork
+from .native import (
+    DOUBLES,
+    FLOATS,
+    INTEGER,
+    INTEGERS,
+    WORD,
+    WORDS,
+    Native,
+    as_pointer,
+    carray,
+    compiled,
+    first_item,
+    own_scratch,
+    region,
+    stay_apart,
+    take_widest_vectors,
+)
 from .threads import share
 
 CHUNK = 2048
@@ -18,7 +35,7 @@ Sums of 262,144 numbers in [0, 1) come out 5e-9 off; with parts of 65,536 they w
 of 128 they took 1.7 times as long.
 """
 
-FEW = 64
+ROWS_TOGETHER = 64
 """Rows that are added up in float32 before they join a sum in float64: as a rule that
 rounds by eight times what one term does, the root of their number."""
 
@@ -28,12 +45,17 @@ FRACTION_BITS, BIAS = 52, 1023
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 """Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
 
-Floats = NDArray[Any]
-Integers = NDArray[Any]
+ALL_BUT_SIGN = {4: np.int32(np.iinfo(np.int32).max), 8: np.int64(np.iinfo(np.int64).max)}
+"""Of floating-point numbers with so many bytes, seen as integers."""
+
+MOMENTS_BYTES = SUMS_BYTES = 5 * 8
+"""Of the numbers that are left of a row."""
+
 Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
 
 
-def _ordered(bits: Integers, place: int, rest: Any) -> Any:
+def _ordered(bits: Any, place: int, rest: Any) -> Any:
     """A floating-point number seen as an integer, as one of the same order; and back.
 
     All but the sign (`rest`) is turned over where it is negative. Integers compare in vector registers.
@@ -45,10 +67,11 @@ def _ordered(bits: Integers, place: int, rest: Any) -> Any:
 ordered = compiled(_ordered)
 
 
-def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
-    """Largest, smallest, sum, squares, magnitudes of each row; `bits` is `values` seen as int32."""
+def _sum_rows(memory: Any, again: Any, rest: Any, rows: int, width: int, into: Any) -> None:
+    """Largest, smallest, sum, squares, magnitudes of each row; `again` is `memory`, seen as integers."""
     stay_apart()
     take_widest_vectors()
+    values, bits, found = carray(memory, (rows, width)), carray(again, (rows, width)), carray(into, (rows, 5))
     ends = np.empty(2, bits.dtype)
     for row in range(values.shape[0]):
         total = squares = magnitudes = 0.0
@@ -78,10 +101,11 @@ def _sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None
         found[row, 4] = magnitudes
 
 
-def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
-    """Largest, smallest, mean, spread, magnitudes of each row, in two passes."""
+def _take_moments(memory: Any, again: Any, rest: Any, rows: int, width: int, about_mean: int, into: Any) -> None:
+    """Largest, smallest, mean, root of squares, magnitudes of each row, in two passes; `again` as in `_sum_rows`."""
     stay_apart()
     take_widest_vectors()
+    values, bits, found = carray(memory, (rows, width)), carray(again, (rows, width)), carray(into, (rows, 5))
     ends, power = np.empty(2, bits.dtype), np.empty(2, np.float64)
     power_bits = power.view(np.int64)
     for row in range(values.shape[0]):
@@ -104,7 +128,7 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
             high, low = ends.view(values.dtype)
             largest, smallest = max(largest, high), min(smallest, low)
         mean = total / values.shape[1]
-        centre = mean if about_mean else 0.0
+        centre = mean if about_mean != 0 else 0.0
         farthest = max(abs(largest - centre), abs(smallest - centre)) if abs(centre) < np.inf else np.nan
         squares = 0.0
         # Scaled by a power of two: multiplying by its inverse is exact, and dividing took twice as long as all else.
@@ -124,13 +148,54 @@ def _take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, f
         found[row, 4] = magnitudes
 
 
-def _multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floats, start: int, stop: int) -> None:
+sum_rows = Native("sum_rows", (FLOATS, INTEGERS, INTEGER, WORD, WORD, DOUBLES), _sum_rows, fastmath=ANY_ORDER)
+take_float_moments = Native(
+    "take_float_moments", (FLOATS, INTEGERS, INTEGER, WORD, WORD, WORD, DOUBLES), _take_moments, fastmath=ANY_ORDER
+)
+take_double_moments = Native(
+    "take_double_moments", (DOUBLES, WORDS, WORD, WORD, WORD, WORD, DOUBLES), _take_moments, fastmath=ANY_ORDER
+)
+
+
+@region(calls=[sum_rows])
+def _sum_some_rows(memory: Any) -> None:
+    words = carray(memory, (9,))
+    values, rest, width, found = words[5], np.int32(words[6]), words[7], words[8]
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    first = values + 4 * start * width
+    sum_rows(first, first, rest, stop - start, width, found + start * SUMS_BYTES)
+
+
+@region(calls=[take_float_moments, take_double_moments])
+def _take_some_moments(memory: Any) -> None:
+    """Of some rows of every matrix, whose addresses and columns are the last words."""
+    words = carray(memory, (10,))
+    size, rest, about_mean, matrices, found = words[5], words[6], words[7], words[8], words[9]
+    table = carray(memory, (10 + 2 * matrices,))
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    for place in range(matrices):
+        width = table[10 + 2 * place + 1]
+        first = table[10 + 2 * place] + start * width * size
+        into = found + (place * words[0] + start) * MOMENTS_BYTES
+        if size == 4:
+            take_float_moments(first, first, np.int32(rest), stop - start, width, about_mean, into)
+        else:
+            take_double_moments(first, first, rest, stop - start, width, about_mean, into)
+
+
+@region(fastmath=ANY_ORDER)
+def _multiply_rows(memory: Any) -> None:
     """Sums of (value - centre) * factor and of the factors of some rows; the centres go round."""
-    stay_apart()
-    for row in range(start, stop):
-        centre = centres[row % centres.size]
+    words = carray(memory, (11,))
+    rows, width, channels = words[0], words[6], words[8]
+    values = carray(as_pointer(words[5]), (rows, width), np.float32)
+    centres = carray(as_pointer(words[7]), (channels,), np.float32)
+    factors = carray(as_pointer(words[9]), (rows, width), np.float32)
+    found = carray(as_pointer(words[10]), (2, rows), np.float32)
+    for row in range(first_item(memory, 0), first_item(memory, 1)):
+        centre = centres[row % channels]
         products = alone = 0.0
-        for first in range(0, values.shape[1], CHUNK):
+        for first in range(0, width, CHUNK):
             part, factor = values[row, first : first + CHUNK], factors[row, first : first + CHUNK]
             p, a = np.float32(0), np.float32(0)
             for place in range(part.size):
@@ -142,43 +207,36 @@ def _multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floa
         found[1, row] = alone
 
 
-def _sum_normed(
-    values: Floats,
-    by_columns: bool,
-    centres: Floats,
-    scales: Floats,
-    factors: Floats,
-    apart: tuple[int, int],
-    found: Floats,
-    first: int,
-    stop: int,
-) -> None:
+@region(fastmath=ANY_ORDER)
+def _sum_normed(memory: Any) -> None:
     """Sums over the rows t of some samples, of (value[t] - centre[t]) * scale[t] * factor[t] and of factor[t].
 
-    Args:
-        values: (n, t, p), or (n, p, t) by columns.
-        by_columns: which.
-        centres: (n, t).
-        scales: (n, t).
-        factors: (all samples * t, p).
-        apart: rows of these from sample to sample and from t to t.
-        found: (2, n, p).
-        first: the first sample.
-        stop: the first that is left out.
+    The words are the addresses of values, (n, t, p), or (n, p, t) by columns, of centres and of scales, (n, t), of
+    factors, (all samples * t, p), and of the sums, (2, n, p); then t, p, whether the values are by columns, and rows of
+    factors from sample to sample and from t to t.
     """
-    stay_apart()
-    tokens, width = centres.shape[1], found.shape[2]
-    part, total = np.empty((2, width), np.float32), np.empty((2, width), np.float64)
-    lines = np.empty((tokens if by_columns else 0, width), np.float32)
-    for sample in range(first, stop):
+    words = carray(memory, (15,))
+    samples, tokens, width, by_columns = words[0], words[10], words[11], words[12] != 0
+    apart = words[13], words[14]
+    values = carray(as_pointer(words[5]), (samples, tokens, width), np.float32)
+    columns = carray(as_pointer(words[5]), (samples, width, tokens), np.float32)
+    centres = carray(as_pointer(words[6]), (samples, tokens), np.float32)
+    scales = carray(as_pointer(words[7]), (samples, tokens), np.float32)
+    factors = carray(as_pointer(words[8]), (samples * tokens, width), np.float32)
+    found = carray(as_pointer(words[9]), (2, samples, width), np.float32)
+    room = own_scratch(memory)
+    total = carray(as_pointer(room), (2, width), np.float64)
+    part = carray(as_pointer(room + 16 * width), (2, width), np.float32)
+    lines = carray(as_pointer(room + 24 * width), (tokens, width), np.float32)
+    for sample in range(first_item(memory, 0), first_item(memory, 1)):
         if by_columns:
             for place in range(np.uintp(width)):
                 for row in range(np.uintp(tokens)):
-                    lines[row, place] = values[sample, place, row]
+                    lines[row, place] = columns[sample, place, row]
         total[:] = 0
-        for start in range(0, tokens, FEW):
+        for start in range(0, tokens, ROWS_TOGETHER):
             part[:] = 0
-            for row in range(start, min(start + FEW, tokens)):
+            for row in range(start, min(start + ROWS_TOGETHER, tokens)):
                 value = lines[row] if by_columns else values[sample, row]
                 factor = factors[sample * apart[0] + row * apart[1]]
                 centre, scale = centres[sample, row], scales[sample, row]
@@ -193,65 +251,57 @@ def _sum_normed(
                 found[kind, sample, place] = total[kind, place]
 
 
-sum_all_rows = compiled(_sum_rows, fastmath=ANY_ORDER)
-take_all_moments = compiled(_take_moments, fastmath=ANY_ORDER)
-multiply_some_rows = compiled(_multiply_rows, fastmath=ANY_ORDER)
-sum_some_normed = compiled(_sum_normed, fastmath=ANY_ORDER)
+def sums_of_rows(memory: int, rows: int, width: int) -> Doubles:
+    """See `kernels.row_sums`.
+
+    Args:
+        memory: address of the rows, float32.
+        rows: how many.
+        width: elements of each.
+    """
+    found = np.empty((rows, 5))
+    share(rows * width, rows, _sum_some_rows, memory, int(ALL_BUT_SIGN[4]), width, found.ctypes.data)
+    return found
 
 
-# Apart from the loops over all rows: those, inlined with the bounds of a caller, would have other last bits there.
-def _sum_some_rows(values: Floats, bits: Integers, rest: Any, found: Doubles, start: int, stop: int) -> None:
-    sum_all_rows(values[start:stop], bits[start:stop], rest, found[start:stop])
+def moments_of_rows(matrices: Sequence[tuple[int, int]], rows: int, size: int, *, about_mean: bool) -> Doubles:
+    """See `kernels.moments_of_all`.
+
+    Args:
+        matrices: address and elements of a row, of each.
+        rows: of each.
+        size: bytes of an element, 4 or 8.
+        about_mean: see `kernels.moments_of_all`.
+    """
+    found = np.empty((len(matrices), rows, 5))
+    settings = size, int(ALL_BUT_SIGN[size]), int(about_mean), len(matrices), found.ctypes.data
+    table = [number for matrix in matrices for number in matrix]
+    share(rows * sum(width for _, width in matrices), rows, _take_some_moments, *settings, *table)
+    return found
 
 
-def _take_some_moments(
-    values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles, start: int, stop: int
-) -> None:
-    take_all_moments(values[start:stop], bits[start:stop], rest, about_mean, found[start:stop])
-
-
-sum_some_rows = compiled(_sum_some_rows)
-take_some_moments = compiled(_take_some_moments)
-
-
-share_sums = compiled(lambda team, bounds, *arguments: fork(sum_some_rows, team, bounds, arguments))
-share_moments = compiled(lambda team, bounds, *arguments: fork(take_some_moments, team, bounds, arguments))
-share_multiplied = compiled(lambda team, bounds, *arguments: fork(multiply_some_rows, team, bounds, arguments))
-share_normed = compiled(lambda team, bounds, *arguments: fork(sum_some_normed, team, bounds, arguments))
-own_sums_first = once_for_each_dtype(sum_all_rows)
-own_moments_first = once_for_each_dtype(take_all_moments)
-own_multiplied_first = once_for_each_dtype(multiply_some_rows)
-own_normed_first = once_for_each_dtype(sum_some_normed)
-
-
-def sum_rows(values: Floats, bits: Integers, rest: Any, found: Doubles) -> None:
-    """All rows; arguments as in `_sum_rows`."""
-    own_sums_first(values[:0], bits[:0], rest, found[:0])
-    share(values.size, len(values), share_sums, values, bits, rest, found)
-
-
-def take_moments(values: Floats, bits: Integers, rest: Any, about_mean: bool, found: Doubles) -> None:
-    """All rows; arguments as in `_take_moments`."""
-    own_moments_first(values[:0], bits[:0], rest, about_mean, found[:0])
-    share(values.size, len(values), share_moments, values, bits, rest, about_mean, found)
-
-
-def multiply_rows(values: Floats, centres: Floats, factors: Floats, found: Floats) -> None:
-    """All rows; arguments as in `_multiply_rows`."""
-    own_multiplied_first(values, centres, factors, found, 0, 0)
-    share(values.size, len(values), share_multiplied, values, centres, factors, found)
+def multiply_rows(values: int, centres: int, factors: int, rows: int, width: int, channels: int) -> Floats:
+    """See `kernels.centred_products`: addresses, and sizes; (2, rows)."""
+    found = np.empty((2, rows), np.float32)
+    share(rows * width, rows, _multiply_rows, values, width, centres, channels, factors, found.ctypes.data)
+    return found
 
 
 def sum_normed(
-    values: Floats,
-    by_columns: bool,
-    centres: Floats,
-    scales: Floats,
-    factors: Floats,
-    apart: tuple[int, int],
-    found: Floats,
-) -> None:
-    """All samples; arguments as in `_sum_normed`."""
-    settings = (values, by_columns, centres, scales, factors, apart)
-    own_normed_first(*settings, found, 0, 0)
-    share(values.size, len(values), share_normed, *settings, found)
+    addresses: Sequence[int], samples: int, tokens: int, width: int, *, by_columns: bool, apart: tuple[int, int]
+) -> Floats:
+    """See `kernels.normed_products` and `_sum_normed`.
+
+    Args:
+        addresses: of values, centres, scales and factors.
+        samples: n.
+        tokens: t.
+        width: p.
+        by_columns: values are.
+        apart: rows of the factors from sample to sample and from t to t.
+    """
+    found = np.empty((2, samples, width), np.float32)
+    settings = *addresses, found.ctypes.data, tokens, width, int(by_columns), *apart
+    scratch = width * (24 + 4 * tokens * by_columns)
+    share(samples * tokens * width, samples, _sum_normed, *settings, scratch=scratch)
+    return found

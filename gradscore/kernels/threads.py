@@ -1,76 +1,76 @@
-"""Shares compiled loops among threads, as many as PyTorch uses: PyTorch's own threads, where they can be asked.
-
-PyTorch's threads spin for some milliseconds after each of its operations, and take the processor from any others that
-start meanwhile: gradients of convolutions right after a backward pass took 6.6 ms on two threads of Python, as long as
-on one, and take 3.5 ms on PyTorch's. They are reached through the function by which compilers start an OpenMP region.
-"""
+"""On how many threads a compiled loop runs, and starting them: PyTorch's own threads, where they can be asked."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from .exports import addresses_of
+if TYPE_CHECKING:
+    from .native import Native
 
 PARALLEL_ELEMENTS = 1 << 17
 """Elements to add up from which a second thread is worth it. With four times as many a perceptron, a ResNet-20 and a
 ResNet-56 took 2 % longer; with a quarter the same, and threads that sleep take longer to wake than these elements do.
 """
 
-Team = tuple[int, int, int]
-"""Where functions of OpenMP lie in memory: `GOMP_parallel`, `omp_get_thread_num`, `omp_get_num_threads`."""
-
-NOBODY: Team = 0, 0, 0
-
-Bounds = tuple[int, int, int, int]
-"""The number of parts, the first one to do, the first one that is left out, and the number of items."""
-
-Run = Callable[..., bool]
-"""Compiled code that does parts of some work, team and bounds first, by `regions.fork`; whether memory ran out."""
-
-OPENMP = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"
+CACHE_LINE = 64
+"""Bytes that threads do not share."""
 
 _TURN = threading.Lock()
-_HERE = threading.local()
+_THREAD = threading.local()
 _PROCESS = os.getpid()
 
 
-def share(elements: int, items: int, run: Run, *arguments: object) -> None:
+def share(elements: int, items: int, loop: Native, *words: int, scratch: int = 0) -> None:
     """Does some work on several threads where that is worth it and safe.
 
     Args:
         elements: how much it is; see `threads`.
         items: what it is made of.
-        run: does parts of them.
-        arguments: what it wants besides.
+        loop: a `native.region`, which does parts of them.
+        words: what it wants: numbers, and addresses of arrays.
+        scratch: bytes that each thread needs for intermediate results.
 
     Raises:
-        MemoryError: there was not enough for a part.
+        MemoryError: they are not to be had.
     """
     with threads(elements) as parts:
-        run_parts(parts, items, run, *arguments)
+        run_parts(parts, items, loop, *words, scratch=scratch)
 
 
-def run_parts(parts: int, items: int, run: Run, *arguments: object) -> None:
+def run_parts(parts: int, items: int, loop: Native, *words: int, scratch: int = 0) -> None:
     """As `share`, with as many threads as there are parts; inside `threads`, which says how many."""
-    team = _team()
-    if parts == 1 or team:
-        failed = run(team or NOBODY, (parts, 0, parts, items), *arguments)
+    memory = ctypes.c_int64 * (5 + len(words))
+    apart = -(-scratch // CACHE_LINE) * CACHE_LINE
+    room = np.empty(parts * apart, np.uint8)
+    words = (room.ctypes.data, apart, *words)
+    if parts == 1:
+        loop(memory(items, 0, 1, *words))
+        return
+    from .native import start_team
+
+    start = start_team()
+    if start is not None:
+        start(loop.address, memory(items, -1, 0, *words), parts, 0)
     else:
-        failed = _on_threads_of_python(parts, lambda part: run(NOBODY, (parts, part, part + 1, items), *arguments))
-    if failed:
-        raise MemoryError("a compiled loop over gradients did not get the memory that it needs; use smaller batches")
+        others = [_helpers().submit(loop, memory(items, part, parts, *words)) for part in range(1, parts)]
+        loop(memory(items, 0, parts, *words))
+        for each in others:
+            each.result()
 
 
 def keep_processors() -> None:
     """Says that no other thread uses the processors that this one's threads are meant for."""
-    _HERE.keeps_processors = True
+    _THREAD.keeps_processors = True
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def threads(elements: int) -> Iterator[int]:
     wanted = torch.get_num_threads()
     if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS:
         yield 1
-    elif getattr(_HERE, "keeps_processors", False):
+    elif getattr(_THREAD, "keeps_processors", False):
         yield wanted
     elif _TURN.acquire(blocking=False):
         try:
@@ -95,29 +95,6 @@ def threads(elements: int) -> Iterator[int]:
             _TURN.release()
     else:
         yield 1
-
-
-@functools.cache
-def _team() -> Team | None:
-    """What starts the OpenMP threads that PyTorch computes with; None where PyTorch has none of that kind.
-
-    Source: `GOMP_parallel(function, its argument, number of threads, flags)` of GCC's libgomp, which LLVM's OpenMP has
-    under the same name.
-    """
-    found = addresses_of(*OPENMP)
-    if found is None:
-        return None
-    start, number, size = found
-    return start, number, size
-
-
-def _on_threads_of_python(parts: int, do: Callable[[int], bool]) -> bool:
-    others = [_helpers().submit(do, number) for number in range(1, parts)]
-    try:
-        failed = do(0)
-    finally:
-        wait(others)
-    return any([failed, *(other.result() for other in others)])
 
 
 @functools.cache

@@ -152,7 +152,7 @@ def _moments_on_device(gradient: PerSample, wanted: Wanted) -> Moments | None:
     if rows is None:
         return None
     found = Moments.blank(len(gradient), prod(gradient.shape), wanted, gradient.device)
-    found.maximum, found.minimum, found.mean, found.spread, magnitudes = rows.unbind(1)
+    found.maximum, found.minimum, found.mean, found.spread, magnitudes = rows
     found.norms = dict.fromkeys(wanted.orders, magnitudes)
     return found
 

@@ -217,7 +217,7 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     sums = own_sums(block, wanted)
     fast = kernels.row_moments(block, about_mean=wanted.mean) if set(wanted.orders) <= {1.0} else None
     if fast is not None:
-        maximum, minimum, mean, spread, magnitudes = fast.T
+        maximum, minimum, mean, spread, magnitudes = fast
         return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes), sums)
     values = block.double()
     nothing = values.new_zeros(len(values))
@@ -242,7 +242,7 @@ def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
     fast = kernels.moments_of_all(blocks, about_mean=wanted.mean) if wanted.is_plain else None
     if fast is not None:
         widths = np.array([[block.shape[1]] for block in blocks], dtype=np.float64)
-        maximum, minimum, mean, spread, magnitudes = fast.transpose(2, 0, 1)
+        maximum, minimum, mean, spread, magnitudes = fast
         count = np.broadcast_to(widths, mean.shape)
         return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes), {})
     alike: dict[int, list[int]] = {}

@@ -32,11 +32,11 @@ class UnwrittenSums:
     """Sums over all elements of gradients that were not written out.
 
     Attributes:
-        sums: (N, 5) as `kernels.row_sums`.
+        sums: of N samples.
         better: moments, each of one sample, of those samples whose sums have lost digits.
     """
 
-    sums: kernels.Doubles
+    sums: kernels.Sums
     better: Mapping[int, Moments]
 
 
@@ -55,11 +55,11 @@ def sum_unwritten(gradient: PerSample, wanted: Wanted) -> UnwrittenSums | None:
     parts = gradient.row_sums()
     if parts is None:
         return None
-    sums = _over_parts(parts.reshape(len(gradient), -1, 5), 1)
+    sums = parts.of_parts(len(parts) // len(gradient)).joined(1)
     doubtful = _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32)
     if not doubtful.any():  # as nearly always
         return UnwrittenSums(sums, {})
-    doubtful &= sums[:, 4] != 0  # zeros, as of a blank image, have no digits to lose
+    doubtful &= sums.magnitudes != 0  # zeros, as of a blank image, have no digits to lose
     return UnwrittenSums(sums, dict(_measured_again(gradient, wanted, doubtful)))
 
 
@@ -74,7 +74,7 @@ def of_all_unwritten(several: Sequence[UnwrittenSums], elements: Sequence[int], 
     Returns:
         Moments whose attributes are (G, N).
     """
-    sums = np.stack([each.sums for each in several])
+    sums = kernels.Sums.stacked([each.sums for each in several])
     found = of_sums(sums, np.array(elements, dtype=np.float64)[:, None], wanted)
     for place, each in enumerate(several):
         for row, better in each.better.items():
@@ -100,27 +100,26 @@ def of_written_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
 
 
 @np.errstate(all="ignore")
-def of_sums(sums: kernels.Doubles, elements: Array, wanted: Wanted) -> Moments:
+def of_sums(sums: kernels.Sums, elements: Array, wanted: Wanted) -> Moments:
     """Moments from sums over all elements.
 
     Args:
-        sums: (N, 5) or (G, N, 5), as `kernels.row_sums`.
+        sums: of N samples, or of G gradients of N samples each.
         elements: of every sample; (G, 1) for gradients of several sizes beside each other.
         wanted: what to compute.
 
     Returns:
         Moments whose attributes are (N,) or (G, N); of p-norms that of order 1 alone.
     """
-    largest, smallest, total, squares, magnitudes = np.moveaxis(sums, -1, 0)
-    zero = np.zeros_like(total)
-    norms = {1.0: magnitudes} if 1.0 in wanted.orders else {}
+    zero = np.zeros_like(sums.total)
+    norms = {1.0: sums.magnitudes} if 1.0 in wanted.orders else {}
     found = Moments(wanted, zero + elements, zero, zero, zero, zero, norms, {})
     if wanted.extrema:
-        found.maximum, found.minimum = largest, smallest
+        found.maximum, found.minimum = sums.largest, sums.smallest
     if wanted.mean:
-        found.mean = total / elements
+        found.mean = sums.total / elements
     if wanted.spread:
-        found.spread = np.sqrt(np.maximum(squares - elements * found.mean**2, 0))
+        found.spread = np.sqrt(np.maximum(sums.squares - elements * found.mean**2, 0))
     return found
 
 
@@ -141,25 +140,15 @@ def _measured_again(gradient: PerSample, wanted: Wanted, doubtful: BoolArray) ->
 
 
 @np.errstate(all="ignore")
-def _has_lost_digits(sums: kernels.Doubles, elements: int, wanted: Wanted, dtype: torch.dtype) -> BoolArray:
-    """For which samples (N,) moments from sums (N, 5), whose parts were added up in this type, are not good enough."""
+def _has_lost_digits(sums: kernels.Sums, elements: int, wanted: Wanted, dtype: torch.dtype) -> BoolArray:
+    """For which samples (N,) moments from sums, whose parts were added up in this type, are not good enough."""
+    total, squares = sums.total, sums.squares
     if not wanted.spread:
-        return np.asarray(~np.isfinite(sums[:, [2, 4]]).all(1))
-    total, squares = sums[:, 2], sums[:, 3]
+        return ~(np.isfinite(total) & np.isfinite(sums.magnitudes))
     least, most = SQUARABLE[dtype]
     about = squares - total * total / elements if wanted.mean else squares
     kept: BoolArray = (about >= squares / 2) & (squares > least**2) & (squares < most**2)
     return ~kept
-
-
-@np.errstate(all="ignore")
-def _over_parts(sums: kernels.Doubles, axis: int) -> kernels.Doubles:
-    """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
-    if sums.shape[axis] == 1:
-        return sums.squeeze(axis)
-    joined: kernels.Doubles = sums.sum(axis)
-    joined[..., 0], joined[..., 1] = sums[..., 0].max(axis), sums[..., 1].min(axis)
-    return joined
 
 
 class _BlockSums:
@@ -171,7 +160,7 @@ class _BlockSums:
         self.fused = passes > 1
         self.single = False
         self.scratch: Tensor | None = None
-        self.sums: dict[int, list[Tensor]] = {}
+        self.sums: dict[int, list[kernels.Sums]] = {}
         self.norms: dict[float, dict[int, list[Tensor]]] = {order: {} for order in wanted.orders if order != 1}
         self.own: dict[str, dict[int, list[Tensor]]] = {name: {} for name, _ in wanted.sums}
 
@@ -183,8 +172,8 @@ class _BlockSums:
             values = values.float()
         self.single |= values.dtype == torch.float32
         fast = kernels.row_sums(values) if self.fused else None
-        sums = self._row_sums(values) if fast is None else torch.from_numpy(fast)
-        self.sums.setdefault(rows.start, []).append(sums.view(-1, samples, 5))
+        sums = self._row_sums(values) if fast is None else fast
+        self.sums.setdefault(rows.start, []).append(sums.of_parts(samples))
         for order, norms in self.norms.items():
             norm = scaled_norm(values.abs().double(), order)
             norms.setdefault(rows.start, []).append(norm.view(-1, samples, 1))
@@ -192,24 +181,24 @@ class _BlockSums:
             own = torch.from_numpy(array)
             self.own[name].setdefault(rows.start, []).append(own.view(-1, samples, own.shape[1]))
 
-    def _row_sums(self, values: Tensor) -> Tensor:
+    def _row_sums(self, values: Tensor) -> kernels.Sums:
         """As `kernels.row_sums`, with zeros for what is not wanted."""
-        found = torch.zeros(len(values), 5, dtype=torch.float64)
+        found = kernels.Sums.zeros(len(values))
         if self.wanted.extrema:
-            found[:, 0], found[:, 1] = values.amax(1), values.amin(1)
+            found.largest[:], found.smallest[:] = values.amax(1).numpy(), values.amin(1).numpy()
         if self.wanted.mean:
-            found[:, 2] = values.sum(1)
+            found.total[:] = values.sum(1).numpy()
         if self.wanted.spread:
-            found[:, 3] = squared_norms(values)
+            found.squares[:] = squared_norms(values).numpy()
         if 1.0 in self.wanted.orders:
             if self.scratch is None or self.scratch.numel() < values.numel() or self.scratch.dtype != values.dtype:
                 self.scratch = torch.empty_like(values).flatten()
-            found[:, 4] = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape)).sum(1)
+            found.magnitudes[:] = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape)).sum(1).numpy()
         return found
 
     def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, BoolArray]:
         """Moments of all blocks, and for which samples (N,) mean and spread have lost digits."""
-        sums = _over_parts(native(_joined(self.sums)), 0)
+        sums = kernels.Sums.side_by_side(list(self.sums.values())).joined(0)
         doubtful = _has_lost_digits(sums, elements, self.wanted, torch.float32 if self.single else torch.float64)
         found = of_sums(sums, elements, self.wanted)
         for order, norms in self.norms.items():
