@@ -176,7 +176,7 @@ def measure(seconds: float) -> dict[str, str]:
     from models import build, images
 
     from gradscore.gradients import Engine
-    from gradscore.kernels import loading, mkl, threads
+    from gradscore.kernels import dispatch, native
 
     torch.set_num_threads(1)
     found = {name: version(name) for name in SHOWN}
@@ -191,12 +191,7 @@ def measure(seconds: float) -> dict[str, str]:
             taken.append(alternate(1, time.process_time, *both))
         times = np.concatenate(taken)
         found[name] = quartiles(times[:, 1] / times[:, 0])
-    functions = mkl.addresses()
-    slower = [] if functions else ["products of PyTorch's own operations, not inside loops"]
-    slower += ["MKL's product for oneDNN's blocked one"] if functions and not functions[2] else []
-    slower += ["matrices turned by a loop, not by FBGEMM"] if functions and not functions[3] else []
-    slower += [] if threads._team() else ["threads of Python, not of PyTorch"]
-    slower += [] if loading.loops("product_tiles") else ["no kernel for CUDA"]
+    slower = native.slower_ways() + ([] if dispatch.loops("product_tiles") else ["no kernel for CUDA"])
     found["slower"] = "; ".join(slower) or "nothing"
     return found
 

@@ -152,8 +152,7 @@ class Factored(PerSample):
                 yield slice(start, stop), target.view(stop - start, -1)
 
     def row_sums(self) -> kernels.Sums | None:
-        """Sums over the elements of each sample and group, N * G, without writing these out; None without a kernel.
-        """
+        """Sums over the elements of each sample and group, N * G, without writing these out; None without a kernel."""
         if not self.left.numel() or not self.right.numel():
             return None
         return kernels.product_sums(self.left.flatten(0, 1), self.right.flatten(0, 1))

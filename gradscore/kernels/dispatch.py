@@ -69,6 +69,7 @@ class Sums:
         return cls(np.concatenate([np.concatenate([each.array for each in parts]) for parts in several], 1))
 
     def __len__(self) -> int:
+        """The number of rows."""
         return len(self.array)
 
     @property

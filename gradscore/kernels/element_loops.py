@@ -104,9 +104,7 @@ def _unpack(packed: Words, base: int, beside: Places, inner: int, counts: Counts
 unpack = compiled(_unpack)
 
 
-def _count_tasks(
-    left: Floats, right: Floats, axes: Axes, first: int, stop: int, counts: Counts, scratch: int
-) -> None:
+def _count_tasks(left: Floats, right: Floats, axes: Axes, first: int, stop: int, counts: Counts, scratch: int) -> None:
     """Some of the tasks: one is a column of `left` times a chunk of the columns of `right`, for all samples.
 
     Columns keep their bin on the second axis from sample to sample, so their counts on the first can be gathered in
@@ -158,9 +156,7 @@ def _count_tasks(
 count_tasks = compiled(_count_tasks)
 
 
-def _count_parts(
-    left: Floats, right: Floats, axes: Axes, counts: Counts, start: int, stop: int, scratch: int
-) -> None:
+def _count_parts(left: Floats, right: Floats, axes: Axes, counts: Counts, start: int, stop: int, scratch: int) -> None:
     """Some parts of all tasks, each with two rows of counters of its own."""
     tasks, parts = left.shape[1] * -(-right.shape[1] // CHUNK), counts.shape[0] // 2
     for part in range(start, stop):
@@ -171,12 +167,9 @@ def _count_parts(
 count_parts = compiled(_count_parts)
 
 
-@region
+@region()
 def _count(memory: Any) -> None:
-    """The words are bytes of an element; the addresses of the factors on the left and on the right, their rows and
-    columns; the address of the least value, width and number of bins, and whether the width is a power of two; the
-    address of the bins on the second axis, how many there are of each row, and how many bins; and that of the counters.
-    """
+    """Some parts of all tasks of `count`."""
     words = carray(memory, (17,))
     rows, out, width, inner = words[8], words[9], words[10], words[15]
     places = carray(as_pointer(words[13]), (out, words[14]), np.int32)
@@ -184,13 +177,27 @@ def _count(memory: Any) -> None:
     if words[5] == 4:
         axis = carray(as_pointer(words[11]), (3,), np.float32)
         counts = carray(as_pointer(words[16]), (2 * words[0], np.int64(axis[2]) * inner), np.int64)
-        left, right = carray(as_pointer(words[6]), (rows, out), np.float32), carray(as_pointer(words[7]), (rows, width), np.float32)
+        left, right = (
+            carray(as_pointer(words[6]), (rows, out), np.float32),
+            carray(as_pointer(words[7]), (rows, width), np.float32),
+        )
         count_parts(left, right, (axis[0], axis[1], axis[2], exact, places, inner), counts, start, stop, scratch)
     else:
         wide_axis = carray(as_pointer(words[11]), (3,), np.float64)
         counts = carray(as_pointer(words[16]), (2 * words[0], np.int64(wide_axis[2]) * inner), np.int64)
-        wide_left, wide_right = carray(as_pointer(words[6]), (rows, out), np.float64), carray(as_pointer(words[7]), (rows, width), np.float64)
-        count_parts(wide_left, wide_right, (wide_axis[0], wide_axis[1], wide_axis[2], exact, places, inner), counts, start, stop, scratch)
+        wide_left, wide_right = (
+            carray(as_pointer(words[6]), (rows, out), np.float64),
+            carray(as_pointer(words[7]), (rows, width), np.float64),
+        )
+        count_parts(
+            wide_left,
+            wide_right,
+            (wide_axis[0], wide_axis[1], wide_axis[2], exact, places, inner),
+            counts,
+            start,
+            stop,
+            scratch,
+        )
 
 
 def count(left: Floats, right: Floats, bins: int, low: float, high: float, places: Places, inner: int) -> Counts:
@@ -234,20 +241,25 @@ def _add_some_deviations(values: Floats, first: Floats, sums: Doubles, squares: 
 add_some_deviations = compiled(_add_some_deviations)
 
 
-@region
+@region()
 def _add_deviations(memory: Any) -> None:
-    """The words are bytes of an element; the addresses of values and of the first of them, rows and columns of the
-    values; and the addresses of sums and of squares."""
+    """Of some columns."""
     words = carray(memory, (12,))
     rows, columns = words[8], words[0]
     start, stop = first_item(memory, 0), first_item(memory, 1)
     sums = carray(as_pointer(words[9]), (columns,), np.float64)
     squares = carray(as_pointer(words[10]), (columns,), np.float64)
     if words[5] == 4:
-        values, first = carray(as_pointer(words[6]), (rows, columns), np.float32), carray(as_pointer(words[7]), (columns,), np.float32)
+        values, first = (
+            carray(as_pointer(words[6]), (rows, columns), np.float32),
+            carray(as_pointer(words[7]), (columns,), np.float32),
+        )
         add_some_deviations(values, first, sums, squares, start, stop)
     else:
-        wide, wide_first = carray(as_pointer(words[6]), (rows, columns), np.float64), carray(as_pointer(words[7]), (columns,), np.float64)
+        wide, wide_first = (
+            carray(as_pointer(words[6]), (rows, columns), np.float64),
+            carray(as_pointer(words[7]), (columns,), np.float64),
+        )
         add_some_deviations(wide, wide_first, sums, squares, start, stop)
 
 
@@ -268,9 +280,9 @@ def _word(key: Any, place: int) -> Any:
 word = compiled(_word)
 
 
-@region
+@region()
 def _write_signs(memory: Any) -> None:
-    """Signs of elements, one row (dim,) each; the words are the address of the rows, dim, the key and the first one."""
+    """Of some elements, one row (dim,) each."""
     words = carray(memory, (9,))
     dim, key, first = words[6], np.uint64(words[7]), words[8]
     found = carray(as_pointer(words[5]), (words[0], dim), np.float32)
@@ -326,10 +338,9 @@ def _add_some_runs(values: Floats, firsts: Whole, key: Any, dim: int, found: Flo
 add_some_runs = compiled(_add_some_runs)
 
 
-@region
+@region()
 def _add_runs(memory: Any) -> None:
-    """The words are bytes of an element; the addresses of values, of the first elements, and of what is added to; parts
-    of the elements and elements of each; the key and the number of places."""
+    """Of some samples."""
     words = carray(memory, (13,))
     samples, uses, width, key, dim = words[0], words[9], words[10], np.uint64(words[11]), words[12]
     firsts = carray(as_pointer(words[7]), (samples, uses), np.int64)

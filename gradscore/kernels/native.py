@@ -23,7 +23,7 @@ import numba
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import types
+from numba import types as _types
 from numba.extending import intrinsic, typeof_impl
 
 Loop = Callable[..., Any]
@@ -32,6 +32,7 @@ if vars(numba.config)["DISABLE_JIT"]:
     raise ImportError("Numba is told not to compile")
 
 carray: Loop = vars(numba)["carray"]
+types: Any = _types
 INTEGER, WORD = types.int32, types.int64
 FLOATS, DOUBLES, INTEGERS, WORDS = (
     types.CPointer(kind) for kind in (types.float32, types.float64, types.int32, types.int64)
@@ -41,7 +42,7 @@ PRODUCT, PRODUCT_THREADS = "sgemm_", "MKL_Set_Num_Threads_Local"
 """MKL's product of float32 matrices, Fortran's interface, and what sets the number of threads of the calling one."""
 
 BLOCKED = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb"
-"""brgemm(rows, columns, inner, three leading dimensions, add, left, right, into, packed) for float32, by rows: oneDNN's.
+"""oneDNN's: brgemm(rows, columns, inner, three leading dimensions, add, left, right, into, packed), float32 by rows.
 
 On 18 shapes of layers it made 100 to 116 thousand million operations a second on a processor of AMD where MKL made 40
 to 101.
@@ -111,8 +112,8 @@ class Native:
         with _LOCK:
             for each in self._calls:
                 each.ready()
-            settings = {"fastmath": self._fastmath} if self._fastmath else {}
-            made = _compiled(functools.partial(numba.cfunc, self._signature, **settings), self._loop)
+            compile_it: Any = functools.partial(numba.cfunc, self._signature, fastmath=self._fastmath)
+            made = _compiled(compile_it, self._loop)
             llvmlite.binding.add_symbol(self._name, made.address)
             _KEPT.append(made)
             return made.ctypes
@@ -235,21 +236,27 @@ first_item = Native("first_item", (WORDS, WORD), _first_item, returns=WORD, by_a
 own_scratch = Native("own_scratch", (WORDS,), _scratch, returns=WORD, by_address=False)
 
 
-def region(loop: Loop | None = None, *, calls: Sequence[Native] = (), fastmath: Collection[str] = ()) -> Any:
-    """Makes a loop over some items one that threads share: a function of words in memory.
+def region(*calls: Native, fastmath: Collection[str] = ()) -> Callable[[Loop], Native]:
+    """Makes a loop over some items one that threads share: a C function of words in memory.
 
-    The words are those that `run_parts` puts ahead and what it is given besides: numbers, and addresses of arrays.
-    `first_item(memory, 0)` and `first_item(memory, 1)` are the bounds of the items to do.
+    The words are those that `threads.run_parts` puts ahead, and what it is given besides: numbers, and addresses of
+    arrays. `first_item(memory, 0)` and `first_item(memory, 1)` are the bounds of the items to do.
+
+    Args:
+        calls: what it calls.
+        fastmath: as for `Native`.
     """
-    if loop is None:
-        return functools.partial(region, calls=calls, fastmath=fastmath)
-    name = f"{loop.__module__.rpartition('.')[2]}{loop.__name__}"
-    return Native(name, (WORDS,), loop, fastmath=fastmath, calls=(first_item, own_scratch, *calls))
+
+    def made(loop: Loop) -> Native:
+        name = f"{loop.__module__.rpartition('.')[2]}{loop.__name__}"
+        return Native(name, (WORDS,), loop, fastmath=fastmath, calls=(first_item, own_scratch, *calls))
+
+    return made
 
 
 @functools.cache
 def start_team() -> Any:
-    """`GOMP_parallel(function, its argument, number of threads, flags)`; None where PyTorch has no OpenMP of that kind."""
+    """GOMP_parallel(function, its argument, number of threads, flags); None where PyTorch has no such OpenMP."""
     if not all(map(address_in_pytorch, OPENMP)):
         return None
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(
@@ -271,7 +278,7 @@ PRODUCT_ARGUMENTS = (*[WORD] * 3, *[types.intp, WORD] * 2, types.intp, types.int
 
 
 def _multiply_blocked(
-    rows: int, columns: int, inner: int, left: int, apart: int, right: int, beside: int, into: int, scratch: int
+    rows: int, columns: int, inner: int, left: int, apart: int, right: int, beside: int, into: int, _scratch: int
 ) -> None:
     brgemm(rows, columns, inner, apart, beside, columns, 0, left, right, into, 0)
 
@@ -374,14 +381,17 @@ multiply = FirstThatWorks(
     _multiplies,
 )
 """into = left @ right in float32, all by rows: rows, columns, and the size that is summed over; the left matrix and
-elements from row to row, and the right one likewise; where rows x columns elements go; `SCRATCH` integers of this thread.
+elements from row to row, and the right one likewise; where rows x columns elements go; `SCRATCH` integers of a thread.
 
 Called from a loop, a product costs no more than its arithmetic, and its result can be reduced by the same thread before
 it leaves the cache.
 """
 
 turn = FirstThatWorks(
-    "turn", (types.intp, WORD, WORD, WORD, types.intp), [((TRANSPOSED,), _turn_by_fbgemm), ((), _turn_by_lines)], _transposes
+    "turn",
+    (types.intp, WORD, WORD, WORD, types.intp),
+    [((TRANSPOSED,), _turn_by_fbgemm), ((), _turn_by_lines)],
+    _transposes,
 )
 """Transposes a float32 matrix: where it lies, its rows and columns, elements from row to row, and where it goes."""
 

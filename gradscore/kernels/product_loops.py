@@ -54,7 +54,7 @@ eighth of a mebibyte, which the first and second cache hold."""
 SIZE = 4
 """Bytes of an element."""
 
-SIGNLESS = ALL_BUT_SIGN[SIZE]
+SIGNLESS = np.int32(ALL_BUT_SIGN[SIZE])
 SCRATCH_BYTES = 8 * SCRATCH
 
 Doubles = NDArray[np.float64]
@@ -83,8 +83,15 @@ def _parted(size: int, most: int) -> int:
 parted = compiled(_parted)
 
 
-def _sum_product(sizes: tuple[int, int, int], left: tuple[int, int], right: tuple[int, int], buffer: int, room: int,
-                 scratch: int, found: Doubles) -> None:
+def _sum_product(
+    sizes: tuple[int, int, int],
+    left: tuple[int, int],
+    right: tuple[int, int],
+    buffer: int,
+    room: int,
+    scratch: int,
+    found: Doubles,
+) -> None:
     """Joins the sums over all elements of left @ right to `found`.
 
     Args:
@@ -120,11 +127,9 @@ def _clear(found: Doubles) -> None:
 clear = compiled(_clear)
 
 
-@region(calls=[multiply, turn, sum_rows])
+@region(multiply, turn, sum_rows)
 def _sum_some_products(memory: Any) -> None:
-    """The words are rows, columns and the size that is summed over; of the matrices on the left where they lie and
-    elements from matrix to matrix and from line to line, and likewise on the right; -1 if those on the left lie
-    transposed, 1 if those on the right do; and where the sums go."""
+    """Some products: `turned` is -1 if the matrices on the left lie transposed, 1 if those on the right do."""
     words = carray(memory, (16,))
     sizes = words[5], words[6], words[7]
     left, apart, lines_apart = words[8], words[9], words[10]
@@ -249,7 +254,6 @@ def _copy_windows(
 copy_windows = compiled(_copy_windows)
 
 
-
 def _used_rows(rows: int, kernel: tuple[int, int], steps: tuple[int, int], gaps: tuple[int, int]) -> int:
     """Rows of positions, vertical steps apart, that any window touches."""
     return (steps[0] * (rows - 1) + gaps[0] * (kernel[0] - 1)) // steps[0] + 1
@@ -273,9 +277,9 @@ def _window_sizes(
 window_sizes = compiled(_window_sizes)
 
 
-@region(calls=[sum_rows], fastmath=ANY_ORDER)
+@region(sum_rows, fastmath=ANY_ORDER)
 def _sum_some_channels(memory: Any) -> None:
-    """Some channels that are convolved each by itself: sums of rows' products; words as of `_multiply_windows`."""
+    """Some channels that are convolved each by itself: sums of rows' products; words as for `_multiply_windows`."""
     words = carray(memory, (23,))
     rows, columns, height, width = words[10], words[11], words[13], words[14]
     kernel, steps = (words[15], words[16]), (words[17], words[18])
@@ -308,7 +312,7 @@ def _sum_some_channels(memory: Any) -> None:
         sum_rows(some, some, SIGNLESS, count, inner, words[7] + 5 * 8 * first)
 
 
-@region(calls=[multiply, turn, sum_rows])
+@region(multiply, turn, sum_rows)
 def _multiply_windows(memory: Any) -> None:
     """Some samples: sums over their gradients, or the gradients.
 
@@ -316,16 +320,11 @@ def _multiply_windows(memory: Any) -> None:
     its windows touch, those a vertical step apart next to each other: all positions under a vertical tap are then one
     stretch of memory. Where the rows of that matrix are few, the stretches of all vertical taps are copied, so that one
     product does.
-
-    The words are the addresses of gradients, images, sums and written gradients, of which one of the last two is 0;
-    channels of the output, its rows and columns; channels, height and width of an image; and two each of the kernel,
-    steps between windows, gaps between taps, and padding.
     """
     words = carray(memory, (23,))
     out, rows, columns, channels, height, width = words[9], words[10], words[11], words[12], words[13], words[14]
     kernel, steps = (words[15], words[16]), (words[17], words[18])
     gaps, padding = (words[19], words[20]), (words[21], words[22])
-    taps, shifts = kernel
     positions = rows * columns
     whole, products, inner, stretch = window_sizes(channels, rows, columns, kernel, steps, gaps)
     pixels = carray(as_pointer(words[6]), (words[0] * channels * height * width,), np.float32)
@@ -345,7 +344,9 @@ def _multiply_windows(memory: Any) -> None:
         turn(words[5] + SIZE * row * out * positions, out, positions, positions, lines)
         for tap in range(products):
             down = tap * gaps[0]
-            offset = 0 if whole else (down % steps[0] * used_rows(rows, kernel, steps, gaps) + down // steps[0]) * columns
+            offset = (
+                0 if whole else (down % steps[0] * used_rows(rows, kernel, steps, gaps) + down // steps[0]) * columns
+            )
             one = place + SIZE * offset
             if words[8] == 0:
                 sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, room, scratch, found[row])

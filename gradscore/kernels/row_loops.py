@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from .native import (
@@ -45,7 +44,7 @@ FRACTION_BITS, BIAS = 52, 1023
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 """Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
 
-ALL_BUT_SIGN = {4: np.int32(np.iinfo(np.int32).max), 8: np.int64(np.iinfo(np.int64).max)}
+ALL_BUT_SIGN = {4: int(np.iinfo(np.int32).max), 8: int(np.iinfo(np.int64).max)}
 """Of floating-point numbers with so many bytes, seen as integers."""
 
 MOMENTS_BYTES = SUMS_BYTES = 5 * 8
@@ -157,7 +156,7 @@ take_double_moments = Native(
 )
 
 
-@region(calls=[sum_rows])
+@region(sum_rows)
 def _sum_some_rows(memory: Any) -> None:
     words = carray(memory, (9,))
     values, rest, width, found = words[5], np.int32(words[6]), words[7], words[8]
@@ -166,7 +165,7 @@ def _sum_some_rows(memory: Any) -> None:
     sum_rows(first, first, rest, stop - start, width, found + start * SUMS_BYTES)
 
 
-@region(calls=[take_float_moments, take_double_moments])
+@region(take_float_moments, take_double_moments)
 def _take_some_moments(memory: Any) -> None:
     """Of some rows of every matrix, whose addresses and columns are the last words."""
     words = carray(memory, (10,))
@@ -260,7 +259,7 @@ def sums_of_rows(memory: int, rows: int, width: int) -> Doubles:
         width: elements of each.
     """
     found = np.empty((rows, 5))
-    share(rows * width, rows, _sum_some_rows, memory, int(ALL_BUT_SIGN[4]), width, found.ctypes.data)
+    share(rows * width, rows, _sum_some_rows, memory, ALL_BUT_SIGN[4], width, found.ctypes.data)
     return found
 
 
@@ -274,7 +273,7 @@ def moments_of_rows(matrices: Sequence[tuple[int, int]], rows: int, size: int, *
         about_mean: see `kernels.moments_of_all`.
     """
     found = np.empty((len(matrices), rows, 5))
-    settings = size, int(ALL_BUT_SIGN[size]), int(about_mean), len(matrices), found.ctypes.data
+    settings = size, ALL_BUT_SIGN[size], int(about_mean), len(matrices), found.ctypes.data
     table = [number for matrix in matrices for number in matrix]
     share(rows * sum(width for _, width in matrices), rows, _take_some_moments, *settings, *table)
     return found

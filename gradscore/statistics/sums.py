@@ -193,7 +193,8 @@ class _BlockSums:
         if 1.0 in self.wanted.orders:
             if self.scratch is None or self.scratch.numel() < values.numel() or self.scratch.dtype != values.dtype:
                 self.scratch = torch.empty_like(values).flatten()
-            found.magnitudes[:] = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape)).sum(1).numpy()
+            magnitudes = torch.abs(values, out=self.scratch[: values.numel()].view(values.shape))
+            found.magnitudes[:] = magnitudes.sum(1).numpy()
         return found
 
     def moments(self, elements: int, implicit_zeros: int) -> tuple[Moments, BoolArray]:

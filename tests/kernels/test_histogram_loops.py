@@ -6,7 +6,7 @@ import torch
 
 from gradscore.inspect.quantities.gsnr import EntryMoments
 from gradscore.inspect.quantities.histograms import Histogram
-from gradscore.kernels import histograms as kernels
+from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 
 VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]], dtype=torch.float64)
@@ -14,7 +14,7 @@ VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]
 
 def found_without_and_with(make, monkeypatch):
     fast = make()
-    monkeypatch.setattr(kernels, "_loops", lambda: None)
+    monkeypatch.setattr(dispatch, "loops", lambda name: None)
     return make(), fast
 
 

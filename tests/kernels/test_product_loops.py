@@ -1,6 +1,5 @@
 """Products that are reduced before they are written: the same sums as of the products written out."""
 
-import ctypes
 import platform
 import subprocess
 import sys
@@ -14,8 +13,7 @@ import torch.nn.functional as F
 from gradscore import kernels
 from gradscore.gradients.convolved import Convolved, suits_windows, window_blocks
 from gradscore.gradients.factored import Factored
-from gradscore.kernels import dispatch, exports, product_loops
-from gradscore.kernels import mkl as blas
+from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 from gradscore.statistics.measure import measure
 from gradscore.statistics.table import evaluate, needs
@@ -43,8 +41,8 @@ def reference(products):
     return np.stack([rows.max(1), rows.min(1), rows.sum(1), (rows**2).sum(1), np.abs(rows).sum(1)], 1)
 
 
-def assert_sums(found, products):
-    wanted = reference(products)
+def assert_sums(sums, products):
+    found, wanted = sums.array, reference(products)
     scale = np.abs(wanted[:, 4:]) * [1, 1, 1, 0, 1] + wanted[:, 3:4] * [0, 0, 0, 1, 0]
     assert found.shape == wanted.shape
     np.testing.assert_array_less(np.abs(found - wanted), 2e-6 * scale + 1e-30)
@@ -157,7 +155,7 @@ def test_statistics_with_and_without(convolution, monkeypatch):
     gradient, _ = gradient_of(*convolution)
     monkeypatch.setattr("gradscore.statistics.measure.SMALL_ELEMENTS", 0)
     fast = measure(gradient, SIX)
-    monkeypatch.setattr(dispatch, "_loops", lambda: None)
+    monkeypatch.setattr(dispatch, "loops", lambda name: None)
     plain = measure(gradient, SIX)
     for name in ("max", "min", "mean", "std", "l1", "l2"):
         np.testing.assert_allclose(
@@ -169,7 +167,7 @@ def test_statistics_with_and_without(convolution, monkeypatch):
 def test_what_is_not_finite_shows(value):
     left, right = random(3, 400, 2), random(3, 700, 2)
     left[1, 399, 0] = value
-    found = kernels.product_sums(left, right)
+    found = kernels.product_sums(left, right).array
     assert np.isfinite(found[[0, 2]]).all()
     assert not np.isfinite(found[1, [3, 4]]).any()
     assert np.isnan(found[1, 2])
@@ -206,67 +204,10 @@ def test_channels_by_themselves_are_no_product():
 
 def test_several_threads_at_once():
     left, right = random(6, 30, 20), random(6, 40, 20)
-    expected = kernels.product_sums(left, right)
+    expected = kernels.product_sums(left, right).array
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: kernels.product_sums(left, right), range(100)))
+        found = list(pool.map(lambda _: kernels.product_sums(left, right).array, range(100)))
     assert all(np.array_equal(each, expected) for each in found)
-
-
-def test_a_library_without_the_product_is_done_without(monkeypatch):
-    def nothing(name):
-        raise OSError(name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ctypes, "CDLL", nothing)
-        patch.setattr(exports, "_library", exports._library.__wrapped__)
-        assert blas.addresses.__wrapped__() is None
-        assert team._team.__wrapped__() is None
-
-
-def test_functions_that_the_library_lacks():
-    """One of them suffices: nothing is computed with the others alone."""
-    assert exports.addresses_of("sgemm_", "no_such_function") is None
-
-
-def test_the_blocked_product_is_done_without(monkeypatch):
-    monkeypatch.setattr(blas, "BLOCKED", "no_such_function")
-    product, threads, blocked, turn = blas.addresses.__wrapped__()
-    assert (product, threads, turn) == (*blas.addresses()[:2], blas.addresses()[3])
-    assert blocked == 0
-
-
-def test_matrices_are_transposed_without_the_function_too(monkeypatch):
-    """Layers of which a product wants one factor the other way round: see `product_loops.turn`."""
-    left, right = random(3, 30, 21), random(3, 40, 21)
-    expected = kernels.product_sums(left, right)
-    monkeypatch.setattr(blas, "TRANSPOSED", "no_such_function")
-    monkeypatch.setattr(product_loops, "addresses", blas.addresses.__wrapped__)
-    assert product_loops.ready()[3] == 0
-    np.testing.assert_array_equal(kernels.product_sums(left, right), expected)
-
-
-def test_a_function_that_does_not_transpose_is_not_used():
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)
-    idle = kind(lambda *_: None)
-    assert not blas._transposes(ctypes.cast(idle, ctypes.c_void_p).value)
-
-
-def test_pytorch_transposes_where_it_lets_others_call_it():
-    """FBGEMM's function is there on x86 alone, and older PyTorch keeps it to itself."""
-    exported = exports.addresses_of(blas.TRANSPOSED) is not None
-    assert (blas.addresses()[3] != 0) == exported
-
-
-def test_a_library_without_any_product_goes_the_ordinary_way(monkeypatch):
-    monkeypatch.setattr(blas, "addresses", lambda: None)
-    assert kernels.product_sums(random(2, 3, 4), random(2, 5, 4)) is None
-
-
-def test_a_function_that_is_another_one_is_not_used():
-    add = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(lambda *_: None)
-    place = ctypes.cast(add, ctypes.c_void_p).value
-    assert blas._multiplies(blas.addresses())
-    assert not blas._multiplies((place, blas.addresses()[1], 0, 0))
 
 
 LEAVES_THREADS = """
@@ -287,12 +228,11 @@ def test_the_number_of_threads_stays():
 
 
 WITHOUT_MEMORY = """
-import numpy as np
 import torch
 from gradscore.kernels import product_loops
 
 torch.set_num_threads(2)
-nothing = product_loops.Matrices(np.empty(0, np.float32), (0, 0), True)
+nothing = product_loops.Matrices(0, (0, 0), True)
 try:
     product_loops.sum_products(nothing, nothing, 1, (1, 1, 1 << 58))
 except MemoryError:
@@ -300,6 +240,6 @@ except MemoryError:
 """
 
 
-def test_the_number_of_threads_stays_where_there_is_no_memory():
+def test_too_little_memory_is_an_error_and_leaves_the_number_of_threads():
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("True\n", "")

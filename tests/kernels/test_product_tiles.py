@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensorMode
 from gradscore import kernels
 from gradscore.gradients.convolved import Convolved
 from gradscore.gradients.factored import Factored
-from gradscore.kernels import accelerated
+from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics.measure import measure
 from gradscore.statistics.table import evaluate, needs
@@ -198,8 +198,8 @@ def on(device, *, dtype=torch.float32, samples=3):
 def stand_in(monkeypatch):
     """A module in the place of `product_tiles`, on a device on which it works."""
     module = SimpleNamespace(product_moments=lambda left, right, about_mean: left.new_empty(len(left), 5).double())
-    monkeypatch.setattr(accelerated, "load_loops", {"product_tiles": module}.get)
-    monkeypatch.setattr(accelerated, "_works", lambda device: True)
+    monkeypatch.setattr(dispatch, "loops", {"product_tiles": module}.get)
+    monkeypatch.setattr(dispatch, "_has_tiles", lambda device: True)
     return module
 
 
@@ -215,7 +215,7 @@ NO_KERNEL = {
 @pytest.mark.usefixtures("stand_in")
 def test_chosen_for_float32_on_cuda():
     found = kernels.product_moments(*on("cuda"), about_mean=True)
-    assert (found.device.type, found.shape) == ("cuda", (3, 5))
+    assert [(each.device.type, each.shape) for each in found] == [("cuda", (3,))] * 5
 
 
 @pytest.mark.parametrize("case", NO_KERNEL.values(), ids=NO_KERNEL)
@@ -226,7 +226,7 @@ def test_not_chosen_for_others(case):
 
 @pytest.mark.usefixtures("stand_in")
 def test_not_chosen_without_triton(monkeypatch):
-    monkeypatch.setattr(accelerated, "load_loops", lambda name: None)
+    monkeypatch.setattr(dispatch, "loops", lambda name: None)
     assert kernels.product_moments(*on("cuda"), about_mean=True) is None
 
 
@@ -240,8 +240,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 def test_not_chosen_where_it_does_not_work(monkeypatch, broken):
-    monkeypatch.setattr(accelerated, "load_loops", lambda name: SimpleNamespace(product_moments=broken))
-    assert accelerated._works.__wrapped__(torch.device("cpu")) is False
+    monkeypatch.setattr(dispatch, "loops", lambda name: SimpleNamespace(product_moments=broken))
+    assert dispatch._has_tiles.__wrapped__(torch.device("cpu")) is False
 
 
 FORMS = {
@@ -260,7 +260,9 @@ def measured(form, *statistics):
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_statistics_choose_it(form, stand_in, monkeypatch):
-    monkeypatch.setattr(kernels, "product_moments", stand_in.product_moments)
+    monkeypatch.setattr(
+        kernels, "product_moments", lambda *each, **how: stand_in.product_moments(*each, **how).unbind(1)
+    )
     monkeypatch.setattr(measuring, "_in_exact_blocks", None)
     assert measured(form, *STATISTICS).spread.device.type == "meta"
 

@@ -1,6 +1,5 @@
 """Parts of a loop on threads: each done once, on as many as PyTorch uses, and none where that is not safe."""
 
-import ctypes
 import subprocess
 import sys
 import threading
@@ -11,42 +10,53 @@ import torch
 
 from gradscore.kernels import threads as team
 
-numba = pytest.importorskip("numba", reason="the extra `fast` is missing")
-from gradscore.kernels.regions import fork  # noqa: E402  # needs Numba as well
+pytest.importorskip("numba", reason="the extra `fast` is missing")
+from gradscore.kernels import native  # needs Numba as well
+from gradscore.kernels.native import as_pointer, carray, first_item, own_scratch, region
 
-TEAM = team._team()
+TEAM = native.start_team()
 TEAMS = {"threads of Python": None} | ({"PyTorch's": TEAM} if TEAM else {})
 
-who = ctypes.CDLL(None).pthread_self
-who.argtypes, who.restype = [], ctypes.c_ulong
+thread_of_system = native._call("pthread_self", native.WORD)
 
 
-def _note(firsts, lasts, counts, start, stop):
-    """Writes down which part each item was done in, by its bounds, and how often."""
+@region()
+def note(memory):
+    """Writes down which part each item was done in, by its bounds, on which thread, and how often."""
+    words = carray(memory, (9,))
+    firsts, lasts, counts, threads = (
+        carray(as_pointer(words[5]), (words[0],), np.int64),
+        carray(as_pointer(words[6]), (words[0],), np.int64),
+        carray(as_pointer(words[7]), (words[0],), np.int64),
+        carray(as_pointer(words[8]), (words[0],), np.int64),
+    )
+    start, stop = first_item(memory, 0), first_item(memory, 1)
     for item in range(start, stop):
         firsts[item], lasts[item] = start, stop
         counts[item] += 1
+        threads[item] = thread_of_system()
 
 
-def _name(names, start, stop):
+@region()
+def keep(memory):
+    """Keeps the place of each item in memory of its thread, and says what is there when all are done."""
+    words = carray(memory, (6,))
+    found = carray(as_pointer(words[5]), (words[0],), np.int64)
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    kept = carray(as_pointer(own_scratch(memory)), (words[0],), np.int64)
     for item in range(start, stop):
-        names[item] = who()
-
-
-def _demand(sizes, start, stop):
+        kept[item] = item
     for item in range(start, stop):
-        sizes[item] = np.empty(sizes[item]).size
+        found[item] = kept[item]
 
 
-note, name, demand = (numba.njit(nogil=True)(loop) for loop in (_note, _name, _demand))
-share_notes = numba.njit(nogil=True)(lambda team, bounds, *arguments: fork(note, team, bounds, arguments))
-share_names = numba.njit(nogil=True)(lambda team, bounds, *arguments: fork(name, team, bounds, arguments))
-share_demands = numba.njit(nogil=True)(lambda team, bounds, *arguments: fork(demand, team, bounds, arguments))
+def addresses(arrays):
+    return [each.ctypes.data for each in arrays]
 
 
 @pytest.fixture(params=TEAMS.values(), ids=TEAMS)
 def runner(request, monkeypatch):
-    monkeypatch.setattr(team, "_team", lambda: request.param)
+    monkeypatch.setattr(native, "start_team", lambda: request.param)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PyTorch's OpenMP has another interface elsewhere")
@@ -58,45 +68,50 @@ def test_pytorchs_threads_are_found_where_it_carries_libgomp():
 @pytest.mark.parametrize(("parts", "items"), [(1, 5), (2, 10), (3, 10), (7, 10), (16, 16), (3, 2), (2, 0)])
 def test_every_item_is_done_once_in_its_part(parts, items):
     """More parts than threads, and than items, among them."""
-    firsts, lasts, counts = (np.zeros(items, np.int64) for _ in range(3))
-    team.run_parts(parts, items, share_notes, firsts, lasts, counts)
+    firsts, lasts, counts, who = arrays = [np.zeros(items, np.int64) for _ in range(4)]
+    team.run_parts(parts, items, note, *addresses(arrays))
     bounds = [(part * items // parts, (part + 1) * items // parts) for part in range(parts)]
     assert counts.tolist() == [1] * items
     assert set(zip(firsts.tolist(), lasts.tolist(), strict=True)) == {each for each in bounds if each[0] < each[1]}
+    assert parts > 1 or set(who.tolist()) == {threading.get_ident()}
 
 
 @pytest.mark.usefixtures("runner")
 def test_parts_are_done_by_several_threads():
     threads = set()
     for _ in range(200):  # a thread of Python may have done its part before the next one starts
-        names = np.zeros(2, np.uint64)
-        team.run_parts(2, 2, share_names, names)
-        threads |= set(names.tolist())
+        arrays = [np.zeros(2, np.int64) for _ in range(4)]
+        team.run_parts(2, 2, note, *addresses(arrays))
+        threads |= set(arrays[3].tolist())
     assert len(threads) >= 2
     assert threading.get_ident() in threads
 
 
 @pytest.mark.usefixtures("runner")
-@pytest.mark.parametrize("item", [0, 1, 2])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_each_thread_has_memory_of_its_own(parts):
+    found = np.zeros(3001, np.int64)
+    team.run_parts(parts, len(found), keep, found.ctypes.data, scratch=8 * len(found))
+    np.testing.assert_array_equal(found, np.arange(len(found)))
+
+
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_part_without_memory_is_an_error(parts, item):
-    sizes = np.array([1, 1, 1])
-    sizes[item] = 1 << 58
-    with pytest.raises(MemoryError, match="smaller batches"):
-        team.run_parts(parts, 3, share_demands, sizes)
+def test_too_little_memory_is_an_error(parts):
+    with pytest.raises(MemoryError):
+        team.run_parts(parts, 3, keep, 0, scratch=1 << 58)
 
 
 @pytest.mark.usefixtures("runner")
 def test_loops_do_not_hold_the_lock():
     """Nor wait for it: a thread of Python goes on meanwhile."""
-    counts = [np.zeros(1 << 22, np.int64) for _ in range(3)]
+    arrays = [np.zeros(1 << 20, np.int64) for _ in range(4)]
     seen = []
     beside = threading.Thread(target=lambda: seen.extend(range(1000)))
     beside.start()
     for _ in range(20):
-        team.run_parts(2, len(counts[0]), share_notes, *counts)
+        team.run_parts(2, len(arrays[0]), note, *addresses(arrays))
     beside.join()
-    assert (len(seen), int(counts[2].min())) == (1000, 20)
+    assert (len(seen), int(arrays[2].min())) == (1000, 20)
 
 
 def threads_used(elements):

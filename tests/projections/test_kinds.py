@@ -11,7 +11,7 @@ from torch import nn
 
 from gradscore.errors import ConfigError
 from gradscore.gradients import Dense, Engine
-from gradscore.kernels import signs
+from gradscore.kernels import dispatch
 from gradscore.projections import KINDS, make_projection
 from gradscore.projections.kinds import DenseProjection
 
@@ -67,7 +67,7 @@ def by_matrix(kind, dim, parameters, outputs, grad_outputs):
 @pytest.fixture(params=[True, False], ids=["Numba", "without Numba"])
 def loops(request, monkeypatch):
     if not request.param:
-        monkeypatch.setattr(signs, "_loops", lambda: None)
+        monkeypatch.setattr(dispatch, "loops", lambda name: None)
 
 
 PAIRS = [(kind, case) for place, case in enumerate(CASES) for kind in ("factored", ("rademacher", "sparse")[place % 2])]

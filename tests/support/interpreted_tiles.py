@@ -36,11 +36,11 @@ def _compute(products: dict[str, Any], gradients: dict[str, Any]) -> dict[str, A
     import torch
 
     from gradscore import kernels
-    from gradscore.kernels import accelerated, product_tiles
+    from gradscore.kernels import dispatch, product_tiles
     from gradscore.statistics.measure import _moments_on_device
     from gradscore.statistics.table import evaluate, needs
 
-    kernels.product_moments = product_tiles.product_moments
+    kernels.product_moments = lambda *each, **how: product_tiles.product_moments(*each, **how).unbind(1)
     found = {name: _moments_on_device(each, needs(STATISTICS)) for name, each in gradients.items()}
     return {
         "products": {
@@ -51,7 +51,7 @@ def _compute(products: dict[str, Any], gradients: dict[str, Any]) -> dict[str, A
             name: {statistic: torch.as_tensor(evaluate(statistic, each)) for statistic in STATISTICS}
             for name, each in found.items()
         },
-        "works": accelerated._works(torch.device("cpu")),
+        "works": dispatch._has_tiles(torch.device("cpu")),
     }
 
 
