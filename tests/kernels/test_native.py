@@ -43,6 +43,7 @@ for threshold in sys.argv[1:]:
 ORDERS = {"many threads first": ("0", "1000000000"), "one thread first": ("1000000000", "0"), "many threads": ("0",)}
 
 
+@pytest.mark.slow
 @needs_products
 def test_the_same_bits_whatever_was_compiled_before(tmp_path):
     """Freshly compiled or from the cache on disk, in whichever order, on one thread or more."""
@@ -79,6 +80,7 @@ if "compare" in sys.argv:
 """
 
 
+@pytest.mark.slow
 @needs_products
 def test_one_machine_code_for_all_callers(tmp_path: Path) -> None:
     """Whatever processes that compile at the same time leave on disk: callers and what they call from different ones.
