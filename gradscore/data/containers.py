@@ -18,13 +18,14 @@ from .content import content_hash
 from .samples import Batch, Samples
 
 
-def whole_batches(data: Any, *, name: str = "data") -> Samples:
+def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samples:
     """Batches that are left as they are, for a loss that calls the model itself.
 
     Args:
         data: an iterable of batches, each a tensor, or a container that holds some, samples along the first axis of
             the first. Names of samples are their numbers, labels are -1.
         name: what messages call them.
+        hashed: whether anybody asks for hashes of their contents, which need a copy from an accelerator; else empty.
     """
 
     def read() -> Iterator[Batch]:
@@ -32,7 +33,8 @@ def whole_batches(data: Any, *, name: str = "data") -> Samples:
         for inputs in _each_batch(data):
             samples = count_samples(inputs)
             names = [str(place) for place in range(done, done + samples)]
-            yield Batch(names, inputs, torch.full((samples,), -1), _content_hashes(inputs))
+            hashes = _content_hashes(inputs) if hashed else [""] * samples
+            yield Batch(names, inputs, torch.full((samples,), -1), hashes)
             done += samples
 
     return Samples(name, None, read, is_read_once=isinstance(data, Iterator))

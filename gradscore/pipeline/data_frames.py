@@ -182,7 +182,7 @@ def _of_function(extractor: LossExtractor, data: Any, progress: Progress | None)
     """The table of a loss that is a function."""
     sink, counter = ListSink[dict[str, Any]](), Counter(0, progress)
     run(
-        whole_batches(data),
+        whole_batches(data, hashed=False),
         lambda cut: extractor.values(cut.batch),
         sink,
         batch_size=None,
