@@ -32,6 +32,7 @@ from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_tables import LEADING
 from gradscore.meta import Inputs, MetaModel
+from gradscore.meta.inputs import Scaling
 from gradscore.models import Head, load_checkpoint
 from gradscore.store import RunFolder, is_complete, read_head, write_head
 from gradscore.store.manifest import FORMAT
@@ -146,7 +147,7 @@ def _read_run(path: Path) -> None:
 
 
 def _inputs() -> Inputs:
-    scaling = {name: np.ones(1) for name in ("floor", "centre", "spread")}
+    scaling = Scaling(floor=np.ones(1), centre=np.ones(1), spread=np.ones(1))
     samples = Ordinary(samples=Known(logits=np.ones((4, 2))), classes=np.zeros(4, dtype=np.int64))
     return Inputs(columns=COLUMNS, names=["uniform/a/max"], scaling=scaling, scores=FittedBaselines.fit(samples))
 
