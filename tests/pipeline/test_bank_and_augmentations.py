@@ -316,7 +316,7 @@ def test_what_cannot_be_used_leaves_no_run_folder(
 BAD_AUGMENTATIONS = {
     "half": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float16"),
     "double": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float64"),
-    "infinite": (ModelError, "leads to no finite logits for any of the first 3 samples"),
+    "infinite": (ModelError, "gives no finite logits for any of the first 3 samples"),
     "noisy": (ModelError, "gives other values each time; it must not use random numbers"),
     "averaged": (ModelError, "gives a sample other values in another batch; it must treat each sample by itself"),
     "reversed_batch": (ModelError, "gives a sample other values in another batch; it must treat each"),

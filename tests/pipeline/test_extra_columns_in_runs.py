@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from gradscore.config import Config
 from gradscore.data import collate
-from gradscore.deployment.bundle import read_bundle, write_bundle
+from gradscore.deployment.bundle import write_bundle
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
-from gradscore.errors import BundleError, StoreError
+from gradscore.errors import StoreError
 from gradscore.meta.models import contributions, drivers
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store.run_folder import RunFolder
@@ -51,7 +51,7 @@ def test_fit_samples_are_left_out_of_their_means(run: Path) -> None:
     dataset = open_datasets(folder.config)["in_dist.fit"]
     model = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
     model.load_state_dict(read_bundle_weights(folder))
-    images = collate([dataset[place] for place in range(len(dataset))]).images
+    images = collate([dataset[place] for place in range(len(dataset))]).inputs
     fit = images.double()
     wanted = hand_made(model.double(), "uniform", fit, fit[:6], ["3.weight"])
     found = folder.read("in_dist.fit", ["uniform/3.weight/gradient_cosine"]).to_numpy()[:6, 0]
@@ -70,7 +70,7 @@ def test_copies_of_fit_samples_are_left_out_of_the_means_as_these_are(run: Path,
     model = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
     model.load_state_dict(read_bundle_weights(folder))
     dataset = open_datasets(folder.config)["in_dist.fit"]
-    fit = collate([dataset[place] for place in range(len(dataset))]).images.double()
+    fit = collate([dataset[place] for place in range(len(dataset))]).inputs.double()
     wanted = hand_made(model.double(), "uniform", fit, fit[150:156], ["3.weight"])
     for split, rows in {"in_dist.fit": slice(150, 156), "in_dist.test": slice(0, 6)}.items():
         found = folder.read(split, ["uniform/3.weight/gradient_cosine"]).to_numpy()[rows, 0]
@@ -118,7 +118,7 @@ def test_other_columns_are_another_run(run: Path) -> None:
 
 def test_a_bundle_scores_as_the_run(run: Path, bundle: Path) -> None:
     dataset = open_datasets(RunFolder(run).config)["in_dist.test"]
-    images = collate([dataset[place] for place in range(50)]).images
+    images = collate([dataset[place] for place in range(50)]).inputs
     scorer = Scorer.load(bundle, trust_code=True)
     frame = RunFolder(run).read("in_dist.test").iloc[:50]
     values = scorer._values(images)
@@ -129,7 +129,7 @@ def test_a_bundle_scores_as_the_run(run: Path, bundle: Path) -> None:
 
 def test_threads_take_turns(run: Path, bundle: Path) -> None:
     dataset = open_datasets(RunFolder(run).config)["in_dist.test"]
-    images = collate([dataset[place] for place in range(40)]).images
+    images = collate([dataset[place] for place in range(40)]).inputs
     scorer = Scorer.load(bundle, trust_code=True)
     wanted = scorer(images)["score_ood"].tolist()
     results: dict[int, list[float]] = {}
@@ -140,15 +140,6 @@ def test_threads_take_turns(run: Path, bundle: Path) -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     _ = [thread.start() for thread in threads], [thread.join() for thread in threads]
     assert list(results.values()) == [wanted] * 6
-
-
-def test_a_bundle_without_its_means_is_refused(bundle: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    path = tmp_path / "without.gradscore"
-    write_bundle(path, replace(read_bundle(bundle), mean_gradients=None))
-    with pytest.raises(BundleError, match="its mean gradients do not fit its features"):
-        read_bundle(path)
 
 
 def test_explanations_are_readable(run: Path) -> None:
