@@ -74,6 +74,7 @@ def test_on_github(small_run, expected, tmp_path: Path) -> None:
     summary.write_text("before\n")
     env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
     result = check(small_run, spoiled(expected), env=env)
+    assert result.exit_code == 1
     assert "::error title=gradscore check::accuracy" in result.stdout
     assert summary.read_text().startswith("before\n## ❌")
 

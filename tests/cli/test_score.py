@@ -105,6 +105,16 @@ def test_names_that_are_not_utf_8_are_written_escaped(small_bundle, odd_name, tm
     assert (found["decision"] == "error").tolist() == [False, False]
 
 
+def test_a_table_whose_name_is_not_utf_8(small_bundle, tmp_path: Path) -> None:
+    table = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.npz"))
+    np.savez(table, images=DIGITS[:2])
+    assert score(small_bundle, table, "--out", tmp_path / "x.csv").exit_code == 0
+    assert set(pd.read_csv(tmp_path / "x.csv")["file"]) == {f"{tmp_path}/\\udcff.npz"}
+    assert f"{tmp_path}/\\udcff.npz[1]" in score(small_bundle, table).stdout
+    document = json.loads(score(small_bundle, table, "--json").stdout)
+    assert [sample["sample_id"] for sample in document["samples"]] == [f"{tmp_path}/\\udcff.npz[{k}]" for k in (0, 1)]
+
+
 def test_one_image_prints_a_card(small_bundle, samples) -> None:
     result = score(small_bundle, samples / "images" / "0.png", "--explain")
     assert result.exit_code == 0
@@ -249,6 +259,15 @@ def test_bad_files_are_named_and_the_rest_is_not_scored_again(small_bundle, many
     assert (many / "results" / "deep" / "c.parquet").stat().st_mtime_ns == first.st_mtime_ns
 
 
+def test_bad_files_are_named_in_json(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    damage(many / "data" / "b.npz")
+    result = score(small_bundle, "data", "--out", "results", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, [*found["failed"]]) == (2, ["data/b.npz"])
+    assert found["accepted"] + found["rejected"] == 60
+
+
 def test_a_file_that_the_system_does_not_let_be_read_is_a_bad_file(small_bundle, many, monkeypatch) -> None:
     def denied(path: Path) -> str:
         if path.name == "a.npz":
@@ -294,6 +313,13 @@ def test_results_are_kept_where_they_would_be_the_same(small_bundle, many, monke
     assert result.exit_code == 0
     assert ("files had their results" in result.stdout) is (kept > 0)
     assert f"{kept} of 3 files" in f"0 of 3 files {result.stdout}"
+
+
+def test_a_file_is_not_scored_twice(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    result = score(small_bundle, "data/a.npz", "data/*.npz")
+    assert result.exit_code == 2
+    assert "data/a.npz: named twice" in result.stderr
 
 
 def test_a_bad_file_leaves_no_table_of_all(small_bundle, many, monkeypatch) -> None:
@@ -439,3 +465,9 @@ def test_bundle_replaces_no_file_that_is_no_bundle(
     assert result.exit_code == 2
     assert why in result.stderr.replace("\n", " ")
     assert (tmp_path / target).read_bytes() == before
+
+
+def test_bundle_replaces_a_damaged_bundle(small_bundle, tmp_path: Path) -> None:
+    path = tmp_path / "scorer.gradscore"
+    path.write_bytes(small_bundle.read_bytes()[:-1000])
+    assert write_bundle(path, read_bundle(small_bundle)) == file_sha256(path)

@@ -106,6 +106,13 @@ def test_a_module_with_other_code_is_refused_before_its_package_runs(place: Path
     assert not (place / "marked" / "ran").exists()
 
 
+def test_a_bundle_without_the_hash_of_its_code_is_refused(place: Path) -> None:
+    index, members = parts_of(place / "x.gradscore")
+    put_together(place / "x.gradscore", index | {"code_sha256": None}, members)
+    with pytest.raises(ModelError, match="made with code of SHA-256 unknown"):
+        Scorer.load(place / "x.gradscore", trust_code=True)
+
+
 def test_compiled_code_beside_the_file_is_not_run(place: Path) -> None:
     """Python takes a .pyc for the file whose size and time it names, whatever is in it."""
     stamp = (place / "net.py").stat()

@@ -48,10 +48,24 @@ def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file
     np.testing.assert_allclose(found, logits.softmax(1).max(1).values, rtol=1e-4)
 
 
+def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, table, monkeypatch) -> None:
+    monitor, rows, worked_out = Monitor(bundle, by=100), table(80), []
+
+    def counted(*arguments, **settings):
+        worked_out.append(settings["name"])
+        return after_window(*arguments, **settings)
+
+    monkeypatch.setattr("gradscore.monitoring.monitor.after_window", counted)
+    for part, samples in ((rows.iloc[:60], 60), (rows.iloc[60:], 80)):
+        monitor.update(part)
+        assert (monitor.windows[0].samples, monitor.alarms, len(monitor.notices)) == (samples, [], 1)
+    assert worked_out == ["1", "1"]
+
+
 @pytest.mark.parametrize("cut", [0, 100, 170])
 def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
-    Monitor(bundle, by=100, state=tmp_path / "one").update(rows)
+    Monitor(bundle, by=np.int64(100), state=tmp_path / "one").update(rows)
     Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[:cut])
     Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[cut:])
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

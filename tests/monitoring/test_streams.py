@@ -46,9 +46,12 @@ def test_a_bet_pays_nothing_on_average_and_is_never_lost_whole(bet) -> None:
     assert (bet.pays(np.linspace(0, 1, 1001)) > 0).all()
 
 
-def test_the_capital_is_that_of_the_game_sample_by_sample() -> None:
-    values = np.random.default_rng(1).normal(0.3, 1, 120)
-    stream, log_e = Stream.of(CALIBRATION).after(values, random=np.random.default_rng(2))
+@pytest.mark.parametrize("cut", [0, 50], ids=["one window", "two windows"])
+def test_the_capital_is_that_of_the_game_sample_by_sample(cut: int) -> None:
+    values, random = np.random.default_rng(1).normal(0.3, 1, 120), np.random.default_rng(2)
+    first, before = Stream.of(CALIBRATION).after(values[:cut], random=random)
+    stream, after = first.after(values[cut:], random=random)
+    log_e = np.concatenate([before, after])
     totals, best, since = slow_capital(values, np.random.default_rng(2))
     np.testing.assert_allclose(np.exp(log_e), totals, rtol=1e-9)
     np.testing.assert_allclose(np.exp(stream.log_since), best, rtol=1e-9)
@@ -141,3 +144,9 @@ CONSTANTS = {"a constant column that grows": (0.0, 5.0), "a constant column that
 def test_a_change_of_a_constant_is_noticed_whichever_way_it_goes(usual: float, now: float) -> None:
     stream = Stream.of(np.full(2500, usual))
     assert stream.after(np.full(2000, now), random=np.random.default_rng(1))[1].max() > np.log(1000)
+
+
+def test_values_beyond_a_tied_largest_one_are_noticed() -> None:
+    usual = np.minimum(np.random.default_rng(0).random(2500), 0.7)
+    now = np.where(usual[:2000] == 0.7, 9.0, usual[:2000])
+    assert Stream.of(usual).after(now, random=np.random.default_rng(1))[1].max() > np.log(1000)
