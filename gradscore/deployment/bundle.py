@@ -316,6 +316,8 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
             continue
         entry = index.detectors[name]
         if entry.score is not None:
+            if entry.score not in inputs.scores.names:
+                raise BundleError(f"its inputs give no score {entry.score!r}")
             model: MetaModel | BaselineScore = BaselineScore(name=entry.score, inputs=inputs)
         else:
             with _unpacked(name, members) as folder:

@@ -116,12 +116,22 @@ class Reference:
 
     @classmethod
     def of_members(cls, members: Mapping[str, NDArray[Any]]) -> Self:
-        """Reads back what `members` gave."""
+        """Reads back what `members` gave.
+
+        Raises:
+            BundleError: columns are missing or differ in length, or hold values that cannot be.
+        """
         found: dict[str, dict[str, FloatArray]] = {}
         for key, array in sorted(members.items()):
             name, slash, column = key.partition("/")
             if slash:
                 found.setdefault(name, {})[column] = array.astype(np.float64)
+        classes = members[_CLASSES]
+        if classes.shape != (1,) or not (np.isfinite(classes[0]) and 1 <= classes[0] == np.floor(classes[0])):
+            raise BundleError("what the monitor compares with does not say how many classes there are")
+        for name, columns in found.items():
+            if columns.keys() != found["calibration"].keys() or not _can_be(columns, int(classes[0])):
+                raise BundleError(f"what the monitor compares with has columns or values in '{name}' that cannot be")
         sets = {
             name: WatchedSet(
                 right=columns.pop(_RIGHT).astype(np.bool_), label=columns.pop(_LABEL).astype(np.int64), columns=columns
@@ -134,11 +144,24 @@ class Reference:
         }
         return cls(
             calibration=sets["calibration"],
-            classes=int(members[_CLASSES][0]),
+            classes=int(classes[0]),
             plain=sets.get("plain"),
             shifted=starting["shifted:"],
             ood=starting["ood:"],
         )
+
+
+def _can_be(columns: Mapping[str, FloatArray], classes: int) -> bool:
+    """Whether these are the columns of some samples, all of them finite, and classes what classes can be."""
+    if not {_RIGHT, _LABEL, CLASS, CONFIDENCE} <= columns.keys() or columns[CLASS].ndim != 1 or not len(columns[CLASS]):
+        return False
+    if any(values.shape != columns[CLASS].shape or not np.isfinite(values).all() for values in columns.values()):
+        return False
+    ranges = {_RIGHT: (0, 1), _LABEL: (-1, classes - 1), CLASS: (0, classes - 1)}
+    return all(
+        np.array_equal(np.clip(np.floor(columns[name]), low, high), columns[name])
+        for name, (low, high) in ranges.items()
+    )
 
 
 def watched(features: pd.DataFrame) -> pd.DataFrame:

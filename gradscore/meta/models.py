@@ -127,13 +127,23 @@ class MetaModel:
             inputs: what made its inputs when it was fitted.
 
         Raises:
-            StoreError: a file is missing or damaged, or the model was fitted on other inputs.
+            StoreError: a file is missing or damaged, or the model was fitted on other inputs or does not fit them.
         """
         arrays, found = read_model(Path(folder), _Description)
         if found.inputs != inputs.fingerprint:
             raise StoreError(
                 f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again"
             )
+        width, axes = len(inputs.names), arrays["axes"].shape[:1] if "axes" in arrays else ()
+        wanted = {"coefficients": (width,), "intercept": (1,)}
+        if found.kind == "one_class":
+            wanted |= {"axes": (*axes, width), "location": axes, "precision": (*axes, *axes), "logarithm": (2,)}
+        if {name: values.shape for name, values in arrays.items()} != wanted:
+            raise StoreError(
+                f"{folder}: the arrays of the meta model do not fit its {width} inputs; run fit-meta again"
+            )
+        if found.kind == "logistic" and not isinstance(found.notes.get("shift"), float | int):
+            raise StoreError(f"{folder}: no number is 'shift' in the notes of the meta model; run fit-meta again")
         return cls(kind=found.kind, inputs=inputs, arrays=arrays, notes=found.notes)
 
 

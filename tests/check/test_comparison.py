@@ -373,11 +373,18 @@ def test_files_that_are_no_expected_figures(tmp_path: Path, text: str | None, me
         read_expected(path)
 
 
-def test_samples_that_do_not_fit_together(expected, tmp_path: Path) -> None:
+LENGTHS = {
+    "of a split": ('"correct": "', '"correct": "1', "must belong to the same samples"),
+    "of the probe": ('"content_hash": [', '"content_hash": ["0", ', r"probe.*: wanted \d+ values, one for each sample"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "message"), LENGTHS.values(), ids=LENGTHS)
+def test_samples_that_do_not_fit_together(expected, tmp_path: Path, old: str, new: str, message: str) -> None:
     write_expected(tmp_path / "b.json", expected)
-    text = (tmp_path / "b.json").read_text()
-    (tmp_path / "b.json").write_text(text.replace('"correct": "', '"correct": "1'))
-    with pytest.raises(ExpectedFiguresError, match="must belong to the same samples"):
+    before, found, after = (tmp_path / "b.json").read_text().rpartition(old)
+    (tmp_path / "b.json").write_text(before + found.replace(old, new) + after)
+    with pytest.raises(ExpectedFiguresError, match=message):
         read_expected(tmp_path / "b.json")
 
 

@@ -123,6 +123,10 @@ DAMAGES = {
         "got 'gradscore bundle' version 3; use the gradscore that wrote it",
     ),
     "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Extra inputs"),
+    "a baseline that nothing gives": (
+        lambda path: reindexed(path, lambda index: index["detectors"]["wrong"].update(score="luck")),
+        "its inputs give no score 'luck'",
+    ),
     "a field less": (lambda path: reindexed(path, lambda index: index.pop("alpha")), "alpha: Field required"),
     "other columns": (
         lambda path: reindexed(path, lambda index: index["columns"].reverse()),

@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 from gradscore.data import IMAGE_SHIFTS
 from gradscore.deployment import Reference, WatchedSet, make_bundle, read_bundle, watched, write_bundle
+from gradscore.errors import BundleError
 from gradscore.store import RunFolder
 
 CALM = WatchedSet(
@@ -110,3 +111,22 @@ def test_a_reference_is_read_back_as_it_was() -> None:
     assert found.members().keys() == wanted.members().keys()
     np.testing.assert_array_equal(found.ood["noise"].right, [False, False])
     np.testing.assert_array_equal(found.shifted["jpeg:1"].columns["confidence"], [1.0, 2.0])
+
+
+IMPOSSIBLE = {
+    "a column is gone": {"calibration/label": None},
+    "columns of other lengths": {"calibration/confidence": np.ones(3)},
+    "not finite": {"calibration/confidence": np.array([1.0, np.nan])},
+    "half right": {"calibration/right": np.array([0.5, 1.0])},
+    "a class too many": {"calibration/class": np.array([0.0, 3.0])},
+    "a label too many": {"calibration/label": np.array([0.0, 3.0])},
+    "other columns": {f"ood:a/{name}": np.zeros(2) for name in ("confidence", "class", "right", "label", "more")},
+    "no number of classes": {"classes": np.ones(0)},
+}
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_reference_that_cannot_be_is_refused(change: dict[str, np.ndarray | None]) -> None:
+    members = Reference(calibration=CALM, classes=3).members() | change
+    with pytest.raises(BundleError, match="what the monitor compares with"):
+        Reference.of_members({name: array for name, array in members.items() if array is not None})

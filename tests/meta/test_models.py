@@ -1,6 +1,7 @@
 """Meta models: what they score, and what they are on disk."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,10 +105,25 @@ def test_changed_arrays_are_refused(tmp_path):
         MetaModel.load(tmp_path, INPUTS)
 
 
+MISFITS = {
+    "one coefficient": {"coefficients": np.ones(1)},
+    "two intercepts": {"intercept": np.ones(2)},
+    "an array more": {"axes": np.ones((1, 1))},
+}
+
+
+@pytest.mark.parametrize("change", MISFITS.values(), ids=MISFITS)
+def test_arrays_that_do_not_fit_the_inputs_are_refused(change, tmp_path):
+    saved(tmp_path, replace(LOGISTIC, arrays={**LOGISTIC.arrays, **change}))
+    with pytest.raises(StoreError, match="do not fit its"):
+        MetaModel.load(tmp_path, INPUTS)
+
+
 EDITS = {
     "another format": ({"format": 99}, "not a meta model of format 5"),
     "unknown kind": ({"kind": "forest"}, "kind: "),
     "other inputs": ({"inputs": ""}, "other inputs"),
+    "no shift": ({"notes": {}}, "no number is 'shift'"),
 }
 
 
