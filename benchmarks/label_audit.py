@@ -36,7 +36,7 @@ from fashion_mnist import DEBIAN, read_idx
 
 from gradscore.evaluation import auroc, paired_delong
 from gradscore.label_audit import audited_features, ranked
-from gradscore.label_audit.heads import STRENGTH
+from gradscore.label_audit.heads import C
 from gradscore.pipeline import given_samples
 
 FLIPPED, CLASSES, SEEDS = 0.1, 10, (1, 2, 3)
@@ -184,13 +184,13 @@ def features_of(name: str, seed: int, cifar: Path, work: Path) -> tuple[pd.DataF
 
 
 def cross_validated(
-    penultimate: NDArray[np.float64], labels: NDArray[np.int64], *, strength: float, seed: int
+    penultimate: NDArray[np.float64], labels: NDArray[np.int64], *, penalty: float, seed: int
 ) -> NDArray[np.float64]:
     """Less self-confidence, as cleanlab computes it, of cross-validated logistic regressions on network features.
 
     The folds are drawn at random: files are sorted by the true class, and folds in their order would tell it.
     """
-    head = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=400))
+    head = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=400))
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     probabilities = cross_val_predict(head, penultimate, labels, cv=folds, method="predict_proba")
     return -probabilities[np.arange(len(labels)), labels]
@@ -214,9 +214,9 @@ def measured(name: str, seed: int, cifar: Path, work: Path) -> dict[str, Any]:
     plain = [each for each in table if each.startswith("penultimate_")]
     scores = {each: found[each].to_numpy() for each in ("score", "loss", "margin", "el2n", "grand")}
     scores["max softmax"] = -torch.from_numpy(logits).softmax(1).amax(1).numpy()
-    for each, strength in (("self-confidence", 1.0), ("self-confidence, same penalty", STRENGTH)):
+    for each, penalty in (("self-confidence", 1.0), ("self-confidence, same penalty", C)):
         labels = table["label"].to_numpy()
-        scores[each] = cross_validated(table[plain].to_numpy(), labels, strength=strength, seed=seed)
+        scores[each] = cross_validated(table[plain].to_numpy(), labels, penalty=penalty, seed=seed)
     row: dict[str, Any] = {"case": CASES[name].title, "seed": seed}
     row["accuracy"] = float((logits.argmax(1) == samples(CASES[name].audited, cifar)[1]).mean())
     for each, values in scores.items():

@@ -58,11 +58,11 @@ def losses() -> str:
 def statistics() -> str:
     """The statistics by name."""
     found = {name: STATISTICS[name] for name in STATISTICS.built_in}
-    rows = ((f"`{name}`", statistic.summary, looked_at(statistic)) for name, statistic in found.items())
+    rows = ((f"`{name}`", statistic.summary, meta_inputs_of(statistic)) for name, statistic in found.items())
     return table(("statistic", "what it is", "meta models look at"), rows)
 
 
-def looked_at(statistic: Statistic) -> str:
+def meta_inputs_of(statistic: Statistic) -> str:
     """What meta models make of a statistic."""
     scale = "logarithm of its magnitude" if statistic.logarithmic else "its value"
     if statistic.signed:

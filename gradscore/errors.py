@@ -68,7 +68,7 @@ class BundleError(GradscoreError):
 
 
 class ExpectedFiguresError(GradscoreError):
-    """A baseline that is damaged, or cannot be compared with a run."""
+    """A file of expected figures that is damaged, or cannot be compared with a run."""
 
 
 class MonitorError(GradscoreError):

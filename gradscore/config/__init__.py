@@ -1,7 +1,7 @@
 """What is asked for: the settings of a run.
 
 In comes a YAML file with overrides and environment variables; out comes a checked `Config` with every default filled
-in. The sections `model`, `preprocessing` and `data` belong to the rooms they are about; `schema` has the others and
+in. The sections `model`, `preprocessing` and `data` belong to the packages they are about; `schema` has the others and
 puts all together, `yaml_source` reads and words errors, `presets` has published choices of features.
 """
 

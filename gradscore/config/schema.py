@@ -1,6 +1,6 @@
 """The settings of a run: what a configuration file may say, its defaults and its checks.
 
-The sections `model`, `preprocessing` and `data` belong to the rooms they are about. `load_config` reads a file,
+The sections `model`, `preprocessing` and `data` belong to the packages they are about. `load_config` reads a file,
 `dump_config` writes one; the YAML side of both (environment, overrides, messages) is in `yaml_source`.
 """
 

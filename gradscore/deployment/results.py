@@ -157,11 +157,11 @@ class ResultFolder:
                     f".tar), and {file.name} is something else; give a file that ends in .parquet, .csv or .jsonl"
                 )
             target = folder / file.place.with_suffix(".parquet")
-            twins = [source for source, known in self._places.values() if known == target]
-            if twins:
+            others = [source for source, known in self._places.values() if known == target]
+            if others:
                 raise OutputError(
-                    f"--out {folder}: {twins[0]} and {file.file} would both have their results in {target}; score them "
-                    "into two folders, or into one file"
+                    f"--out {folder}: {others[0]} and {file.file} would both have their results in {target}; score "
+                    "them into two folders, or into one file"
                 )
             if target.exists() and _note_of(target) is None:
                 raise OutputError(

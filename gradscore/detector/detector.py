@@ -279,7 +279,7 @@ class Detector:
                 sink,
                 batch_size=self._extract.batch_size,
                 shard_size=self._extract.part_size,
-                told=lambda _, samples: counter.add("scoring", samples),
+                on_batch=lambda _, samples: counter.add("scoring", samples),
             )
         return pd.concat(sink.found, ignore_index=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import StoreError
 from ..extractor import MeanGradients
-from ..pipeline import ExtractSummary, Maker, Progress, RunPlan, Told, complete_run
+from ..pipeline import ExtractSummary, Maker, OnBatch, Progress, RunPlan, complete_run
 from ..printable import printable
 from ..store import (
     MANIFEST,
@@ -74,11 +74,11 @@ class _Merging(Maker):
     def __init__(self, ledgers: Sequence[Ledger]) -> None:
         self.notices = [notice for ledger in ledgers for notice in ledger.notices]
 
-    def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
-        told(sum_shards(plan)[0].split, len(next(iter(plan.datasets.values()))))
+    def mean_gradients(self, plan: RunPlan, *, on_batch: OnBatch) -> MeanGradients:
+        on_batch(sum_shards(plan)[0].split, len(next(iter(plan.datasets.values()))))
         return add_up(plan)
 
-    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:  # noqa: ARG002
+    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:  # noqa: ARG002
         raise StoreError(_missing(plan.config.run, [Shard(split, number).file for number in numbers]))
 
 

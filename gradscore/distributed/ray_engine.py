@@ -18,7 +18,7 @@ from ..config import Config, placed
 from ..data import FIT
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..extractor import MeanGradients, read_means
-from ..pipeline import ExtractSummary, Maker, Progress, RunPlan, Told, complete_run
+from ..pipeline import ExtractSummary, Maker, OnBatch, Progress, RunPlan, complete_run
 from ..store import package_versions, read_manifest
 from ..system import file_sha256
 from .ledger import identity_of
@@ -93,7 +93,7 @@ class Worker:
         if means_sha256 is not None and self._means != means_sha256:
             plan.extractor.compare_with(read_means(plan.config.run, sha256=means_sha256))
             self._means = means_sha256
-        digest = make_shard(plan, shard, told=lambda _split, _samples: None)
+        digest = make_shard(plan, shard, on_batch=lambda _split, _samples: None)
         return Made(shard, digest, plan.extractor.notices)
 
 
@@ -141,17 +141,17 @@ class _RayMaker(Maker):
         self._own = False
         self.notices: list[str] = []
 
-    def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
+    def mean_gradients(self, plan: RunPlan, *, on_batch: OnBatch) -> MeanGradients:
         missing = [shard for shard in sum_shards(plan) if not (plan.config.run / shard.file).is_file()]
         for made in self._made(missing, means_sha256=None):
-            told(FIT, plan.samples_of(FIT, [made.shard.number]))
+            on_batch(FIT, plan.samples_of(FIT, [made.shard.number]))
         return add_up(plan)
 
-    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:
+    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:
         shards = [Shard(split, number) for number in numbers]
         means = read_manifest(plan.config.run).get("mean_gradients_sha256")
         for made in self._made(shards, means_sha256=means):
-            told(split, plan.samples_of(split, [made.shard.number]))
+            on_batch(split, plan.samples_of(split, [made.shard.number]))
 
     def close(self) -> None:
         """Lets go of the workers, and of Ray if it was started here."""

@@ -198,7 +198,7 @@ class _Process:
             if shard.file in self._ledger.files and (self._run / shard.file).is_file():
                 self._tell(shard.split, samples)
                 continue
-            self._ledger.files[shard.file] = make_shard(self._plan, shard, told=self._tell)
+            self._ledger.files[shard.file] = make_shard(self._plan, shard, on_batch=self._tell)
             self._ledger.notices = list(dict.fromkeys([*self._ledger.notices, *self._plan.extractor.notices]))
             self._ledger.write(self._run)
             self._computed += samples

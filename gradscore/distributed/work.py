@@ -11,7 +11,7 @@ from ..columns import COSINE
 from ..data import FIT
 from ..errors import StoreError
 from ..extractor import MeanGradients
-from ..pipeline import RunPlan, Told, write_shards
+from ..pipeline import OnBatch, RunPlan, write_shards
 from ..store import PARTIAL, shard_path, split_folder
 from ..system import file_sha256, write_bytes
 
@@ -62,7 +62,7 @@ def table_shards(plan: RunPlan) -> list[Shard]:
     return [Shard(split, number) for split in plan.datasets for number in range(plan.count_shards(split))]
 
 
-def make_shard(plan: RunPlan, shard: Shard, *, told: Told) -> str:
+def make_shard(plan: RunPlan, shard: Shard, *, on_batch: OnBatch) -> str:
     """Computes one shard and writes it into the run folder; returns the SHA-256 of the file.
 
     Raises:
@@ -70,9 +70,9 @@ def make_shard(plan: RunPlan, shard: Shard, *, told: Told) -> str:
     """
     path = plan.config.run / shard.file
     if shard.split == SUMS:
-        write_bytes(path, plan.class_sums([shard.number], told=told).to_bytes())
+        write_bytes(path, plan.class_sums([shard.number], on_batch=on_batch).to_bytes())
     else:
-        write_shards(plan, shard.split, [shard.number], told=told)
+        write_shards(plan, shard.split, [shard.number], on_batch=on_batch)
     return file_sha256(path)
 
 

@@ -315,8 +315,7 @@ class Vitals:
         if tensor.requires_grad and tensor.grad_fn is not None and tensor.grad_fn not in self._nodes:
             self._nodes[tensor.grad_fn] = site
             if tensor._base is not None and tensor._base.grad_fn is not None:
-                # What an augmentation is an augmentation of stays in the graph where the augmentation is changed in
-                # place.
+                # What a view is a view of stays in the graph where the view is changed in place.
                 self._nodes.setdefault(tensor._base.grad_fn, site)
             watch_gradient(tensor, partial(self._after_gradient, layer, self._batch))
         if module is self.model:

@@ -149,8 +149,8 @@ def refuse_compiled(model: nn.Module) -> None:
 def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
     """Calls a function with the gradient of a tensor in every backward pass, whatever is done to the tensor later.
 
-    An augmentation that is changed in place (`Flatten`, then `ReLU(inplace=True)`) leaves the graph, and its hooks with
-    it. The tensor that it is an augmentation of stays, and its gradient has the same elements.
+    A view that is changed in place (`Flatten`, then `ReLU(inplace=True)`) leaves the graph, and its hooks with it. The
+    tensor that it is a view of stays, and its gradient has the same elements.
 
     Args:
         tensor: needs a gradient.
@@ -165,7 +165,7 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
     alias = tensor.detach()  # shares the counter of changes in place
     before = alias._version
 
-    def of_augmentation(gradient: Tensor) -> None:
+    def of_view(gradient: Tensor) -> None:
         seen[0] = True
         observe(gradient)
 
@@ -174,7 +174,7 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
             observe(gradient.reshape(shape))
         seen[0] = False
 
-    tensor.register_hook(of_augmentation)
+    tensor.register_hook(of_view)
     base.register_hook(of_base)
 
 

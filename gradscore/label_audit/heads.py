@@ -19,8 +19,8 @@ from ..system import BoolArray, FloatArray, IntArray
 FOLDS = 5
 """Parts of the samples: each is judged by a last layer fitted to the others."""
 
-STRENGTH = 0.01
-"""Inverse regularisation strength of the logistic regressions, for standardised features."""
+C = 0.01
+"""Inverse penalty of the logistic regressions, for standardised features."""
 
 DOUBTED = 0.1
 """Share of the samples of each class that a fit leaves out: those whose label fits the others least."""
@@ -153,7 +153,7 @@ def _judged(features: FloatArray, labels: IntArray, num_classes: int, *, fit: In
     scaler = StandardScaler().fit(features[fit])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of probabilities do not matter
-        head = LogisticRegression(C=STRENGTH, max_iter=200, class_weight="balanced")
+        head = LogisticRegression(C=C, max_iter=200, class_weight="balanced")
         head.fit(scaler.transform(features[fit]), labels[fit])
     probabilities = head.predict_proba(scaler.transform(features[judged]))
     found[:, head.classes_] = np.log(np.maximum(probabilities, FLOOR))

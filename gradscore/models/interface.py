@@ -1,4 +1,4 @@
-"""Between what models take and return and what all rooms rely on: one batch in, logits (N, K) out."""
+"""Between what models take and return and what all packages rely on: one batch in, logits (N, K) out."""
 
 from __future__ import annotations
 

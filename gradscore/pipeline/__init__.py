@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .data_frames import feature_table, features, given_samples, warn_of_overflow
 from .freshness import Outdated, outdated
-from .loop import Counter, Cut, ListSink, Progress, Sink, Told, cut, run
+from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
 from .plan import RunPlan, check_names, open_datasets, open_split
 from .rows import check_labelled
 from .run_folder import ExtractSummary, Maker, SplitSummary, complete_run, extract, extract_given, write_shards
@@ -21,12 +21,12 @@ __all__ = [
     "ExtractSummary",
     "ListSink",
     "Maker",
+    "OnBatch",
     "Outdated",
     "Progress",
     "RunPlan",
     "Sink",
     "SplitSummary",
-    "Told",
     "check_labelled",
     "check_names",
     "complete_run",

@@ -173,7 +173,7 @@ def feature_table(
             sink,
             batch_size=options.batch_size,
             shard_size=options.part_size,
-            told=lambda _, samples: counter.add("features", samples),
+            on_batch=lambda _, samples: counter.add("features", samples),
         )
         return sink.table()
 
@@ -187,7 +187,7 @@ def _of_function(extractor: LossExtractor, data: Any, progress: Progress | None)
         sink,
         batch_size=None,
         shard_size=1,
-        told=lambda _, samples: counter.add("features", samples),
+        on_batch=lambda _, samples: counter.add("features", samples),
     )
     return pd.concat(map(pd.DataFrame, sink.found), ignore_index=True)
 

@@ -17,8 +17,8 @@ from ..system import described
 
 Found = TypeVar("Found")
 
-Told = Callable[[str, int], None]
-"""Is told, after every batch, its split and how many samples it had."""
+OnBatch = Callable[[str, int], None]
+"""Called after every batch, with its split and how many samples it had."""
 
 
 class Progress(Protocol):
@@ -126,7 +126,7 @@ def run(
     batch_size: int | None,
     shard_size: int,
     shards: Iterable[int] | None = None,
-    told: Told | None = None,
+    on_batch: OnBatch | None = None,
 ) -> None:
     """Cuts samples into batches, computes each and hands on what was found.
 
@@ -137,15 +137,15 @@ def run(
         batch_size: see `cut`.
         shard_size: see `cut`.
         shards: see `cut`.
-        told: told after every batch.
+        on_batch: called after every batch.
 
     Raises:
         GradscoreError: as `samples`, `extractor` and `sink`.
     """
     for each in cut(samples, batch_size=batch_size, shard_size=shard_size, shards=shards):
         sink.take(each, extractor(each) if sink.wants(each) else None)
-        if told is not None:
-            told(each.batch.split, each.batch.places)
+        if on_batch is not None:
+            on_batch(each.batch.split, each.batch.places)
     sink.close()
 
 

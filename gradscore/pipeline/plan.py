@@ -30,7 +30,7 @@ from ..losses import LOSSES, with_labels
 from ..models import CodeTrust, build_model, class_names
 from ..statistics import find_statistic
 from ..system import closest, resolve_device
-from .loop import Told, cut
+from .loop import OnBatch, cut
 from .rows import check_labelled
 
 KEPT = "; the same run folder keeps what is there"
@@ -124,22 +124,22 @@ class RunPlan:
             advice=KEPT,
         )
 
-    def class_sums(self, shards: Iterable[int], *, told: Told) -> ClassSums:
+    def class_sums(self, shards: Iterable[int], *, on_batch: OnBatch) -> ClassSums:
         """Adds up the gradients of some shards of `in_dist.fit`, in order; raises as `batches` and `Extractor.values`.
 
         The batches are those of the feature table, so that a sample is taken out of its mean to the last bit.
         """
-        return sums_of(self.batches(FIT, shards), self.extractor, self.config, told=told)
+        return sums_of(self.batches(FIT, shards), self.extractor, self.config, on_batch=on_batch)
 
 
-def sums_of(samples: Iterable[Batch], extractor: Extractor, config: Config, *, told: Told) -> ClassSums:
+def sums_of(samples: Iterable[Batch], extractor: Extractor, config: Config, *, on_batch: OnBatch) -> ClassSums:
     """Adds up the gradients of samples by predicted class.
 
     Args:
         samples: of `in_dist.fit`.
         extractor: computes gradients.
         config: says how many samples are in a batch and in a shard.
-        told: told after every batch.
+        on_batch: called after every batch.
     """
     sums = extractor.class_sums()
     for each in cut(samples, batch_size=config.extract.batch_size, shard_size=config.extract.part_size):
@@ -147,7 +147,7 @@ def sums_of(samples: Iterable[Batch], extractor: Extractor, config: Config, *, t
         sums.note_contents(each.batch.content_hashes)
         if each.is_last:
             sums.end_shard()
-        told(FIT, each.batch.places)
+        on_batch(FIT, each.batch.places)
     sums.end_shard()
     return sums
 

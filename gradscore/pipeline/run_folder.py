@@ -32,7 +32,7 @@ from ..store import (
     write_shard,
 )
 from ..system import rows_of
-from .loop import Counter, Cut, Pace, Progress, Sink, Told, run
+from .loop import Counter, Cut, OnBatch, Pace, Progress, Sink, run
 from .plan import RunPlan, sums_of
 from .rows import RowExtractor, Values, shard_rows
 
@@ -146,16 +146,16 @@ class Maker:
 
     notices: Sequence[str] = ()
 
-    def mean_gradients(self, plan: RunPlan, *, told: Told) -> MeanGradients:
+    def mean_gradients(self, plan: RunPlan, *, on_batch: OnBatch) -> MeanGradients:
         """Those of all samples of `in_dist.fit`."""
-        return plan.class_sums(range(plan.count_shards(FIT)), told=told).finished()
+        return plan.class_sums(range(plan.count_shards(FIT)), on_batch=on_batch).finished()
 
-    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:
+    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:
         """Writes shards of a split into the folder of the run, in any order."""
-        write_shards(plan, split, numbers, told=told)
+        write_shards(plan, split, numbers, on_batch=on_batch)
 
 
-def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, told: Told) -> None:
+def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:
     """Computes some shards of a split and writes them into the folder of the run.
 
     Raises:
@@ -170,7 +170,7 @@ def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, told: Tol
         batch_size=options.batch_size,
         shard_size=options.part_size,
         shards=numbers,
-        told=told,
+        on_batch=on_batch,
     )
 
 
@@ -268,7 +268,7 @@ def _begin(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter) -> 
         counter.add(FIT, samples)
         plan.extractor.compare_with(read_means(writer.path, sha256=known))
         return
-    means = maker.mean_gradients(plan, told=counter.add)
+    means = maker.mean_gradients(plan, on_batch=counter.add)
     sha256 = write_means(writer.path, means)
     if known not in (None, sha256):
         raise StoreError(
@@ -288,12 +288,12 @@ def _completed(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter,
     computed = plan.samples_of(split, missing)
     counter.add(split, len(plan.datasets[split]) - computed)
 
-    def told(split: str, samples: int) -> None:
+    def on_batch(split: str, samples: int) -> None:
         counter.add(split, samples)
         pace.add(samples)
 
     if missing:
-        maker.shards(plan, split, missing, told=told)
+        maker.shards(plan, split, missing, on_batch=on_batch)
     return _finished(writer, split, shards, computed=computed, seconds=time.perf_counter() - began, rate=pace.rate)
 
 
@@ -394,20 +394,27 @@ def extract_given(
                         f"features.columns: {COSINE} looks at the samples of {FIT} twice, and an iterator can be read "
                         "only once; give a DataLoader or a list"
                     )
-                means = sums_of(fit_again(), extractor, config, told=counter.add).finished()
+                means = sums_of(fit_again(), extractor, config, on_batch=counter.add).finished()
                 writer.note(mean_gradients_sha256=write_means(config.run, means))
                 extractor.compare_with(means)
         sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
         then = time.perf_counter()
 
-        def told(split: str, samples: int) -> None:
+        def on_batch(split: str, samples: int) -> None:
             nonlocal then
             before, then = then, time.perf_counter()
             seen[split].seconds += then - before
             seen[split].pace.add(samples)
             counter.add(split, samples)
 
-        run(_noted(samples, seen), rows, sink, batch_size=options.batch_size, shard_size=options.part_size, told=told)
+        run(
+            _noted(samples, seen),
+            rows,
+            sink,
+            batch_size=options.batch_size,
+            shard_size=options.part_size,
+            on_batch=on_batch,
+        )
         known = [name for name in planned if onto is not None and name in onto.manifest["splits"]]
         summaries = [_of_split(writer, name) for name in known]
         for split in (name for name in planned if name not in known):

@@ -202,7 +202,7 @@ class GradientStream:
             sink,
             batch_size=self.batch_size,
             shard_size=shard_size,
-            told=lambda _, samples: counter.add(name, samples),
+            on_batch=lambda _, samples: counter.add(name, samples),
         )
 
     def _checked(self) -> Iterator[Batch]:

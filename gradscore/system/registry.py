@@ -1,6 +1,6 @@
 """Registries: everything of one kind that can be named, built in or added from outside.
 
-A registry is a table that a reader takes in at a glance; every room that people add to has one. Packages add to it by
+A registry is a table that a reader takes in at a glance; each package that people add to has one. Packages add to it by
 an entry point of its group, whose name is that of the entry:
 
     [project.entry-points."gradscore.losses"]

@@ -80,7 +80,7 @@ def test_a_batch_that_is_not_wanted_is_not_computed() -> None:
         sink,
         batch_size=2,
         shard_size=4,
-        told=lambda *each: told.append(each),
+        on_batch=lambda *each: told.append(each),
     )
     assert sink.found == [2, None, 2, None]
     assert told == [("a", 2)] * 4

@@ -169,7 +169,7 @@ def computed(function: Any, arguments: tuple[Any, ...], options: dict[str, Any])
     stays = asked[0].type == NAME if asked else bool(there)
     inner, chosen = tree_unflatten([inside(each) for each in flat], structure)
     found = ONLY_THERE.get(function, function)(*inner, **chosen)
-    turned = torch.Tag.inplace_augmentation in function.tags  # such operators give a tensor its new shape below
+    turned = torch.Tag.inplace_view in function.tags  # such operators give a tensor its new shape below
     if not turned and any(each.shape != each.here.shape for each in there):
         raise NotImplementedError(f"{function} makes a tensor of another size of one that is there")
     if not stays:
