@@ -154,7 +154,7 @@ class DatasetConfig(Section):
     """
 
     source: InFeatures[DataSource]
-    """Where the samples come from (docs/evaluation.md and the README list the kinds)."""
+    """Where the samples come from (docs/data.md lists the kinds)."""
     arguments: InFeatures[dict[str, Any]] = {}
     """Settings of the source, by name."""
     select: SelectConfig = SelectConfig()
