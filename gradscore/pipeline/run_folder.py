@@ -23,6 +23,7 @@ from ..store import (
     MEAN_GRADIENTS,
     RunFolder,
     RunWriter,
+    ShardNote,
     check_target,
     is_complete,
     label_warnings,
@@ -283,8 +284,8 @@ def _completed(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter,
     """Has the shards of a split made that are missing."""
     began, pace = time.perf_counter(), Pace()
     shards = plan.count_shards(split)
-    there = writer.existing(split, shards)
-    missing = [number for number in range(shards) if number not in there]
+    notes = writer.existing(split, range(shards))
+    missing = [number for number in range(shards) if number not in notes]
     computed = plan.samples_of(split, missing)
     counter.add(split, len(plan.datasets[split]) - computed)
 
@@ -294,19 +295,20 @@ def _completed(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter,
 
     if missing:
         maker.shards(plan, split, missing, on_batch=on_batch)
-    return _finished(writer, split, shards, computed=computed, seconds=time.perf_counter() - began, rate=pace.rate)
+        notes |= writer.existing(split, missing)
+    ordered = [notes[number] for number in range(shards)]
+    return _finished(writer, split, ordered, computed=computed, seconds=time.perf_counter() - began, rate=pace.rate)
 
 
 def _finished(
-    writer: RunWriter, split: str, shards: int, *, computed: int, seconds: float, rate: float | None
+    writer: RunWriter, split: str, notes: Sequence[ShardNote], *, computed: int, seconds: float, rate: float | None
 ) -> SplitSummary:
-    """Enters a split whose shards are there into the manifest."""
-    notes = writer.existing(split, shards)
-    if not any(note.rows for note in notes.values()):
-        skipped = [bad for note in notes.values() for bad in note.skipped]
+    """Enters a split into the manifest, with the notes of its shards in order."""
+    if not any(note.rows for note in notes):
+        skipped = [bad for note in notes for bad in note.skipped]
         first = skipped[0]
         raise DataError(f"split {split}: all {len(skipped)} samples were skipped; {first.sample_id}: {first.error}")
-    writer.finish_split(split, [notes[number] for number in range(shards)], samples=computed, seconds=seconds)
+    writer.finish_split(split, notes, samples=computed, seconds=seconds)
     return _of_split(writer, split, computed=computed, seconds=seconds, rate=rate)
 
 
@@ -428,8 +430,8 @@ def extract_given(
                 )
             writer.manifest["inputs"]["data"][split]["fingerprint"] = found.digest.hexdigest()
             computed, rate = len(found.content_hashes), found.pace.rate
-            shards = sink.shards[split]
-            summaries.append(_finished(writer, split, shards, computed=computed, seconds=found.seconds, rate=rate))
+            notes = [*writer.existing(split, range(sink.shards[split])).values()]
+            summaries.append(_finished(writer, split, notes, computed=computed, seconds=found.seconds, rate=rate))
         writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
     return _summary(writer, extractor, summaries)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -99,10 +99,10 @@ class RunWriter:
             write_text(path / CONFIG, dump_config(config))
             yield cls(path, manifest)
 
-    def existing(self, split_name: str, shards: int) -> dict[int, ShardNote]:
-        """The shards of a split that are there already, by number; `StoreError` names a damaged one."""
+    def existing(self, split_name: str, numbers: Iterable[int]) -> dict[int, ShardNote]:
+        """Those of these shards of a split that are there, by number; `StoreError` names a damaged one."""
         folder = split_folder(self.path, split_name)
-        paths = {number: shard_path(folder, number) for number in range(shards)}
+        paths = {number: shard_path(folder, number) for number in numbers}
         return {number: read_note(path) for number, path in paths.items() if path.exists()}
 
     def write(self, split_name: str, number: int, rows: ShardRows) -> ShardNote:

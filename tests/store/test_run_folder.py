@@ -165,9 +165,9 @@ def test_the_manifest_counts(run: Path) -> None:
 def test_the_manifest_says_how_fast_it_was(run: Path) -> None:
     assert RunFolder(run).samples_per_second == 6
     with RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer:
-        writer.finish_split("ood.noise", [writer.existing("ood.noise", 1)[0]], samples=0, seconds=100.0)
+        writer.finish_split("ood.noise", [writer.existing("ood.noise", [0])[0]], samples=0, seconds=100.0)
         assert RunFolder(run).samples_per_second == 6
-        writer.finish_split("ood.noise", [writer.existing("ood.noise", 1)[0]], samples=2, seconds=1.0)
+        writer.finish_split("ood.noise", [writer.existing("ood.noise", [0])[0]], samples=2, seconds=1.0)
     assert RunFolder(run).samples_per_second == 4
 
 
@@ -365,7 +365,7 @@ def test_the_same_inputs_go_on_where_the_run_stopped(tmp_path: Path) -> None:
     with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
         writer.write("in_dist.fit", 1, make_rows("in_dist.fit"))
     with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
-        found = writer.existing("in_dist.fit", 3)
+        found = writer.existing("in_dist.fit", range(3))
     note = ShardNote(rows=3, labelled=2, correct=1, non_finite=2, skipped=[Skipped("d", "does not decode")])
     assert found == {1: note}
 
@@ -381,7 +381,7 @@ def test_a_damaged_shard_is_not_built_upon(tmp_path: Path) -> None:
         writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
         truncate(tmp_path / "run/features/in_dist.fit/part-00000.parquet")
         with pytest.raises(StoreError, match=r"part-00000\.parquet: this shard is damaged .*; delete it and run"):
-            writer.existing("in_dist.fit", 1)
+            writer.existing("in_dist.fit", [0])
 
 
 def test_settings_of_later_commands_are_taken_over(run: Path) -> None:
