@@ -11,7 +11,7 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
@@ -325,15 +325,19 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) 
             if name in state and state[name].shape != wanted[name].shape
         ],
     }
-    told = [f"{len(names)} {kind}: {some(names)}" for kind, names in problems.items() if names]
-    if told:
+    if misfit := misfits(problems):
         raise ModelError(
-            f"checkpoint {path} does not fit the model: {'; '.join(told)}. "
+            f"checkpoint {path} does not fit the model: {misfit}. "
             f"Check model.source, model.arguments and the number of classes{_prefix_advice(found, wanted)}"
         )
     model.load_state_dict(state, strict=False)
     left_out = tuple(name for name in found if not name.startswith(prefix))
     return Loaded(prefix, len(state), left_out, whole.keys, whole.beside)
+
+
+def misfits(problems: Mapping[str, Sequence[str]]) -> str:
+    """How weights do not fit a model, from names by what is wrong with them; empty where they do."""
+    return "; ".join(f"{len(names)} {kind}: {some(names)}" for kind, names in problems.items() if names)
 
 
 def _common_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...errors import DataError, ModelError
-from ...system import file_sha256, import_torchvision, some
-from ..weights import READING_ERRORS, refuse_unsafe, weight_files
+from ...system import file_sha256, import_torchvision
+from ..weights import READING_ERRORS, misfits, refuse_unsafe, weight_files
 from .base import ModelRequest, made, optional
 
 TRANSFORMERS = "transformers"
@@ -105,10 +105,9 @@ def _with_weights(model_class: Any, folder: Path, config: Any) -> nn.Module:
         "unexpected": found.get("unexpected_keys", ()),
         "of another shape": [str(each) for each in found.get("mismatched_keys", ())],
     }
-    told = [f"{len(names)} {kind}: {some(sorted(names))}" for kind, names in problems.items() if names]
-    if told:
+    if misfit := misfits({kind: sorted(names) for kind, names in problems.items()}):
         raise ModelError(
-            f"transformers:{folder}: its weights are not those of a {model_class.__name__}: {'; '.join(told)}; "
+            f"transformers:{folder}: its weights are not those of a {model_class.__name__}: {misfit}; "
             "save the trained classifier by save_pretrained, or name its weights by model.checkpoint"
         )
     made_model: nn.Module = model
