@@ -29,7 +29,7 @@ from pages import put_table
 from safetensors.torch import save_file
 from torch import nn
 
-from gradscore import evaluation, features, reporting  # noqa: F401  loaded once, before processes are forked
+from gradscore import evaluation, pipeline, reporting  # noqa: F401  loaded once, before processes are forked
 from gradscore.errors import GradscoreError
 from gradscore.store import CHECKSUMS, RunFolder, verify_run
 from gradscore.system import is_temporary
