@@ -7,7 +7,9 @@ The sections `model`, `preprocessing` and `data` belong to the packages they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
@@ -16,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig
 from ..errors import ConfigError
-from ..models import TRANSFORMERS, CodeSource, ModelConfig, processor_files
+from ..models import LAST_LAYER, TRANSFORMERS, CodeSource, ModelConfig, processor_files
 from ..objects import called
 from ..system import (
     AnchoredPath,
@@ -35,10 +37,10 @@ from ..system import (
     is_address,
     without_repeats,
 )
-from .presets import with_preset
 from .yaml_source import explain, parse_settings, read_settings
 
 AnySection = TypeVar("AnySection", bound=Section)
+
 
 Protocol = Literal["known", "leave_one_dataset_out", "auxiliary", "in_dist_only"]
 
@@ -50,7 +52,76 @@ def _known_column(name: str) -> str:
 
 
 Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
+
+
 Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Losses, statistics, parameters and granularity, as in the section `features` of a configuration."""
+
+    losses: tuple[str, ...]
+    statistics: tuple[str, ...]
+    parameters: tuple[str, ...]
+    granularity: str
+
+    def settings(self) -> dict[str, Any]:
+        """The same as settings of the section `features`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+OBERDIEK = Preset(("pseudo_label",), ("max", "min", "mean", "std", "l1", "l2"), ("*",), "parameter")
+"""Statistics of the gradient of every parameter, as if the predicted class were the label.
+
+Source: Oberdiek, Rottmann, Gottschalk 2018, "Classification uncertainty of deep neural networks based on gradient
+    information".
+"""
+
+
+GRADNORM = Preset(("uniform",), ("l1",), (LAST_LAYER,), "parameter")
+"""L1 norm of the gradient of the last layer, with a label of equal probabilities. The paper's score is that of the
+weight; a small one means OOD.
+
+Source: Huang, Geng, Li 2021, "On the importance of gradients for detecting distributional shifts in the wild",
+    equations 4 to 6.
+"""
+
+
+EXGRAD = Preset(("expected",), ("l1", "l2"), (LAST_LAYER,), "parameter")
+"""Norm of the gradient of the last layer, expected when the label is drawn from the predicted distribution.
+
+Source: Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?".
+"""
+
+
+LEE_ALREGIB = Preset(("confounding",), ("l2",), ("*",), "module")
+"""L2 norm of the gradient of every layer, with a label that says all classes at once. The paper squares the norms; meta
+models look at logarithms, to which a square does nothing but double them.
+
+Source: Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks"; Lee, Prabhushankar, AlRegib
+    2022, "Gradient-based adversarial and out-of-distribution detection".
+"""
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {"oberdiek": OBERDIEK, "gradnorm": GRADNORM, "exgrad": EXGRAD, "lee_alregib": LEE_ALREGIB}
+)
+
+
+def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the section `features` with what their `preset` adds.
+
+    Raises:
+        ValueError: no such preset.
+    """
+    name = settings.get("preset")
+    if name is None:
+        return dict(settings)
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
+    return {**PRESETS[name].settings(), **settings}
 
 
 class FeaturesConfig(Section):

@@ -1,10 +1,9 @@
 """Samples: where they come from, and how they become tensors.
 
 Wherever samples are from, they come as one thing: `Samples`, a stream of batches (`samples`). `dataset` has those of
-the splits of a configuration (sections `data` and `preprocessing`, in `settings`; `splits` lists them), `given` what a
-program has, `containers` batches that are left as they are, `user_files` what is named on a command line. `sources`
-reads raw samples or makes them of others, `class_names` decides which class a label is, `content` tells samples apart,
-and `augmentations` look at a batch in other ways.
+the splits of a configuration (section `data`, in `splits`), `in_memory` what a program has, `user_files` what is named
+on a command line. `sources` reads raw samples or makes them of others, `preprocessing` makes model inputs of them, and
+`augmentations` change a batch a little.
 """
 
 from __future__ import annotations
@@ -18,30 +17,37 @@ from .augmentations import (
     is_given_augmentation,
     open_augmentations,
 )
-from .class_names import NAME_CLASSES
-from .containers import count_samples, tensors_in, whole_batches, with_tensors
-from .content import SIGNATURE_SIDE, content_hash, signature_of
-from .dataset import (
+from .dataset import NAME_CLASSES, Selected, open_images, open_split, open_splits
+from .in_memory import FORMS, check_classes, count_samples, form_of, samples_of, tensors_in, whole_batches, with_tensors
+from .preprocessing import Preprocessing, PreprocessingConfig
+from .samples import (
+    SIGNATURE_SIDE,
+    BadSample,
+    Batch,
+    Sample,
     SampleDataset,
-    Selected,
+    Samples,
+    are_images,
     check_usable,
+    collate,
+    content_hash,
     count_shards,
+    form,
     load_batches,
     naming_lost_workers,
-    open_images,
-    open_split,
-    open_splits,
+    signature_of,
     split_samples,
+    stacked,
 )
-from .given import FORMS, check_classes, form_of, samples_of
-from .preprocessing import Preprocessing
-from .samples import BadSample, Batch, Sample, Samples, are_images, collate, form, stacked
-from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import (
+from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
+from .sources.columns import check_names
+from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
+from .sources.image_changes import STRENGTHS
+from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
+from .sources.made import ShiftedImages, SyntheticSource
+from .sources.raw_samples import (
     DECODING_ERRORS,
-    GIVEN,
     IMAGE_SUFFIXES,
-    SOURCES,
     ArraySource,
     ImageSource,
     Pixels,
@@ -50,20 +56,23 @@ from .sources import (
     SourceKind,
     UnreadableImageError,
     as_pixels,
-    check_names,
     class_names_of,
     describe_raw,
-    file_kinds,
     is_image,
     is_pixels,
-    kind_of,
-    open_source,
 )
-from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
-from .sources.image_changes import STRENGTHS
-from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
-from .sources.made import ShiftedImages, SyntheticSource
-from .splits import BANK, CALIBRATION, FIT, TEST, SplitInfo, base_split, planned_splits
+from .splits import (
+    BANK,
+    CALIBRATION,
+    FIT,
+    TEST,
+    DataConfig,
+    DatasetConfig,
+    SelectConfig,
+    SplitInfo,
+    base_split,
+    planned_splits,
+)
 from .user_files import (
     RawImage,
     UserFile,

@@ -1,40 +1,25 @@
-"""The samples of splits: opened, selected, preprocessed one by one, and loaded in batches."""
+"""The samples of splits: sources opened, samples selected, and labels made classes of the model."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-import signal
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
 from ..models import CodeTrust
-from ..printable import storable
-from ..system import sha256
-from .class_names import ClassNames, decide
-from .content import content_hash, signature_of
-from .preprocessing import Preprocessing
-from .samples import BadSample, Batch, Sample, Samples, collate
-from .settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from .sources import (
-    UNLABELLED,
-    ImageSource,
-    Raw,
-    UnreadableImageError,
-    class_names_of,
-    input_columns_of,
-    kind_of,
-    open_source,
-    refuse_text,
-)
-from .splits import FIT, SplitInfo, base_split, planned_splits
+from ..system import closest, sha256, some
+from .preprocessing import Preprocessing, PreprocessingConfig
+from .samples import SampleDataset, content_hash
+from .sources import kind_of, open_source
+from .sources.columns import refuse_text
+from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, input_columns_of
+from .splits import FIT, DataConfig, DatasetConfig, SelectConfig, SplitInfo, base_split, planned_splits
 
 
 class HashShares:
@@ -131,61 +116,6 @@ class Selected:
     def content(self) -> str:
         """See `ImageSource`."""
         return self.base.content()
-
-
-class SampleDataset(Dataset[Sample | BadSample]):
-    """The samples of a split.
-
-    Args:
-        images: the selected raw images, whose labels are classes of the model.
-        preprocess: makes model inputs of them.
-        labelled: False for OOD sets, whose labels are all -1.
-    """
-
-    def __init__(self, images: ImageSource, preprocess: Preprocessing, *, labelled: bool) -> None:
-        self.images = images
-        self.ids: list[str] = list(images.ids)
-        self._preprocess = preprocess
-        self._labels = images.labels if labelled else None
-
-    def __len__(self) -> int:
-        """The number of samples."""
-        return len(self.ids)
-
-    def __getitem__(self, index: int) -> Sample | BadSample:
-        """One sample, or why it cannot be used.
-
-        Raises:
-            DataError: the whole split cannot be used.
-        """
-        try:
-            raw = self.images.image(index)
-        except UnreadableImageError as error:
-            return BadSample(self.ids[index], storable(str(error)))
-        label = UNLABELLED if self._labels is None else int(self._labels[index])
-        model_input = self._preprocess.model_input(raw)
-        return Sample(self.ids[index], model_input, label, content_hash(raw), signature_of(raw))
-
-    @property
-    def labels(self) -> NDArray[np.int64] | None:
-        """(N,) classes of the model, -1 for none; None where no sample has one."""
-        return self._labels
-
-    @property
-    def class_names(self) -> Sequence[str] | None:
-        """Of the model, in the order of its outputs; None where they are not known."""
-        return class_names_of(self.images)
-
-    @property
-    def input_columns(self) -> Sequence[str] | None:
-        """Names of the numbers of a sample, in their order; None where they have none."""
-        return input_columns_of(self.images)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
-        labels = [] if self._labels is None else self._labels.tolist()
-        parts = ["\0".join(self.ids), ",".join(map(str, labels)), self.images.content()]
-        return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 
 def open_split(
@@ -344,139 +274,280 @@ def _selected(
     return Selected(source, places, mapped, names.of_model)
 
 
-_LOST = re.compile(r"DataLoader worker \(pid")
-"""Start of what PyTorch says when a worker ends that should not."""
-
-_RAISED_IN_WORKER = "Caught "
-"""Start of what PyTorch makes of an error of a sample that a worker loads."""
+NAME_CLASSES = "name all classes of the model in their order in data.class_names, or set label_map"
+"""What to do where data have other classes than the model."""
 
 
-def count_shards(samples: int, *, shard_size: int) -> int:
-    """The number of shards of a split."""
-    return -(-samples // shard_size)
+@dataclass(frozen=True)
+class ClassNames:
+    """Names of classes.
+
+    Attributes:
+        of_labels: what the labels 0, 1, ... of sources with names are called, the same in all splits; None if no source
+            has names.
+        of_model: the classes of the model in the order of its outputs; None where they are not known.
+        unused: those of `of_labels` that no sample has.
+    """
+
+    of_labels: tuple[str, ...] | None = None
+    of_model: tuple[str, ...] | None = None
+    unused: tuple[str, ...] = ()
+
+    def aligned(self, source: ImageSource, where: str) -> NDArray[np.int64] | None:
+        """The labels of a source, those with names as positions in `of_labels`.
+
+        Raises:
+            DataError: a label without a name in a source with names.
+        """
+        names, labels = class_names_of(source), source.labels
+        if names is None or labels is None or self.of_labels is None:
+            return labels
+        outside = labels[(labels < UNLABELLED) | (labels >= len(names))]
+        if len(outside):
+            raise DataError(f"{where}: label {outside[0]} is none of its {len(names)} classes ({some(list(names))})")
+        places = np.array([self.of_labels.index(name) for name in names] + [UNLABELLED], dtype=np.int64)
+        return places[labels]
+
+    def chosen(self, classes: Sequence[int | str], source: ImageSource, where: str) -> list[int]:
+        """The labels that `select.classes` asks for, by number or by name.
+
+        Raises:
+            DataError: there is no class of a name, or of a number where the names are numbers.
+        """
+        names = self.of_labels if class_names_of(source) is not None else None
+        found = [label_of(each, names) if isinstance(each, int) else None for each in classes]
+        return [
+            _place(str(each), names, f"{where}: select.classes") if label is None else label
+            for each, label in zip(classes, found, strict=True)
+        ]
+
+    def mapped(
+        self, labels: NDArray[np.int64], spec: DatasetConfig, *, is_named: bool, ids: Sequence[str], num_classes: int
+    ) -> NDArray[np.int64]:
+        """The classes of the model that labels stand for.
+
+        Args:
+            labels: (N,) as `aligned` gives them.
+            spec: its `label_map` says what they become.
+            is_named: whether the source has names.
+            ids: of the samples, for messages.
+            num_classes: K.
+
+        Raises:
+            DataError: a label that nothing is said of, or that is no class of the model.
+        """
+        names = self.of_labels if is_named else None
+        wanted = [int(label) for label in np.unique(labels) if label != UNLABELLED]
+        table = {label: self._class_of(label, spec, names) for label in wanted}
+        missing = [label if names is None else names[label] for label, place in table.items() if place is None]
+        if missing:
+            raise DataError(f"{spec.source}: label_map says nothing of the labels {missing}")
+        found = np.array([table.get(int(label), UNLABELLED) for label in labels], dtype=np.int64)
+        outside = np.flatnonzero((found < UNLABELLED) | (found >= num_classes))
+        if len(outside):
+            first = int(outside[0])
+            name = "" if names is None or spec.label_map is not None else f" ({names[found[first]]})"
+            empty = f"no sample is of class {some(self.unused)}, perhaps an empty folder, which counts as a class; "
+            raise DataError(
+                f"{spec.source}: sample {ids[first]} has label {found[first]}{name}, and {len(outside)} labels are "
+                f"outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}use select.classes "
+                "or label_map, name the classes of the model in data.class_names, or correct model.num_classes"
+            )
+        return found
+
+    def _class_of(self, label: int, spec: DatasetConfig, names: Sequence[str] | None) -> int | None:
+        known = names or self.of_model or ()
+        name = known[label] if 0 <= label < len(known) else None
+        if spec.label_map is not None:
+            own = [] if name is None or name not in spec.label_map else [name]
+            keys = own + [key for key in spec.label_map if label_of(key, names) == label]
+            if not keys:
+                return None
+            value = spec.label_map[keys[0]]
+            return value if isinstance(value, int) else _place(value, self.of_model, f"{spec.source}: label_map")
+        if names is None or name is None or self.of_model is None:
+            return label
+        return _place(name, self.of_model, spec.source)
 
 
-def load_batches(
-    dataset: SampleDataset,
+def label_of(key: int | str, names: Sequence[str] | None) -> int | None:
+    """The label that a key of `label_map` or `select.classes` stands for.
+
+    Args:
+        key: a name, or a number: that of the class whose name is this number, otherwise a position.
+        names: of the labels 0, 1, ...; None where they have none.
+
+    Returns:
+        The label; None where there is none. Where all names are numbers, positions count for nothing.
+    """
+    if isinstance(key, str) and names is not None and key in names:
+        return list(names).index(key)
+    number = key if isinstance(key, int) else _number(key)
+    numbers = [_number(name) for name in names or ()]
+    if number is None or not numbers:
+        return number
+    if number in numbers:
+        return numbers.index(number)
+    return number if None in numbers else None
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdigit() else None
+
+
+def decide(
+    sources: Mapping[str, tuple[DatasetConfig, ImageSource]],
     *,
-    split: str,
-    batch_size: int,
-    shard_size: int | None = None,
-    shards: Iterable[int] = (0,),
-    workers: int = 0,
-    pin: bool = False,
-    on_error: str = "fail",
-    advice: str = "",
-) -> Iterator[Batch]:
-    """Loads the samples of some shards of a split in order.
+    num_classes: int,
+    given: Sequence[str] | Path | None = None,
+    model_names: Sequence[str] | None = None,
+) -> ClassNames:
+    """Decides what classes are called.
+
+    Names come from `data.class_names`, from the model if it has all names of the sources, or from the sources.
 
     Args:
-        dataset: the samples of the split.
-        split: its name.
-        batch_size: samples in a batch; the last one of a shard may have fewer.
-        shard_size: samples in a shard, those that cannot be used among them; None for all in one.
-        shards: their numbers.
-        workers: processes that load ahead; 0 loads in this one.
-        pin: load into memory from which an accelerator copies while it computes.
-        on_error: "fail" where a sample cannot be used, or "skip", which leaves it in `Batch.bad`.
-        advice: what the message of such a sample ends with.
+        sources: of the labelled splits, with what is asked of them, by the name of the split.
+        num_classes: K.
+        given: `data.class_names`: names, or a file of them.
+        model_names: what the model calls its classes, in the order of its outputs.
 
     Raises:
-        DataError: a sample that cannot be used, or a worker was killed.
+        DataError: names that do not fit each other or the model.
     """
-    size = shard_size or len(dataset)
-    ends = {shard: min((shard + 1) * size, len(dataset)) for shard in shards}
-    starts = [(start, end) for shard, end in ends.items() for start in range(shard * size, end, batch_size)]
-    loader = DataLoader(
-        dataset,
-        batch_sampler=[list(range(start, min(start + batch_size, end))) for start, end in starts],
-        num_workers=workers,
-        collate_fn=collate,
-        pin_memory=pin,
-        worker_init_fn=_leave_interrupts_to_the_parent,
-        generator=torch.Generator(),
-    )
-    try:
-        with naming_lost_workers():
-            for batch in loader:
-                check_usable(batch, split=split, on_error=on_error, advice=advice)
-                yield replace(batch, split=split)
-    except (ConnectionError, EOFError) as error:
-        if workers == 0 or str(error).startswith(_RAISED_IN_WORKER):
-            raise
-        raise _lost(f"{type(error).__name__} while it handed over a batch") from None
+    lists = [tuple(names) for _, source in sources.values() if (names := class_names_of(source)) is not None]
+    of_labels = _joined(lists)
+    wanted = _given(given, num_classes)
+    if wanted is None and model_names is not None and (of_labels is None or set(of_labels) <= set(model_names)):
+        wanted = tuple(model_names)
+    if wanted is None and of_labels is not None:
+        wanted = _of_sources(of_labels, sources, num_classes)
+    if given is None:
+        _check_numbers(wanted or of_labels or (), sources)
+    return ClassNames(of_labels, wanted, _unused(of_labels or (), [source for _, source in sources.values()]))
 
 
-def check_usable(batch: Batch, *, split: str, on_error: str, advice: str = "") -> None:
-    """Makes sure that all samples of a batch can be used, unless others are to be skipped.
+def _unused(names: Sequence[str], sources: Sequence[ImageSource]) -> tuple[str, ...]:
+    """The names that no sample has."""
+    used = {
+        own[label]
+        for source in sources
+        if (own := class_names_of(source)) is not None and source.labels is not None
+        for label in np.unique(source.labels).tolist()
+        if 0 <= label < len(own)
+    }
+    return tuple(name for name in names if name not in used)
 
-    Args:
-        batch: the samples.
-        split: where they are from, for the message.
-        on_error: "fail", or "skip" for others.
-        advice: what the message ends with.
 
-    Raises:
-        DataError: one cannot.
-    """
-    if batch.bad and on_error == "fail":
-        first = batch.bad[0]
+def _given(given: Sequence[str] | Path | None, num_classes: int) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    names = _read(given) if isinstance(given, Path) else list(given)
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if len(names) != num_classes or twice is not None:
+        got = f"{len(names)} names" if twice is None else f"{twice!r} twice"
         raise DataError(
-            f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
-            f"or set extract.on_error=skip to go on without such samples{advice}"
+            f"data.class_names: wanted one name for each of the {num_classes} classes of the model, got {got}"
+        )
+    return tuple(names)
+
+
+def _read(path: Path) -> list[str]:
+    """Names in a file: one on each line, or in JSON a list, or a mapping from class to name."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else [line.strip() for line in text.splitlines()]
+        if isinstance(found, dict):
+            found = [found[key] for key in sorted(found, key=int)]
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"data.class_names: {path} cannot be read: {error}") from None
+    names = found if isinstance(found, list) else []
+    while names and names[-1] == "":
+        names.pop()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise DataError(
+            f"data.class_names: {path}: wanted one name on each line, or a list of names in JSON, in the order of the "
+            "outputs of the model"
+        )
+    return names
+
+
+def _joined(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """All names: numbers in their order, others in that of the source that has all, otherwise in alphabetical order."""
+    if not lists:
+        return None
+    union = {name for names in lists for name in names}
+    numbers = {name: number for name in sorted(union) if (number := _number(name)) is not None}
+    if len(numbers) == len(union):
+        return _in_numerical_order(numbers)
+    longest = max(lists, key=len)
+    return longest if set(longest) == union else tuple(sorted(union))
+
+
+def _in_numerical_order(numbers: Mapping[str, int]) -> tuple[str, ...]:
+    names = tuple(sorted(numbers, key=lambda name: numbers[name]))
+    for name, after in pairwise(names):
+        if numbers[name] == numbers[after]:
+            raise DataError(
+                f"the classes {name!r} and {after!r} have one number in two spellings; wanted one name for each class: "
+                "rename one of them, in all splits"
+            )
+    return names
+
+
+def _check_numbers(names: Sequence[str], sources: Mapping[str, tuple[DatasetConfig, ImageSource]]) -> None:
+    """Refuses labels without names beside classes called 1, 2, ...: 2 may be the class of that name or output 2."""
+    numbers = [_number(name) for name in names]
+    if None in numbers or numbers == list(range(len(numbers))):
+        return
+    plain = [(split, source) for split, (spec, source) in sources.items() if spec.label_map is None]
+    named = [split for split, source in plain if class_names_of(source) is not None]
+    bare = [split for split, source in plain if class_names_of(source) is None and source.labels is not None]
+    if named and bare:
+        raise DataError(
+            f"{bare[0]}: its labels are numbers, and classes of {named[0]} are called {some(list(names))}, which are "
+            f"not 0 to {len(names) - 1}, so it is not known which of them a number means; set label_map of {bare[0]}, "
+            "or name all classes of the model in their order in data.class_names"
         )
 
 
-def split_samples(
-    dataset: SampleDataset, *, name: str, batch_size: int, workers: int, on_error: str, skipped: list[str]
-) -> Samples:
-    """The samples of a split that can be used.
-
-    Args:
-        dataset: all samples.
-        name: of the split.
-        batch_size: samples in a batch.
-        workers: processes that load ahead.
-        on_error: see `load_batches`.
-        skipped: gets the names of those that cannot be used, as they come.
-    """
-
-    def read() -> Iterator[Batch]:
-        found = False
-        for batch in load_batches(dataset, split=name, batch_size=batch_size, workers=workers, on_error=on_error):
-            skipped.extend(bad.sample_id for bad in batch.bad)
-            if batch.ids:
-                found = True
-                yield batch
-        if not found:
-            raise DataError(f"split {name}: no sample of it can be used")
-
-    return Samples(name, len(dataset), read)
+def _of_sources(
+    of_labels: tuple[str, ...], sources: Mapping[str, tuple[DatasetConfig, ImageSource]], num_classes: int
+) -> tuple[str, ...] | None:
+    """The classes of the model by the names of the sources; None where they say nothing of them."""
+    named = {split: spec for split, (spec, source) in sources.items() if class_names_of(source) is not None}
+    plain = [split for split, spec in named.items() if spec.label_map is None]
+    if not plain:
+        return _through_maps(of_labels, list(named.values()), num_classes)
+    if len(of_labels) < num_classes:
+        raise DataError(
+            f"{plain[0]}: its data name {len(of_labels)} classes ({some(list(of_labels))}), and the model has "
+            f"{num_classes}, so it is not known which outputs they are; {NAME_CLASSES}"
+        )
+    return of_labels if len(of_labels) == num_classes and len(plain) == len(named) else None
 
 
-@contextmanager
-def naming_lost_workers() -> Iterator[None]:
-    """Turns what PyTorch raises when a loading worker was killed into an error that says what to do.
-
-    PyTorch raises it in whatever the main thread is doing then: all that is done while workers run belongs inside.
-
-    Raises:
-        DataError: a worker was killed.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if not _LOST.match(str(error)):
-            raise
-        raise _lost(str(error).splitlines()[0]) from None
+def _through_maps(
+    of_labels: tuple[str, ...], specs: Sequence[DatasetConfig], num_classes: int
+) -> tuple[str, ...] | None:
+    """The names that label maps give to the classes of the model, if they name all of them, and once each."""
+    found: dict[int, str] = {}
+    for spec in specs:
+        for key, value in (spec.label_map or {}).items():
+            label = label_of(key, of_labels)
+            name = of_labels[label] if label is not None and 0 <= label < len(of_labels) else None
+            if name is None or not isinstance(value, int) or found.setdefault(value, name) != name:
+                return None
+    complete = sorted(found) == list(range(num_classes))
+    return tuple(found[place] for place in range(num_classes)) if complete else None
 
 
-def _lost(reason: str) -> DataError:
-    return DataError(
-        f"data: a worker that loads samples was lost ({reason}); out of memory? Run the same command again, with fewer "
-        "workers (--workers) if it happens again"
-    )
-
-
-def _leave_interrupts_to_the_parent(_worker: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _place(name: str, names: Sequence[str] | None, where: str) -> int:
+    if names is None:
+        raise DataError(f"{where}: {name!r} is a name, and the classes have none; name them in data.class_names")
+    if name not in names:
+        raise DataError(
+            f"{where}: no class {name!r}; name it in data.class_names if the model has it, or say in label_map which "
+            f"class it is; {closest(name, names)}"
+        )
+    return list(names).index(name)

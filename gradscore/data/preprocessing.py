@@ -1,20 +1,105 @@
-"""From raw pixels, numbers or text to what the model takes."""
+"""From raw pixels, numbers or text to what the model takes, and the section `preprocessing` of a configuration."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from torch import Tensor
 
 from ..errors import ConfigError, DataError
 from ..models import FolderProcessor
-from ..system import import_torchvision
-from .settings import PreprocessingConfig
-from .sources import Pixels, Raw, Values, describe_raw, is_image
+from ..system import (
+    AnchoredPath,
+    Elsewhere,
+    InFeatures,
+    Positive,
+    Section,
+    import_torchvision,
+)
+from .sources.raw_samples import Pixels, Raw, Values, describe_raw, is_image
+
+
+def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError(f"wanted a positive number of pixels, [height, width] or null, got {value!r}") from None
+
+
+def _for_all_channels(value: Any) -> Any:
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+Means = Annotated[list[Finite], BeforeValidator(_for_all_channels)]
+
+
+Deviations = Annotated[list[Annotated[Finite, Field(gt=0)]], BeforeValidator(_for_all_channels)]
+
+
+class PreprocessingConfig(Section):
+    """What happens to an image before the model: resize, centre crop, channels, normalisation.
+
+    `weights` names torchvision weights (`ResNet18_Weights.IMAGENET1K_V1`) whose own transforms are used instead.
+    `processor` names a folder of transformers whose processor or tokenizer is used instead; a model of such a folder
+    brings its own unless anything else is set. `max_length` cuts and fills its texts (in tokens) and waves.
+    """
+
+    resize: InFeatures[Size] = None
+    """[height, width], or the length of the shorter side."""
+    crop: InFeatures[Size] = None
+    """[height, width] or side of the part in the middle that is kept, after `resize`."""
+    channels: InFeatures[Literal[1, 3] | None] = None
+    """1 makes images grey, 3 makes them RGB; by default they stay as they are."""
+    mean: InFeatures[Means | None] = None
+    """Subtracted from each channel, of values from 0 to 1; together with `std`. One number is for all channels."""
+    std: InFeatures[Deviations | None] = None
+    """What each channel is divided by afterwards, or all of them by one number."""
+    weights: InFeatures[str | None] = None
+    """torchvision weights whose own transforms are used instead of all others here:
+    `ResNet18_Weights.IMAGENET1K_V1`."""
+    processor: Elsewhere[AnchoredPath | None] = None
+    """A folder with a processor or tokenizer of transformers, which makes inputs of samples; that of the model's folder
+    by default."""
+    max_length: InFeatures[Positive | None] = None
+    """Longer texts are cut after so many tokens."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("mean and std belong together: set both or neither")
+        counts = {name: len(values) for name in ("mean", "std") if (values := getattr(self, name)) is not None}
+        if len(set(counts.values()) - {1}) > 1 or 0 in counts.values():
+            raise ValueError(
+                f"mean has {counts['mean']} values and std {counts['std']}: give one per channel, or one for all"
+            )
+        others = [key for key in ("resize", "crop", "channels", "mean") if getattr(self, key) is not None]
+        if self.weights is not None and others:
+            raise ValueError(f"weights brings its own transforms: remove {', '.join(others)}, or weights")
+        others += [] if self.weights is None else ["weights"]
+        if self.processor is not None and others:
+            raise ValueError(f"processor says what becomes of samples: remove {', '.join(others)}, or processor")
+        if self.max_length is not None and self.processor is None:
+            raise ValueError("max_length is for the processor of a model of transformers: set processor, or remove it")
+        return self
+
 
 FOR_IMAGES = ("resize", "crop", "channels", "weights")
 """Settings that are for images of 8 bits alone."""

@@ -1,15 +1,34 @@
-"""Samples: one, a batch of them, and the stream of batches in which all samples come."""
+"""Samples: one, a batch of them, the stream in which all samples come, and those of a split, loaded in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
+from ..printable import storable
 from ..system import Inputs, each_input, rows_of
+from .preprocessing import Preprocessing
+from .sources.raw_samples import (
+    UNLABELLED,
+    ImageSource,
+    Raw,
+    UnreadableImageError,
+    class_names_of,
+    input_columns_of,
+    is_image,
+)
 
 
 @dataclass(frozen=True)
@@ -181,31 +200,198 @@ class Samples:
         yield from self.read() if begun is None else begun[1]
 
 
-def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
-    """One batch of samples of the same names and shapes; there is one at least."""
-    first = samples[0]
-    if isinstance(first, Tensor):
-        return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
-    named = [sample for sample in samples if not isinstance(sample, Tensor)]
-    return {name: torch.stack([sample[name] for sample in named]) for name in first}
+class SampleDataset(Dataset[Sample | BadSample]):
+    """The samples of a split.
+
+    Args:
+        images: the selected raw images, whose labels are classes of the model.
+        preprocess: makes model inputs of them.
+        labelled: False for OOD sets, whose labels are all -1.
+    """
+
+    def __init__(self, images: ImageSource, preprocess: Preprocessing, *, labelled: bool) -> None:
+        self.images = images
+        self.ids: list[str] = list(images.ids)
+        self._preprocess = preprocess
+        self._labels = images.labels if labelled else None
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> Sample | BadSample:
+        """One sample, or why it cannot be used.
+
+        Raises:
+            DataError: the whole split cannot be used.
+        """
+        try:
+            raw = self.images.image(index)
+        except UnreadableImageError as error:
+            return BadSample(self.ids[index], storable(str(error)))
+        label = UNLABELLED if self._labels is None else int(self._labels[index])
+        model_input = self._preprocess.model_input(raw)
+        return Sample(self.ids[index], model_input, label, content_hash(raw), signature_of(raw))
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """(N,) classes of the model, -1 for none; None where no sample has one."""
+        return self._labels
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Of the model, in the order of its outputs; None where they are not known."""
+        return class_names_of(self.images)
+
+    @property
+    def input_columns(self) -> Sequence[str] | None:
+        """Names of the numbers of a sample, in their order; None where they have none."""
+        return input_columns_of(self.images)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
+        labels = [] if self._labels is None else self._labels.tolist()
+        parts = ["\0".join(self.ids), ",".join(map(str, labels)), self.images.content()]
+        return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 
-def are_images(inputs: Inputs) -> bool:
-    """Whether inputs (n, ...) look like images: (n, 1 or 3, H, W), floats or raw pixels, more than one pixel a side."""
-    return (
-        isinstance(inputs, Tensor)
-        and inputs.dim() == 4
-        and inputs.shape[1] in (1, 3)
-        and min(inputs.shape[2:]) > 1
-        and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
+def count_shards(samples: int, *, shard_size: int) -> int:
+    """The number of shards of a split."""
+    return -(-samples // shard_size)
+
+
+def load_batches(
+    dataset: SampleDataset,
+    *,
+    split: str,
+    batch_size: int,
+    shard_size: int | None = None,
+    shards: Iterable[int] = (0,),
+    workers: int = 0,
+    pin: bool = False,
+    on_error: str = "fail",
+    advice: str = "",
+) -> Iterator[Batch]:
+    """Loads the samples of some shards of a split in order.
+
+    Args:
+        dataset: the samples of the split.
+        split: its name.
+        batch_size: samples in a batch; the last one of a shard may have fewer.
+        shard_size: samples in a shard, those that cannot be used among them; None for all in one.
+        shards: their numbers.
+        workers: processes that load ahead; 0 loads in this one.
+        pin: load into memory from which an accelerator copies while it computes.
+        on_error: "fail" where a sample cannot be used, or "skip", which leaves it in `Batch.bad`.
+        advice: what the message of such a sample ends with.
+
+    Raises:
+        DataError: a sample that cannot be used, or a worker was killed.
+    """
+    size = shard_size or len(dataset)
+    ends = {shard: min((shard + 1) * size, len(dataset)) for shard in shards}
+    starts = [(start, end) for shard, end in ends.items() for start in range(shard * size, end, batch_size)]
+    loader = DataLoader(
+        dataset,
+        batch_sampler=[list(range(start, min(start + batch_size, end))) for start, end in starts],
+        num_workers=workers,
+        collate_fn=collate,
+        pin_memory=pin,
+        worker_init_fn=_leave_interrupts_to_the_parent,
+        generator=torch.Generator(),
+    )
+    try:
+        with naming_lost_workers():
+            for batch in loader:
+                check_usable(batch, split=split, on_error=on_error, advice=advice)
+                yield replace(batch, split=split)
+    except (ConnectionError, EOFError) as error:
+        if workers == 0 or str(error).startswith(_RAISED_IN_WORKER):
+            raise
+        raise _lost(f"{type(error).__name__} while it handed over a batch") from None
+
+
+def check_usable(batch: Batch, *, split: str, on_error: str, advice: str = "") -> None:
+    """Makes sure that all samples of a batch can be used, unless others are to be skipped.
+
+    Args:
+        batch: the samples.
+        split: where they are from, for the message.
+        on_error: "fail", or "skip" for others.
+        advice: what the message ends with.
+
+    Raises:
+        DataError: one cannot.
+    """
+    if batch.bad and on_error == "fail":
+        first = batch.bad[0]
+        raise DataError(
+            f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
+            f"or set extract.on_error=skip to go on without such samples{advice}"
+        )
+
+
+def split_samples(
+    dataset: SampleDataset, *, name: str, batch_size: int, workers: int, on_error: str, skipped: list[str]
+) -> Samples:
+    """The samples of a split that can be used.
+
+    Args:
+        dataset: all samples.
+        name: of the split.
+        batch_size: samples in a batch.
+        workers: processes that load ahead.
+        on_error: see `load_batches`.
+        skipped: gets the names of those that cannot be used, as they come.
+    """
+
+    def read() -> Iterator[Batch]:
+        found = False
+        for batch in load_batches(dataset, split=name, batch_size=batch_size, workers=workers, on_error=on_error):
+            skipped.extend(bad.sample_id for bad in batch.bad)
+            if batch.ids:
+                found = True
+                yield batch
+        if not found:
+            raise DataError(f"split {name}: no sample of it can be used")
+
+    return Samples(name, len(dataset), read)
+
+
+@contextmanager
+def naming_lost_workers() -> Iterator[None]:
+    """Turns what PyTorch raises when a loading worker was killed into an error that says what to do.
+
+    PyTorch raises it in whatever the main thread is doing then: all that is done while workers run belongs inside.
+
+    Raises:
+        DataError: a worker was killed.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not _LOST.match(str(error)):
+            raise
+        raise _lost(str(error).splitlines()[0]) from None
+
+
+_LOST = re.compile(r"DataLoader worker \(pid")
+"""Start of what PyTorch says when a worker ends that should not."""
+
+
+_RAISED_IN_WORKER = "Caught "
+"""Start of what PyTorch makes of an error of a sample that a worker loads."""
+
+
+def _lost(reason: str) -> DataError:
+    return DataError(
+        f"data: a worker that loads samples was lost ({reason}); out of memory? Run the same command again, with fewer "
+        "workers (--workers) if it happens again"
     )
 
 
-def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:
-    """What samples of one batch have in common: the shape, or names and shapes."""
-    if isinstance(sample, Tensor):
-        return tuple(sample.shape)
-    return tuple(f"{name} {tuple(tensor.shape)}" for name, tensor in sample.items())
+def _leave_interrupts_to_the_parent(_worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def collate(samples: Sequence[Sample | BadSample]) -> Batch:
@@ -246,3 +432,73 @@ _ADVICE = {
 def _text(sample: Sample) -> str:
     shape = form(sample.image)
     return str(shape) if isinstance(sample.image, Tensor) else ", ".join(map(str, shape))
+
+
+def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:
+    """What samples of one batch have in common: the shape, or names and shapes."""
+    if isinstance(sample, Tensor):
+        return tuple(sample.shape)
+    return tuple(f"{name} {tuple(tensor.shape)}" for name, tensor in sample.items())
+
+
+def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
+    """One batch of samples of the same names and shapes; there is one at least."""
+    first = samples[0]
+    if isinstance(first, Tensor):
+        return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
+    named = [sample for sample in samples if not isinstance(sample, Tensor)]
+    return {name: torch.stack([sample[name] for sample in named]) for name in first}
+
+
+def are_images(inputs: Inputs) -> bool:
+    """Whether inputs (n, ...) look like images: (n, 1 or 3, H, W), floats or raw pixels, more than one pixel a side."""
+    return (
+        isinstance(inputs, Tensor)
+        and inputs.dim() == 4
+        and inputs.shape[1] in (1, 3)
+        and min(inputs.shape[2:]) > 1
+        and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
+    )
+
+
+SIGNATURE_SIDE = 8
+"""Cells of a signature along either side of the image."""
+
+
+def content_hash(raw: Raw) -> str:
+    """16 hexadecimal digits of the SHA-256 of a raw sample.
+
+    Args:
+        raw: an image (H, W, C) uint8 or numbers, of which shape and bytes count; several of these by name; or text.
+
+    Returns:
+        Equal for equal samples.
+    """
+    return hashlib.sha256(_bytes_of(raw)).hexdigest()[:16]
+
+
+def signature_of(raw: Raw) -> bytes | None:
+    """The mean colours of the 8 by 8 cells of an image, by which near-duplicates are found.
+
+    It forgets noise of encoders and shifts by a pixel. It is stored with the features, so that nobody has to read the
+    images again.
+
+    Args:
+        raw: an image (H, W, 1 or 3) uint8, or something else.
+
+    Returns:
+        192 bytes, row by row and RGB each; None of what is no image.
+    """
+    if not is_image(raw):
+        return None
+    image = Image.fromarray(np.ascontiguousarray(raw if raw.shape[2] == 3 else raw[..., 0]))
+    return image.convert("RGB").resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX).tobytes()
+
+
+def _bytes_of(raw: Raw) -> bytes:
+    if isinstance(raw, str):
+        return raw.encode("utf-8", "surrogatepass")
+    if isinstance(raw, Mapping):
+        return b"".join(f"{name}=".encode() + _bytes_of(raw[name]) for name in sorted(raw))
+    shape = ",".join(map(str, raw.shape)).encode()
+    return shape + b":" + np.ascontiguousarray(raw).tobytes()

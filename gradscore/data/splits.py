@@ -1,24 +1,207 @@
-"""The splits of a run: what each is called, what it is for, and where its samples come from."""
+"""The section `data` of a configuration, and the splits that it asks for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
-from .settings import DataConfig, DatasetConfig
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from ..system import (
+    InFeatures,
+    InReport,
+    NotNegative,
+    Positive,
+    Section,
+    Slug,
+    anchored,
+    as_address,
+    as_written,
+    is_address,
+    without_repeats,
+)
 from .sources import kind_of
+
+
+def anchored_source(source: str, info: ValidationInfo) -> str:
+    """A data source with the path of a file or folder made absolute."""
+    name, _, rest = source.partition(":")
+    as_written(rest)
+    kind = None if not rest or is_address(rest) else kind_of(source)
+    if kind is None:
+        return source
+    file, _, function = rest.rpartition(":")
+    if kind.is_code and file.endswith(".py"):
+        return f"{name}:{anchored(Path(file), info)}:{function}"
+    return f"{name}:{anchored(Path(rest), info)}" if kind.is_path else source
+
+
+def _names_or_file(names: list[str] | Path | None, info: ValidationInfo) -> list[str] | Path | None:
+    return anchored(names, info) if isinstance(names, Path) else names
+
+
+ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""Folders may be called by numbers, which YAML reads as such."""
+
+
+ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
+
+
+DataSource = Annotated[str, AfterValidator(anchored_source)]
+
+
+class SelectConfig(Section):
+    """Which samples of a source: by class, then by content hash, then `start` to `stop`, then `count` at random."""
+
+    classes: InFeatures[list[int | str] | None] = None
+    """Only samples with these labels, as the source counts them or by name, before `label_map`."""
+    count: InFeatures[Positive | None] = None
+    """So many of the others, drawn at random with `seed`."""
+    start: InFeatures[NotNegative | None] = None
+    """Leave out what comes before this position, among those that are left by `classes` and `hash`."""
+    stop: InFeatures[NotNegative | None] = None
+    """Leave out this position and what comes after."""
+    hash: InFeatures[tuple[float, float] | None] = None
+    """Only samples whose content has a hash in [low, high) of 0 to 1: [0, 0.5] and [0.5, 1] are halves without a
+    sample in common, whatever the order of files."""
+    seed: InFeatures[int] = 0
+    """Of the random choice of `count`."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.hash is not None and not 0 <= self.hash[0] < self.hash[1] <= 1:
+            raise ValueError(f"hash must be an interval [low, high) with 0 <= low < high <= 1, got {list(self.hash)}")
+        if self.stop is not None and self.stop <= (self.start or 0):
+            raise ValueError(f"stop ({self.stop}) must be greater than start ({self.start or 0})")
+        return self
+
+
+class DatasetConfig(Section):
+    """A set of samples: where they come from, which of them, and how its labels map to the model's classes.
+
+    Labels and classes are numbers, or names where there are any.
+    """
+
+    source: InFeatures[DataSource]
+    """Where the samples come from (docs/data.md lists the kinds)."""
+    arguments: InFeatures[dict[str, Any]] = {}
+    """Settings of the source, by name."""
+    select: SelectConfig = SelectConfig()
+    """Which samples of the source."""
+    label_map: InFeatures[dict[int | str, int | str] | None] = None
+    """Class of the network by label of the source, numbers or names, for every label that occurs: {0: 1, 1: 0}."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _anchor_root(cls, arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        root = as_written(arguments.get("root"))
+        return {**arguments, "root": as_address(anchored(Path(root), info))} if isinstance(root, str) else arguments
+
+
+class OodConfig(DatasetConfig):
+    """A named set of out-of-distribution samples; an `auxiliary` one joins the fits and is left out of the headline."""
+
+    name: InReport[Slug]
+    """What the set is called in tables and reports."""
+    group: InReport[Slug | None] = None
+    """Sets of a group are reported together, too: `near` or `far`, say."""
+    auxiliary: InReport[bool] = False
+    """Joins the fits of the meta models and is not reported; sets that are made (`synthetic:`), usually."""
+
+    @field_validator("source")
+    @classmethod
+    def _of_other_classes(cls, source: str) -> str:
+        kind = kind_of(source)
+        if kind is not None and kind.same_classes:
+            raise ValueError(f"{source} holds the classes of the model, so it is not OOD: name it in data.shifted")
+        return source
+
+
+class ShiftedConfig(DatasetConfig):
+    """A named set of in-distribution classes under covariate shift, labelled; reported by itself, never fitted on.
+
+    `corrupted:<kind>` makes one of the in-distribution test samples (`arguments: {severity: 3}`).
+    """
+
+    name: InReport[Slug]
+    """What the set is called in tables and reports."""
+
+
+class InDistConfig(Section):
+    """The in-distribution samples to fit on, to report on, to set thresholds with, and to compare others with.
+
+    Without `calibration`, thresholds are set with the `test` samples, which then say nothing about the thresholds.
+    `test` must be given; an explicit null means that nothing is reported: such a run is fitted and bundled alone.
+    `bank` holds samples such as those that trained the classifier: only their logits and penultimate features are
+    stored, and nothing is fitted or reported on them.
+    """
+
+    fit: DatasetConfig
+    """Labelled samples the meta models are fitted on; must not have trained the network."""
+    test: DatasetConfig | None
+    """Labelled samples that are reported on; none of them is among `fit`."""
+    calibration: DatasetConfig | None = None
+    """Samples that thresholds of bundles are set with; by default those of `test`."""
+    bank: DatasetConfig | None = None
+    """Samples like those that trained the network, which others are compared with (neighbours); looked at forward
+    only."""
+
+
+class DataConfig(Section):
+    """All sets of samples of a run.
+
+    `class_names` are the classes of the model in the order of its outputs: a list, or a file with one name on each line
+    (in JSON a list). Labels of data whose classes have names (folders, text) are found by name among them.
+    """
+
+    in_dist: InDistConfig
+    """Samples of the network's classes."""
+    class_names: InReport[ClassNameList] = None
+    """Names of the network's classes in the order of its outputs: a list, or a file with one on each line (or JSON)."""
+    ood: list[OodConfig] = []
+    """Samples that are none of these classes."""
+    shifted: list[ShiftedConfig] = []
+    """Labelled samples of these classes that were taken otherwise; reported by themselves."""
+
+    @field_validator("ood", "shifted")
+    @classmethod
+    def _distinct(cls, sets: list[Any]) -> list[Any]:
+        without_repeats([entry.name for entry in sets])
+        return sets
+
+    @model_validator(mode="after")
+    def _reported_beside_test(self) -> Self:
+        reported = [entry.name for entry in self.ood if not entry.auxiliary] + [entry.name for entry in self.shifted]
+        if self.in_dist.test is None and reported:
+            raise ValueError(
+                f"in_dist.test is null, so nothing is reported, and {reported[0]} would be: give in_dist.test, or mark "
+                "OOD sets as auxiliary and remove shifted ones"
+            )
+        return self
+
 
 FIT: Final = "in_dist.fit"
 """The in-distribution samples that fit meta models."""
 
+
 TEST: Final = "in_dist.test"
 """The in-distribution samples that are reported on."""
+
 
 CALIBRATION: Final = "in_dist.calibration"
 """The in-distribution samples that set thresholds, if there are any of their own."""
 
+
 BANK: Final = "in_dist.bank"
 """Samples such as those that trained the classifier, if they are given: looked at forward only, never fitted on."""
+
 
 SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "in_dist.bank", "ood", "shifted"]
 

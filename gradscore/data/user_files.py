@@ -17,21 +17,9 @@ from ..objects import called, fetched
 from ..printable import storable
 from ..system import closest, is_address, is_whole
 from .samples import BadSample, Batch, Sample, collate, form
-from .sources import (
-    IMAGE_SUFFIXES,
-    SOURCES,
-    UNLABELLED,
-    ImageSource,
-    Raw,
-    UnreadableImageError,
-    decoded,
-    file_kinds,
-    is_encoded,
-    is_text,
-    kind_of,
-    open_source,
-)
-from .sources.columns import path_below
+from .sources import SOURCES, file_kinds, kind_of, open_source
+from .sources.columns import is_encoded, is_text, path_below
+from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, ImageSource, Raw, UnreadableImageError, decoded
 from .sources.tables import DAMAGE, read_text_table, reason_of
 
 _OPTIONS = {"column": "inputs", "root": "root"}

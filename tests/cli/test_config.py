@@ -4,7 +4,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from gradscore.config.schema import load_config
+from gradscore.config import load_config
 from gradscore_cli.main import app
 
 CONFIG = """

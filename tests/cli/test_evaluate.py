@@ -9,8 +9,7 @@ import pytest
 from run_inputs import INPUTS
 from typer.testing import CliRunner
 
-from gradscore.config import load_config
-from gradscore.config.schema import Config
+from gradscore.config import Config, load_config
 from gradscore.detector.images import Thumbnails
 from gradscore.detector.report import Report
 from gradscore.evaluation import evaluate_run

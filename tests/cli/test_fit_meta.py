@@ -5,7 +5,7 @@ from meta_models import OOD, meta_model
 from run_inputs import INPUTS
 from typer.testing import CliRunner
 
-from gradscore.config.schema import Config
+from gradscore.config import Config
 from gradscore.meta import group_of
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter

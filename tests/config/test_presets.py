@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from gradscore.config.presets import PRESETS
-from gradscore.config.schema import FeaturesConfig, load_config
+from gradscore.config import FeaturesConfig, load_config
+from gradscore.config.schema import PRESETS
 from gradscore.errors import ConfigError, ModelError
 from gradscore.extractor import Extractor
 from gradscore.models.layers import group_parameters, last_layer

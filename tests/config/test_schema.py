@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradscore.config.schema import Config, dump_config, load_config, parse_config
+from gradscore.config import Config, dump_config, load_config, parse_config
 from gradscore.errors import ConfigError
 
 MINIMAL = """

@@ -68,7 +68,7 @@ def test_a_worker_that_is_killed_while_it_hands_over_a_batch(
         yield collate([BadSample("a", "not looked at")])
         raise error
 
-    monkeypatch.setattr("gradscore.data.dataset.DataLoader", loader)
+    monkeypatch.setattr("gradscore.data.samples.DataLoader", loader)
     with pytest.raises(DataError, match=f"was lost \\({error.__name__} while it handed over a batch"):
         load(workers=1)
 

@@ -13,19 +13,23 @@ from torch.utils.data import DataLoader
 from gradscore.data import (
     FIT,
     TEST,
+    ArraySource,
     BadSample,
+    DataConfig,
+    DatasetConfig,
+    ImageSource,
+    PreprocessingConfig,
     Sample,
     SampleDataset,
+    SelectConfig,
     SplitInfo,
     base_split,
     collate,
+    content_hash,
     open_split,
     open_splits,
 )
-from gradscore.data.content import content_hash
 from gradscore.data.dataset import select
-from gradscore.data.settings import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
-from gradscore.data.sources import ArraySource, ImageSource
 from gradscore.errors import DataError
 
 LABELS = [2, 0, 1, 2, 0, 1, 2, 0, 1, 2]

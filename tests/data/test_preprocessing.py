@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.data.preprocessing import Preprocessing
-from gradscore.data.settings import PreprocessingConfig
+from gradscore.data import Preprocessing, PreprocessingConfig
 from gradscore.errors import ConfigError, DataError
 
 GREY = np.arange(24, dtype=np.uint8).reshape(4, 6, 1) * 10

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.config.schema import load_config
+from gradscore.config import load_config
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = ROOT / "data_scripts"

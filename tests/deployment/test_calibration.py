@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.data.splits import SplitInfo
+from gradscore.data import SplitInfo
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.conformal import p_values
 from gradscore.deployment.detectors import calibrated, calibration_samples, holding_for_both, predicted_right

@@ -15,8 +15,7 @@ import torch
 from columns_reference import COLUMNS
 from distributed_runs import content, settings
 
-from gradscore.config import Config
-from gradscore.config.schema import dump_config
+from gradscore.config import Config, dump_config
 from gradscore.distributed import RayOptions, extract_with_ray
 from gradscore.errors import DataError
 from gradscore.pipeline import extract

@@ -5,7 +5,7 @@ import pytest
 from run_inputs import INPUTS
 from typer.testing import CliRunner
 
-from gradscore.config.schema import Config
+from gradscore.config import Config
 from gradscore.data import FIT, TEST
 from gradscore.evaluation import controls, fit_run
 from gradscore.evaluation.controls import Control, content_numbers, control_notices, permuted_labels

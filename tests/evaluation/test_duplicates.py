@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.data import BANK, CALIBRATION, FIT, TEST
-from gradscore.data.splits import SplitInfo
+from gradscore.data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.duplicates import (
     Copies,

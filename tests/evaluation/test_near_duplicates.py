@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from gradscore.baselines import Ordinary
-from gradscore.config.schema import Config
+from gradscore.config import Config
 from gradscore.data import FIT, TEST, open_splits, signature_of
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import evaluate_run, fit_run, near_duplicates

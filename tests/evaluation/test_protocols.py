@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.data import TEST
-from gradscore.data.sources import open_source
-from gradscore.data.splits import CALIBRATION, FIT, SplitInfo
+from gradscore.data import CALIBRATION, FIT, TEST, SplitInfo, open_source
 from gradscore.evaluation import evaluate_run, fit_run, protocols, read_scores
 from gradscore.evaluation.protocols import (
     SplitContent,

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from gradscore.data.sources import ImageSource, open_source
+from gradscore.data import ImageSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig, build_model
 from gradscore.objects import fetched, uploading

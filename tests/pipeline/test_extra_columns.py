@@ -21,7 +21,7 @@ from columns_reference import (
 )
 from torch import nn
 
-from gradscore.config.schema import FeaturesConfig
+from gradscore.config import FeaturesConfig
 from gradscore.extractor import Extractor
 from gradscore.models.layers import group_parameters
 

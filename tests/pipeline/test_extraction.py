@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
-from gradscore.config.schema import Config, dump_config
-from gradscore.data import BadSample
-from gradscore.data.settings import SelectConfig
+from gradscore.config import Config, dump_config
+from gradscore.data import BadSample, SelectConfig
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
 from gradscore.models.build import build_model
 from gradscore.pipeline import extract, open_datasets

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradscore.config.schema import FeaturesConfig
+from gradscore.config import FeaturesConfig
 from gradscore.errors import ModelError
 from gradscore.extractor import Extractor
 

@@ -12,7 +12,7 @@ import webdataset
 from PIL import Image
 
 from gradscore.config import Config
-from gradscore.data.sources import open_source
+from gradscore.data import open_source
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder

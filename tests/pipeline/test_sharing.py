@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from gradscore.config.schema import Config, FeaturesConfig
+from gradscore.config import Config, FeaturesConfig
 from gradscore.data import Augmentation
 from gradscore.errors import ModelError
 from gradscore.extractor import Extractor

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.config.schema import Config, dump_config, parse_config
+from gradscore.config import Config, dump_config, parse_config
 from gradscore.data import open_splits
 from gradscore.errors import MissingExtraError
 from gradscore.reporting import write_report

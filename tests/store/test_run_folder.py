@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
-from gradscore.config.schema import Config
-from gradscore.data.splits import SplitInfo
+from gradscore.config import Config
+from gradscore.data import SplitInfo
 from gradscore.errors import StoreError
 from gradscore.models import Head
 from gradscore.store.checksums import changing, verify_run

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradscore.config.schema import FeaturesConfig
+from gradscore.config import FeaturesConfig
 from gradscore.extractor import Extractor
 from gradscore.models.layers import group_parameters
 

@@ -22,8 +22,7 @@ from gradscore.baselines import Samples as Known
 from gradscore.check import ExpectedFigures, Policy, read_expected, write_expected
 from gradscore.check.expected import Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
-from gradscore.data import open_user_images
-from gradscore.data.sources import open_source
+from gradscore.data import open_source, open_user_images
 from gradscore.deployment import Bundle, Reference, WatchedSet, read_bundle, write_bundle
 from gradscore.deployment.conformal import threshold
 from gradscore.deployment.detectors import CalibratedScore

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from run_inputs import INPUTS
 
-from gradscore.config.schema import Config
+from gradscore.config import Config
 from gradscore.data import content_hash, open_images
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.store.run_folder import RunFolder

@@ -1,77 +1,28 @@
 """Where raw samples come from.
 
 In comes what `data.*.source` says, `<kind>:<name>`, with its arguments; out come images or other samples by position,
-with ids and, where there are any, labels and names of classes. `SOURCES` lists the kinds; `base` says what a source is.
+with ids and, where there are any, labels and names of classes. `SOURCES` lists the kinds; `raw_samples` says what a
+source is.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import DataError
 from ...models import CodeTrust
-from ...system import Registry
-from .base import (
-    DECODING_ERRORS,
-    IMAGE_SUFFIXES,
-    UNLABELLED,
-    ArraySource,
-    ImageSource,
-    Pixels,
-    Raw,
-    Request,
-    SourceKind,
-    UnreadableImageError,
-    Values,
-    as_pixels,
-    class_names_of,
-    decoded,
-    describe_raw,
-    input_columns_of,
-    is_image,
-    is_pixels,
-)
-from .columns import ARGUMENTS, check_names, is_encoded, is_text, refuse_text
-from .folder import folder_source
+from ...objects import fetched
+from ...system import Registry, is_address
+from .columns import ARGUMENTS, ColumnSource
+from .files import expanded, folder_source, npz_source, wds_source
+from .from_python import code_source, sklearn_source, torchvision_source
 from .image_changes import CORRUPTIONS, SYNTHETIC
-from .made import corrupted_source, synthetic_source
-from .npz import npz_source
-from .packages import sklearn_source, torchvision_source
-from .python_code import code_source
-from .remote import at_hand, refuse_paths_alone
+from .made import VALUE_KINDS, corrupted_source, synthetic_source
+from .raw_samples import ImageSource, Request, SourceKind
 from .tables import csv_source, hf_source, parquet_source
-from .tar_shards import wds_source
-from .value_changes import VALUE_KINDS
-
-__all__ = [
-    "DECODING_ERRORS",
-    "GIVEN",
-    "IMAGE_SUFFIXES",
-    "SOURCES",
-    "UNLABELLED",
-    "ArraySource",
-    "ImageSource",
-    "Pixels",
-    "Raw",
-    "Request",
-    "SourceKind",
-    "UnreadableImageError",
-    "Values",
-    "as_pixels",
-    "check_names",
-    "class_names_of",
-    "decoded",
-    "describe_raw",
-    "file_kinds",
-    "input_columns_of",
-    "is_encoded",
-    "is_image",
-    "is_pixels",
-    "is_text",
-    "open_source",
-    "refuse_text",
-]
 
 SOURCES: Registry[SourceKind] = Registry(
     "data source",
@@ -219,17 +170,29 @@ def open_source(
             f"data source {source!r} takes {', '.join(found.arguments or ()) or 'no arguments'}, got "
             f"{', '.join(unknown)}"
         )
-    place, local = at_hand(name, given) if found.is_path else (name, given)
-    opened = found.open(
-        Request(
-            source=source,
-            name=place,
-            arguments=local,
-            base=base,
-            seed=seed,
-            trust_code=trust_code,
-            columns=columns,
-        )
+    request = Request(
+        source=source, name=name, arguments=given, base=base, seed=seed, trust_code=trust_code, columns=columns
     )
-    refuse_paths_alone(opened, written=source, name=name, arguments=given)
+    opened = found.open(_with_local_copies(request) if found.is_path else request)
+    if is_address(name) and isinstance(opened, ColumnSource) and opened.names_files and "root" not in given:
+        raise DataError(
+            f"data source {source!r}: column {opened.columns[0]!r} names files beside the table, which have to be "
+            "fetched, too; say below which address all of them are: arguments: "
+            f"{{root: {name.rpartition('/')[0]}}}"
+        )
     return opened
+
+
+def _with_local_copies(request: Request) -> Request:
+    """The request with local copies in place of addresses in object storage."""
+    name, arguments = request.name, dict(request.arguments)
+    root = arguments.get("root")
+    root = root if isinstance(root, str) and is_address(root) else None
+    if is_address(name):
+        path = fetched(name, stands_for=expanded(name), beside=root)
+        if root is not None:
+            arguments["root"] = os.path.normpath(path / os.path.relpath(root, name))
+        name = str(path)
+    elif root is not None:
+        arguments["root"] = str(fetched(root))
+    return replace(request, name=name, arguments=arguments)

@@ -15,7 +15,7 @@ import pyarrow.ipc
 
 from ...errors import DataError
 from ...system import IntArray, closest
-from .base import ImageSource, Pixels, Raw, Request, UnreadableImageError, Values, as_labels, decoded
+from .raw_samples import ImageSource, Pixels, Raw, Request, UnreadableImageError, Values, as_labels, decoded
 
 ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root", "leave_out")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
@@ -79,6 +79,11 @@ class ColumnSource:
         """See `input_columns_of`."""
         return self.columns if self.kind == "vector" else None
 
+    @property
+    def names_files(self) -> bool:
+        """Whether the samples are image files that a column of text names."""
+        return self.kind == "image" and not is_encoded(self.table.rows.schema.field(self.columns[0]).type)
+
     def image(self, index: int) -> Raw:
         """See `ImageSource`."""
         where = f"row {index} of {self.table.where}"
@@ -131,7 +136,7 @@ class ColumnSource:
 
     def _sizes(self) -> list[int]:
         """The sizes of the files that a column of paths names, -1 where there is none."""
-        if self.kind != "image" or is_encoded(self.table.rows.schema.field(self.columns[0]).type):
+        if not self.names_files:
             return []
         sizes = []
         for index, name in enumerate(self.table.rows.column(self.columns[0]).to_pylist()):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from scipy import ndimage
 
-from .base import Pixels
+from .raw_samples import Pixels
 
 SEVERITIES = 5
 """Corruptions and shifts have severities from 1 to this."""

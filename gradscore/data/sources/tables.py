@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ...system import closest
-from .base import Request, no_file
 from .columns import ColumnSource, Table, column_source
+from .raw_samples import Request, no_file
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
 """What reading a damaged table raises."""

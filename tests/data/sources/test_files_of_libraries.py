@@ -11,7 +11,7 @@ import pytest
 import webdataset
 from PIL import Image
 
-from gradscore.data.sources import ImageSource, UnreadableImageError, open_source
+from gradscore.data import ImageSource, UnreadableImageError, open_source
 from gradscore.errors import DataError, ModelError
 
 RANDOM = np.random.default_rng(0)

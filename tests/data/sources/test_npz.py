@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradscore.data import open_user_images
-from gradscore.data.sources import open_source
+from gradscore.data import open_source, open_user_images
 from gradscore.errors import DataError
 
 PIXELS = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)

@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gradscore.data import open_images, open_split
-from gradscore.data.settings import DatasetConfig, PreprocessingConfig
-from gradscore.data.sources import ArraySource, open_source
-from gradscore.data.sources.image_changes import CORRUPTIONS, SHIFTS, STRENGTHS
-from gradscore.data.sources.made import ShiftedImages
+from gradscore.data import (
+    STRENGTHS,
+    ArraySource,
+    DatasetConfig,
+    PreprocessingConfig,
+    ShiftedImages,
+    open_images,
+    open_source,
+    open_split,
+)
+from gradscore.data.sources.image_changes import CORRUPTIONS, SHIFTS
 from gradscore.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 20, 10, 3), dtype=np.uint8)

@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from gradscore.data import name_user_files
-from gradscore.data.sources import SOURCES, SourceKind, UnreadableImageError, open_source
+from gradscore.data import SOURCES, SourceKind, UnreadableImageError, name_user_files, open_source
 from gradscore.errors import ConfigError, DataError
 
 RANDOM = np.random.default_rng(0)

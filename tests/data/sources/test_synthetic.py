@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradscore.data.sources import ArraySource, open_source
+from gradscore.data import ArraySource, open_source
 from gradscore.data.sources.image_changes import SYNTHETIC as KINDS
 from gradscore.data.sources.made import OF_TWO_CLASSES
 from gradscore.errors import DataError

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradscore.data.sources import ArraySource, ImageSource, open_source
-from gradscore.data.sources.npz import NamedArrays
-from gradscore.data.sources.value_changes import shuffled_tokens, swapped_fields
+from gradscore.data import ArraySource, ImageSource, open_source
+from gradscore.data.sources.files import NamedArrays
+from gradscore.data.sources.made import shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
 
 RANDOM = np.random.default_rng(0)

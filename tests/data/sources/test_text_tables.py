@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.data.sources import open_source
+from gradscore.data import open_source
 from gradscore.data.sources.tables import read_text_table
 from gradscore.errors import DataError
 
