@@ -30,7 +30,7 @@ from gradscore.check.differences import (
     rate_difference_other,
     rate_difference_same,
 )
-from gradscore.deployment import conformal
+from gradscore.deployment import threshold
 from gradscore.evaluation.controls import COVERAGE
 from gradscore.evaluation.delong import (
     auroc_interval,
@@ -247,7 +247,7 @@ def of_realised_rate(n: int, alpha: float, sets: int) -> Tally:
 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
-            limit = conformal.threshold(np.random.default_rng(FIRST_SEED + seed).random(n), alpha)
+            limit = threshold(np.random.default_rng(FIRST_SEED + seed).random(n), alpha)
             yield limit.realised_rate(level=0.9), 1.0 - limit.value
 
     return tally(each())

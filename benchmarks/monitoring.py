@@ -301,9 +301,9 @@ def main() -> None:
     run, bundle = RunFolder(options.run), read_bundle(options.bundle)
     random = np.random.default_rng(0)
     wanted = [info for info in run.splits() if info.is_reported or info.kind == "in_dist.calibration"]
-    novelty = Novelty.learnt(bundle.reference)
+    novelty = Novelty.learnt(bundle.known_sets)
     sets = {info.name: samples_of(run.read(info.name), bundle, novelty, ood=info.kind == "ood") for info in wanted}
-    expected = ExpectedAccuracy.learnt(bundle.reference)
+    expected = ExpectedAccuracy.learnt(bundle.known_sets)
     lines = expected_table(windows_of(sets, random), expected, sets["in_dist.calibration"])
     lines += ["", *alarm_table(sets, streams=options.streams, random=random)]
     put_table(Path(__file__).name, "\n".join(lines), options.write)

@@ -14,16 +14,17 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from safetensors.torch import load as load_tensors
@@ -37,30 +38,74 @@ from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
 from ..store import MEAN_GRADIENTS
-from ..system import file_sha256, is_address, parse_json, replacing
+from ..system import FloatArray, file_sha256, is_address, parse_json, replacing, sample_count
+from ..system import Inputs as ModelInputs
 from ..system import sha256 as sha256_of
-from .conformal import threshold
-from .detectors import DETECTORS, BaselineScore, CalibratedScore
-from .reference import Reference
-from .self_test import SelfTest
+from .calibration import DETECTORS, BaselineScore, CalibratedScore, threshold
+from .known_sets import KnownSets
 
 FORMAT = "gradscore bundle"
-VERSION = 2
+VERSION = 3
 
 _INDEX = "bundle.json"
 _CHECKSUM = "bundle.sha256"
 _WEIGHTS = "weights.safetensors"
-_REFERENCE = "monitor.safetensors"
+_KNOWN_SETS = "monitor.safetensors"
 _CALIBRATION = "calibration.safetensors"
 _SELF_TEST = "self_test.safetensors"
 _INPUTS = "inputs"
 
-_MEMBER = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*\.(json|safetensors|sha256)")
 _HEAD = 30
 """Bytes of a zip archive before the name of its first member."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ADVICE = "copy it again, or make it anew with gradscore bundle"
+
+
+TestInputs = NDArray[Any] | Mapping[str, NDArray[Any]]
+"""Inputs of a self-test, or several by the names of the arguments they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTest:
+    """Noise and what the model makes of it, to see that it still does.
+
+    Attributes:
+        images: (n, C, H, W) uint8, of other samples (n, ...); the model sees bytes divided by 127.5, minus 1, and whole
+            numbers or truth values as they are, and so are arrays by the names of the arguments they are.
+        answers: (n, columns) float64.
+    """
+
+    images: TestInputs
+    answers: FloatArray
+
+    @property
+    def inputs(self) -> ModelInputs:
+        """The model inputs (n, ...): bytes as float32 in -1 to 1, others as they are."""
+        return self_test_inputs(self.images)
+
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name; see `of_members`."""
+        named = self.images if isinstance(self.images, Mapping) else {"": self.images}
+        return {f"images/{name}": each for name, each in named.items()} | {"answers": self.answers}
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> SelfTest:
+        """Reads back what `members` gave; `KeyError` if something is missing."""
+        named = {name.removeprefix("images/"): each for name, each in members.items() if name != "answers"}
+        return cls(images=named.get("", named), answers=members["answers"])
+
+
+def self_test_inputs(images: TestInputs) -> ModelInputs:
+    """The model inputs (n, ...) of a self-test: bytes as float32 in -1 to 1, others as they are."""
+    if isinstance(images, Mapping):
+        return {name: _as_input(array) for name, array in images.items()}
+    return _as_input(images)
+
+
+def _as_input(array: NDArray[Any]) -> Tensor:
+    found = torch.from_numpy(array.copy())
+    return found.float() / 127.5 - 1.0 if found.dtype == torch.uint8 else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +124,7 @@ class Bundle:
             calibrations.
         detectors: by name, in the order of `DETECTORS`.
         self_test: known answers.
-        reference: what `gradscore monitor` compares with.
+        known_sets: samples with known answers, which `gradscore monitor` compares with.
         weights: the weights, if they are inside.
         mean_gradients: what the column `gradient_cosine` compares with, if it is among the features.
         versions: packages it was made with.
@@ -99,7 +144,7 @@ class Bundle:
     alpha: float
     detectors: Mapping[str, CalibratedScore]
     self_test: SelfTest
-    reference: Reference
+    known_sets: KnownSets
     weights: Mapping[str, Tensor] | None = None
     mean_gradients: MeanGradients | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -115,30 +160,19 @@ class Bundle:
         return next(iter(self.detectors.values())).model.inputs
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _DetectorEntry(_Part):
+class _DetectorEntry(BaseModel, extra="forbid"):
     """A detector in `bundle.json`; `score` is the name of a baseline that decides."""
 
     protocol: str
     alpha: float
-    score: str | None = None
+    score: str | None
 
 
-class _MemberEntry(_Part):
-    """The size and hash of a member."""
+class _Index(BaseModel, extra="forbid"):
+    """`bundle.json`: the fields of a bundle that are plain values, and the SHA-256 of each member beside it."""
 
-    size: int
-    sha256: str
-
-
-class _Index(_Part):
-    """What `bundle.json` holds: the fields of a bundle that are plain values, and the members beside it."""
-
-    format: Literal["gradscore bundle"] = "gradscore bundle"
-    version: Literal[2] = 2
+    format: str = FORMAT
+    version: int = VERSION
     model: ModelConfig
     weights_sha256: str
     code_sha256: str | None
@@ -153,7 +187,7 @@ class _Index(_Part):
     notices: list[str]
     class_names: list[str] | None
     input_columns: list[str] | None
-    members: dict[str, _MemberEntry]
+    members: dict[str, str]
 
 
 _PLAIN = [name for name in _Index.model_fields if name not in ("format", "version", "detectors", "members")]
@@ -185,7 +219,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     members: dict[str, bytes] = {
         _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
         _SELF_TEST: save(bundle.self_test.members()),
-        _REFERENCE: save(bundle.reference.members()),
+        _KNOWN_SETS: save(bundle.known_sets.members()),
         **_saved(_INPUTS, bundle.inputs),
     }
     for name, detector in bundle.detectors.items():
@@ -202,16 +236,11 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         )
         for name, detector in bundle.detectors.items()
     }
-    # Paths are relative to the folder of the bundle, so that all can be moved together; at an address, absolute.
-    base = None if is_copy(path) else path.absolute().parent
-    plain = {name: getattr(bundle, name) for name in _PLAIN} | {
-        "model": _relative_model(bundle.model, base),
-        "preprocessing": _relative_preprocessing(bundle.preprocessing, base),
-        "features": bundle.features.model_copy(
-            update={"augmentations": [_relative_source(each, base) for each in bundle.features.augmentations]}
-        ),
-    }
-    index = _Index(**plain, detectors=entries, members={name: _entry(content) for name, content in members.items()})
+    index = _Index(
+        **{name: getattr(bundle, name) for name in _PLAIN} | _with_relative_paths(bundle, path),
+        detectors=entries,
+        members={name: sha256_of(each) for name, each in members.items()},
+    )
     text = (json.dumps(index.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
     whole = {_INDEX: text, _CHECKSUM: (sha256_of(text) + "\n").encode(), **members}
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
@@ -260,7 +289,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
     if set(index.members) != set(contents):
         differing = ", ".join(sorted(set(index.members) ^ set(contents)))
         raise BundleError(f"{path}: members are missing or were added: {differing}; {_ADVICE}")
-    changed = [name for name, content in contents.items() if index.members[name] != _entry(content)]
+    changed = [name for name, content in contents.items() if index.members[name] != sha256_of(content)]
     if changed:
         raise BundleError(f"{path}: {changed[0]} was changed after it was written; {_ADVICE}")
     try:
@@ -269,7 +298,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
         raise BundleError(f"{path}: incomplete or inconsistent ({error}); make the bundle anew") from None
     if not bundle.detectors or bundle.columns != bundle.inputs.columns:
         raise BundleError(f"{path}: its meta models were fitted on other columns; make the bundle anew")
-    if bundle.self_test.answers.shape != (max(bundle.self_test.samples, 1), len(bundle.columns)):
+    if bundle.self_test.answers.shape != (max(sample_count(bundle.self_test.inputs), 1), len(bundle.columns)):
         raise BundleError(f"{path}: the self-test does not fit the columns; make the bundle anew")
     return bundle
 
@@ -291,17 +320,15 @@ def _contents(path: Path, digest: str | None) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(whole)) as archive:
             infos = archive.infolist()
-            names = [info.filename for info in infos]
-            odd = [
-                f"a member has the name {name!r}, which no bundle has" for name in names if not _MEMBER.fullmatch(name)
-            ]
-            odd += ["two members have the same name"] if len(set(names)) < len(names) else []
-            packed = [info.filename for info in infos if info.compress_type != zipfile.ZIP_STORED]
-            odd += [f"{name} is compressed, which no bundle is" for name in packed]
-            is_larger = sum(info.file_size for info in infos) > len(whole)
-            odd += ["its members claim to be larger than the file"] if is_larger else []
-            if odd:
-                raise BundleError(f"{path}: refused, {odd[0]}; do not use this file")
+            for info in infos:
+                if info.compress_type != zipfile.ZIP_STORED:
+                    raise BundleError(
+                        f"{path}: refused, {info.filename} is compressed, which no bundle is; do not use this file"
+                    )
+            if sum(info.file_size for info in infos) > len(whole):
+                raise BundleError(
+                    f"{path}: refused, its members claim to be larger than the file; do not use this file"
+                )
             return {info.filename: archive.read(info) for info in infos}
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
         raise BundleError(f"{path}: not a complete bundle ({error}); {_ADVICE}") from None
@@ -311,9 +338,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
     with _unpacked(_INPUTS, members) as folder:
         inputs = Inputs.load(folder)
     calibration, detectors = load(members[_CALIBRATION]), {}
-    for name in DETECTORS:
-        if name not in index.detectors:
-            continue
+    for name in [each for each in DETECTORS if each in index.detectors]:
         entry = index.detectors[name]
         if entry.score is not None:
             if entry.score not in inputs.scores.names:
@@ -333,14 +358,10 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
         **{name: getattr(index, name) for name in _PLAIN},
         detectors=detectors,
         self_test=SelfTest.of_members(load(members[_SELF_TEST])),
-        reference=Reference.of_members(load(members[_REFERENCE])),
+        known_sets=KnownSets.of_members(load(members[_KNOWN_SETS])),
         weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
         mean_gradients=None if means is None else MeanGradients.from_bytes(means, where=MEAN_GRADIENTS),
     )
-
-
-def _entry(content: bytes) -> _MemberEntry:
-    return _MemberEntry(size=len(content), sha256=sha256_of(content))
 
 
 def _saved(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
@@ -359,22 +380,25 @@ def _unpacked(name: str, members: Mapping[str, bytes]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _relative_model(model: ModelConfig, base: Path | None) -> ModelConfig:
-    changes: dict[str, Any] = {"source": _relative_source(model.source, base)}
-    if model.checkpoint is not None and not is_address(model.checkpoint):
-        changes["checkpoint"] = _relative_path(model.checkpoint, base)
-    return model.model_copy(update=changes)
+def _with_relative_paths(bundle: Bundle, target: Path) -> dict[str, Any]:
+    """Sections whose paths are relative to the folder of the bundle, so that all move; absolute at an address."""
 
+    def relative(path: Path) -> Path:
+        return path.absolute() if is_copy(target) else Path(os.path.relpath(path, target.absolute().parent))
 
-def _relative_preprocessing(preprocessing: PreprocessingConfig, base: Path | None) -> PreprocessingConfig:
-    found = preprocessing.processor
-    return preprocessing.model_copy(update={"processor": None if found is None else _relative_path(found, base)})
+    def relative_source(source: str) -> str:
+        path = source_path(source)
+        return source if path is None else at_path(source, relative(path))
 
-
-def _relative_source(source: str, base: Path | None) -> str:
-    path = source_path(source)
-    return source if path is None else at_path(source, _relative_path(path, base))
-
-
-def _relative_path(path: Path, base: Path | None) -> Path:
-    return path.absolute() if base is None else Path(os.path.relpath(path, base))
+    model, processor = bundle.model, bundle.preprocessing.processor
+    stays = model.checkpoint is None or is_address(model.checkpoint)
+    checkpoint = model.checkpoint if stays or model.checkpoint is None else relative(model.checkpoint)
+    changes = {"source": relative_source(model.source), "checkpoint": checkpoint}
+    augmentations = [relative_source(each) for each in bundle.features.augmentations]
+    return {
+        "model": model.model_copy(update=changes),
+        "preprocessing": bundle.preprocessing.model_copy(
+            update={"processor": None if processor is None else relative(processor)}
+        ),
+        "features": bundle.features.model_copy(update={"augmentations": augmentations}),
+    }

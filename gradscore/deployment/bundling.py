@@ -1,44 +1,49 @@
-"""From a run folder to a bundle: pick the meta models, calibrate them, and note what the model answers."""
+"""From a run folder to a bundle: choose what decides, calibrate it, and note what the model answers to a self-test.
+
+The inputs of a self-test are made up, so that they are no sample of anybody. Floats are noise. Whole numbers have to be
+ones that the model takes: what it looks up in which table is watched while it sees a few samples, and ids are drawn
+from all that the table holds, those of a column from the table of the column. Where nothing is looked up, they are
+drawn from the ranges that the samples have. Masks are rows of ones of any length, then zeros, or the other way round.
+Ids with a meaning for the model itself (padding, end of the text) stay where a sample has them. The model then shows
+that it takes all of it, without looking up anything out of range.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import nn
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..columns import META_COLUMNS
-from ..data import FIT, TEST, BadSample, SampleDataset, collate
-from ..errors import BundleError
+from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
+from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..extractor import Extractor, input_dtype, run_means
-from ..meta import Inputs, MetaModel, contributions, tolerance
+from ..meta import Inputs, MetaModel, contributions, read_notes, tolerance
 from ..models import NamedCode, build_model, to_be_named, weights_sha256
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
-from ..system import FloatArray, as_address, each_input, rows_of, sample_count
+from ..system import FloatArray, as_address, closest, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
-from .bundle import Bundle
-from .detectors import (
-    DETECTORS,
-    PROTOCOL,
-    BaselineScore,
-    CalibratedScore,
-    ScoreInputs,
-    auroc_left_out,
-    calibrated,
-    calibration_samples,
-    deployed_protocol,
-    ood_place,
-    predicted_right,
-    wanted_baselines,
-)
-from .reference import plain_reference, shifted_reference
-from .self_test import SELF_TEST_SAMPLES, SelfTest, TestInputs, self_test_inputs, self_test_of
+from .bundle import Bundle, SelfTest, TestInputs, self_test_inputs
+from .calibration import DETECTORS, BaselineScore, CalibratedScore, ScoreInputs, calibrated
+from .known_sets import plain_sets, with_shifted_sets
+
+BASELINE = "baseline"
+"""Stands for the protocol of a detector that no meta model decides."""
+
+PROTOCOLS = ("known", "auxiliary", "in_dist_only")
+"""Protocols with one OOD model for everything, the preferred one first."""
 
 BATCH_TOLERANCE = 50.0
 """Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
@@ -46,6 +51,23 @@ BATCH_TOLERANCE = 50.0
 In float32 that is 0.05: 1.3 percentage points at most. Scores of the digits model move by 6e-5. Inputs that hold
 nothing but rounding, which fits leave out, moved log-odds by up to 1.2.
 """
+
+
+SELF_TEST_SAMPLES = 8
+"""Inputs of a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
+
+REAL_VALUES = (
+    "the self-test holds values of samples, which whoever has the bundle can read: the model takes no whole numbers "
+    "that are made up"
+)
+"""What a user is told where nothing made up can be used."""
+
+_aten = torch.ops.aten
+_INDEXED = (_aten.index_select.default, _aten.gather.default, _aten.scatter.value, _aten.scatter_.value)
+_MEANT = ("bos_token_id", "cls_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
+
+Array = NDArray[Any]
+Draw = Callable[[Array, Mapping[int | None, int], Generator], Array]
 
 
 def make_bundle(
@@ -106,15 +128,13 @@ def make_bundle(
         model = build_model(config.model, seed=config.extract.seed, trust_code=own)
     _check_weights(run, model)
     calibration = calibration_samples(run)
-    labelled, notices = calibration.apart, calibration.notices
-    frame = predicted_right(labelled)
-    columns = [name for name in frame.columns if name not in META_COLUMNS]
+    right, whole = (each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.apart, calibration.whole))
+    columns = [name for name in right.columns if name not in META_COLUMNS]
     models, about_models = _deployed_models(run, scores)
-    notices += about_models
-    detectors = calibrated(models, frame, whole=predicted_right(calibration.whole), alpha=alpha)
+    detectors = calibrated(models, right, whole=whole, alpha=alpha)
     means = run_means(run)
     if means is not None:
-        means = replace(means, contents=means.contents[:0])  # hashes of samples, as in _without_content
+        means = replace(means, contents=means.contents[:0])  # hashes of samples, by which they are told from themselves
     hashes = {
         augmentation["name"]: augmentation["code_sha256"]
         for augmentation in run.manifest["inputs"]["features"].get("augmentations", [])
@@ -126,18 +146,17 @@ def make_bundle(
         means=means,
         trust_code=trust,
     )
-    reference = plain_reference(labelled, detectors, with_labels=shifted_copies > 0)
+    known_sets = plain_sets(calibration.apart, detectors, with_labels=shifted_copies > 0)
     if shifted_copies:
         fit = open_datasets(config, only=[FIT], trust_code=trust)[FIT]
-        reference = shifted_reference(
-            run, reference, detectors, extractor, fit, copies=shifted_copies, progress=progress
+        known_sets = with_shifted_sets(
+            run, known_sets, detectors, extractor, fit, copies=shifted_copies, progress=progress
         )
     if samples is None:
         dataset = open_datasets(config, only=[TEST], trust_code=trust)[TEST]
         samples = _first_samples(dataset)
-    self_test, about_self_test = self_test_of(samples, extractor)
-    notices += about_self_test
-    test, in_pairs = _self_test(self_test, extractor, columns)
+    images, about_self_test = self_test_of(samples, extractor)
+    test, in_pairs = _self_test(images, extractor, columns)
     check_batches(
         detectors,
         columns,
@@ -160,10 +179,10 @@ def make_bundle(
         weights=model.state_dict() if with_weights else None,
         mean_gradients=means,
         versions=package_versions(),
-        provenance=_provenance(run, frame),
-        notices=notices,
+        provenance=_provenance(run, right),
+        notices=[*calibration.notices, *about_models, *about_self_test],
         class_names=run.class_names,
-        reference=reference,
+        known_sets=known_sets,
         input_columns=run.input_columns,
     )
 
@@ -175,7 +194,10 @@ def _deployed_models(
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
-    inputs = _without_content(Inputs.load(run.inputs_path))
+    inputs = Inputs.load(run.inputs_path)
+    bank = inputs.scores.bank
+    if bank is not None:  # without the hashes by which samples of a run are told from themselves; new ones are others
+        inputs = replace(inputs, scores=replace(inputs.scores, bank=replace(bank, content=None)))
     single = wanted_baselines(scores, inputs)
     identities = FitIdentities(run, specs_of(run))
     protocol = deployed_protocol(run)
@@ -185,7 +207,7 @@ def _deployed_models(
         for name, place in places.items()
         if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir() and name not in single
     }
-    decided = {**fitted, **{name: (each, PROTOCOL) for name, each in single.items()}}
+    decided = {**fitted, **{name: (each, BASELINE) for name, each in single.items()}}
     found = {name: decided[name] for name in DETECTORS if name in decided}
     if not found:
         raise BundleError(nothing)
@@ -214,12 +236,130 @@ def _check_weights(run: RunFolder, model: nn.Module) -> None:
         )
 
 
-def _without_content(inputs: Inputs) -> Inputs:
-    """The inputs without the hashes by which samples of a run are told from themselves; new samples are others."""
-    bank = inputs.scores.bank
-    if bank is None:
-        return inputs
-    return replace(inputs, scores=replace(inputs.scores, bank=replace(bank, content=None)))
+def wanted_baselines(given: Iterable[str], inputs: Inputs) -> Mapping[str, BaselineScore]:
+    """The baseline of each detector that is to have one.
+
+    Args:
+        given: names of baselines for all detectors, or `<detector>=<name>` for one.
+        inputs: what makes the scores.
+
+    Raises:
+        BundleError: no such baseline or detector, or two for one detector.
+    """
+    found: dict[str, BaselineScore] = {}
+    known = inputs.scores.names
+    for text in given:
+        detector, equals, name = text.rpartition("=")
+        if equals and detector not in DETECTORS:
+            raise BundleError(
+                f"score {text}: no detector {detector!r}; wanted NAME or one of {', '.join(DETECTORS)}=NAME"
+            )
+        if name not in known:
+            raise BundleError(f"score {text}: this run has no score {name!r}; {closest(name, known)}")
+        for each in (detector,) if equals else DETECTORS:
+            if each in found:
+                raise BundleError(f"score {text}: '{each}' has the score {found[each].name} already; give one for each")
+            found[each] = BaselineScore(name=name, inputs=inputs)
+    return found
+
+
+def deployed_protocol(run: RunFolder) -> str | None:
+    """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
+
+    Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. Both a
+    bundle and a check look at this one.
+
+    Args:
+        run: a run folder with meta models.
+
+    Returns:
+        A name in `PROTOCOLS`, or None without an OOD model.
+
+    Raises:
+        StoreError: a damaged model.
+    """
+    wanted = [name for name in PROTOCOLS if name in run.config.evaluate.protocols]
+    there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
+    return max(there, key=lambda name: auroc_left_out(run, name), default=None)
+
+
+def ood_place(protocol: str) -> str:
+    """Where the OOD model of a protocol lies below the meta models of a run."""
+    return f"ood/{protocol}/all"
+
+
+def auroc_left_out(run: RunFolder, protocol: str) -> float:
+    """The mean AUROC that the OOD model of a protocol is judged by, minus infinity if it is not judged by sets."""
+    notes = read_notes(run.meta_path / ood_place(protocol))
+    found = notes.get("judged")
+    return float(found) if notes.get("judged_by") == "sets" and isinstance(found, float) else -np.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationSamples:
+    """The calibration samples of a run that have a label.
+
+    Attributes:
+        apart: their feature table, each content once and none that is also among those that fit.
+        whole: the feature table of all of them.
+        notices: what their user should know.
+    """
+
+    apart: pd.DataFrame
+    whole: pd.DataFrame
+    notices: list[str]
+
+
+def calibration_samples(run: RunFolder) -> CalibrationSamples:
+    """The calibration samples of a run that have a label.
+
+    Raises:
+        EvaluationError: all calibration samples are copies of samples of the fit, or none has a label, so that none is
+            known to be predicted right.
+        StoreError: the run is not finished or damaged.
+    """
+    there = {info.name for info in run.splits()}
+    split = CALIBRATION if CALIBRATION in there else TEST
+    if split not in there:
+        raise EvaluationError(
+            f"{run.path}: neither data.in_dist.calibration nor data.in_dist.test is set, and thresholds are calibrated "
+            "on such samples; give one of them, and extract again"
+        )
+    frame, notices = run.read(split), []
+    fits = pd.Series(data=False, index=frame.index)
+    if split == TEST:
+        notices.append(
+            f"calibrated on samples of {TEST}, since data.in_dist.calibration is not set: use other samples to measure "
+            "how often it rejects"
+        )
+    else:
+        fits = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
+        if fits.any() and fits.all():
+            raise EvaluationError(
+                f"{run.path}: all {len(fits)} samples of {split} are copies of samples of {FIT}, and thresholds that "
+                f"hold for new samples need samples that fitted nothing; give others as data.{split}, and extract again"
+            )
+    labelled = frame["correct"].notna()
+    if not (labelled & ~fits).any():
+        raise EvaluationError(
+            f"{run.path}: none of the {int((~fits).sum())} samples of {split} has a label, so it is unknown which are "
+            "predicted right, and thresholds are calibrated on those; give labelled samples as "
+            "data.in_dist.calibration, and extract again"
+        )
+    if not labelled.all():
+        notices.append(
+            f"{int((~labelled).sum())} of {len(frame)} calibration samples were left out because they have no label: "
+            "the bound of the rate holds for new samples like those that have one"
+        )
+    whole = frame[labelled]
+    apart = whole[~fits[labelled]].drop_duplicates("content_hash")
+    if len(apart) < len(whole):
+        notices.append(
+            f"{len(whole) - len(apart)} of {len(whole)} calibration samples are copies of others, or of samples of "
+            f"{FIT}: thresholds are those that hold with and without them, whether new samples come again as often or "
+            "not"
+        )
+    return CalibrationSamples(apart=apart, whole=whole, notices=notices)
 
 
 def check_batches(
@@ -281,6 +421,172 @@ def _first_samples(dataset: SampleDataset) -> ModelInputs:
             f"no sample of {TEST} can be read, so the size of the model's input is unknown; check the data"
         )
     return found.inputs
+
+
+def self_test_of(samples: ModelInputs, extractor: Extractor) -> tuple[TestInputs, list[str]]:
+    """What a self-test asks a model that takes such samples (n, ...), n at least 1.
+
+    Args:
+        samples: a few that the model takes.
+        extractor: has the model.
+
+    Returns:
+        The inputs, bytes in place of floats; and what a user should know of them.
+    """
+    named = {"": samples} if isinstance(samples, Tensor) else dict(samples)
+    known = {name: each.cpu().numpy() for name, each in named.items() if not each.is_floating_point()}
+    noise = {
+        name: np.random.default_rng(0).integers(0, 256, (SELF_TEST_SAMPLES, *each.shape[1:]), dtype=np.uint8)
+        for name, each in named.items()
+        if name not in known
+    }
+    if not known:
+        return _as_given(samples, noise), []
+    with _Lookups(refuse=False) as lookups:
+        extractor.try_out(samples)
+    vocabulary, meant = _vocabulary(extractor.model)
+    for draw in (_of_tables, _of_ranges, _of_places):
+        random = np.random.default_rng(0)
+        drawn = {
+            name: _masks(values, random) if _is_mask(values) else draw(values, lookups.tables(values), random)
+            for name, values in known.items()
+        }
+        texts = [name for name, values in known.items() if lookups.tables(values).get(None) == vocabulary]
+        drawn |= {name: _with_meant(drawn[name], known[name], meant) for name in texts}
+        found = _as_given(samples, {**noise, **drawn})
+        if _takes(extractor, found):
+            return found, []
+    real = {name: values[np.arange(SELF_TEST_SAMPLES) % len(values)] for name, values in known.items()}
+    return _as_given(samples, {**noise, **real}), [REAL_VALUES]
+
+
+class _Lookups(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees what a model looks up in tables by whole numbers.
+
+    An index out of range is refused before it is looked up: on a GPU the process could not go on after it.
+    """
+
+    def __init__(self, *, refuse: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._refuse, self._seen = refuse, list[tuple[int, Array]]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for size, indices in _lookups(func, args):
+            values = indices.detach().cpu().numpy()
+            least = -size if func is _aten.index.Tensor else 0
+            if self._refuse and values.size and not (least <= values.min() and values.max() < size):
+                raise IndexError(f"index out of range: {values.min()} to {values.max()} of {size}")
+            self._seen.append((size, values))
+        return func(*args, **(kwargs or {}))
+
+    def tables(self, values: Array) -> dict[int | None, int]:
+        """How many rows the tables have that such inputs (n, ...) were looked up in.
+
+        By the place along the last axis, None for all of them; the smallest one where there are several.
+        """
+        parts = {None: values} | {place: values[..., place] for place in range(values.shape[-1]) if values.ndim > 1}
+        found = {
+            place: [
+                size for size, seen in self._seen if seen.size == part.size and (seen.ravel() == part.ravel()).all()
+            ]
+            for place, part in parts.items()
+        }
+        return {place: min(sizes) for place, sizes in found.items() if sizes}
+
+
+def _lookups(func: Any, args: Sequence[Any]) -> Iterator[tuple[int, Tensor]]:
+    """The sizes of tables, and what is looked up in them, of an operation."""
+    if func is _aten.embedding.default:
+        yield args[0].shape[0], args[1]
+    elif func is _aten.index.Tensor:
+        yield from (
+            (args[0].shape[place], each)
+            for place, each in enumerate(args[1])
+            if each is not None and each.dtype in (torch.int32, torch.int64)
+        )
+    elif func in _INDEXED and args[0].dim():
+        yield args[0].shape[args[1]], args[2]
+
+
+def _of_tables(values: Array, tables: Mapping[int | None, int], random: Generator) -> Array:
+    """Of all that the tables hold; of numbers that are looked up in none, from 0 to the largest anywhere."""
+    if None in tables:
+        return _between(0, tables[None] - 1, values, random)
+    high = np.full(values.shape[1:], int(values.max()))
+    low = np.minimum(high, _least(values, values.min()))
+    for place, size in tables.items():
+        low[..., place], high[..., place] = 0, size - 1
+    return _between(low, high, values, random)
+
+
+def _of_ranges(values: Array, _tables: Mapping[int | None, int], random: Generator) -> Array:
+    """From 0 to the largest at the same place: what tables of the categories of a column hold."""
+    return _between(_least(values, values.min(axis=0)), values.max(axis=0), values, random)
+
+
+def _of_places(values: Array, _tables: Mapping[int | None, int], random: Generator) -> Array:
+    """From the smallest to the largest at the same place."""
+    return _between(values.min(axis=0), values.max(axis=0), values, random)
+
+
+def _least(values: Array, smallest: Any) -> Array:
+    """Categories begin with 0, and single numbers, such as lengths, with 1."""
+    return np.asarray(np.minimum(smallest, 0 if values.ndim > 1 else 1))
+
+
+def _between(low: Any, high: Any, values: Array, random: Generator) -> Array:
+    shape = (SELF_TEST_SAMPLES, *values.shape[1:])
+    drawn = random.integers(np.asarray(low, np.int64), np.asarray(high, np.int64), shape, endpoint=True)
+    return np.asarray(drawn.astype(values.dtype))
+
+
+def _is_mask(values: Array) -> bool:
+    """Whether every row is ones, then zeros, or every row the other way round, and none is empty."""
+    if values.ndim != 2 or values.shape[1] < 2 or not np.isin(values, (0, 1)).all() or not values.any(axis=1).all():
+        return False
+    steps = np.diff(values.astype(np.int64), axis=1)
+    return bool((steps <= 0).all() or (steps >= 0).all())
+
+
+def _masks(values: Array, random: Generator) -> Array:
+    length = values.shape[1]
+    ones = random.integers(1, length, (SELF_TEST_SAMPLES, 1), endpoint=True)
+    starts = (np.diff(values.astype(np.int64), axis=1) <= 0).all()
+    places = np.arange(length) if starts else np.arange(length)[::-1]
+    return np.asarray((places < ones).astype(values.dtype))
+
+
+def _vocabulary(model: nn.Module) -> tuple[int, list[int]]:
+    """How many ids of texts a model knows, -1 if it does not say, and which have a meaning for the model itself."""
+    config = getattr(model, "config", None)
+    found = [getattr(config, name, None) for name in _MEANT]
+    single = [each for entry in found for each in (entry if isinstance(entry, list) else [entry])]
+    count = getattr(config, "vocab_size", None)
+    return count if isinstance(count, int) else -1, [each for each in single if isinstance(each, int)]
+
+
+def _with_meant(drawn: Array, values: Array, meant: list[int]) -> Array:
+    """Ids with a meaning where samples have them, and nowhere else."""
+    rows = values[np.arange(len(drawn)) % len(values)]
+    plain = np.setdiff1d(drawn, meant)
+    return (
+        np.where(np.isin(rows, meant), rows, np.where(np.isin(drawn, meant), plain[:1], drawn)) if len(plain) else drawn
+    )
+
+
+def _takes(extractor: Extractor, images: TestInputs) -> bool:
+    """Whether a model answers, all with finite numbers, and looks up nothing that is out of range."""
+    inputs = self_test_inputs(images)
+    try:
+        with _Lookups(refuse=True):
+            extractor.try_out(inputs)
+        return bool(np.isfinite(extractor.forward_values(inputs)).all())
+    except (ModelError, IndexError):
+        return False
+
+
+def _as_given(samples: ModelInputs, found: Mapping[str, Array]) -> TestInputs:
+    return found[""] if isinstance(samples, Tensor) else {name: found[name] for name in samples}
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import pandas as pd
 import pyarrow as pa
@@ -24,11 +25,8 @@ NOTE = b"gradscore.score"
 """What the note of a table of results is called in its Parquet file."""
 
 
-class Writer(Protocol):
-    """Takes tables one after the other."""
-
-    def __call__(self, table: pd.DataFrame) -> None:
-        """Appends the rows of a table."""
+Writer = Callable[[pd.DataFrame], None]
+"""Appends the rows of a table."""
 
 
 @contextmanager
@@ -49,54 +47,26 @@ def table_writer(path: Path, columns: Sequence[str], *, note: str | None = None)
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: wanted a file that ends in {', '.join(FORMATS)}, got {path.suffix or 'no ending'}")
     with replacing(path) as temporary:
-        opened = (
-            _parquet_writer(temporary, columns, note)
-            if path.suffix == ".parquet"
-            else _text_writer(temporary, path.suffix)
-        )
-        with opened as write:
-            yield write
-
-
-@contextmanager
-def _parquet_writer(path: Path, columns: Sequence[str], note: str | None) -> Iterator[Writer]:
-    schema = pa.schema([(name, _kind(name)) for name in columns], None if note is None else {NOTE: note.encode()})
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-
-        def write(table: pd.DataFrame) -> None:
-            writer.write_table(pa.Table.from_pandas(table[list(columns)], schema=schema, preserve_index=False))
-
-        yield write
-
-
-def _text_writer(path: Path, suffix: str) -> AbstractContextManager[Writer]:
-    return _csv_writer(path) if suffix == ".csv" else _jsonl_writer(path)
-
-
-@contextmanager
-def _csv_writer(path: Path) -> Iterator[Writer]:
-    with path.open("w", encoding="utf-8", newline="") as file:
-
-        def write(table: pd.DataFrame) -> None:
-            quoting = csv_quoting(table)
-            without_formulas(table).to_csv(
-                file, index=False, header=file.tell() == 0, float_format="%.17g", quoting=quoting
+        if path.suffix == ".parquet":
+            schema = pa.schema(
+                [(name, _kind(name)) for name in columns], None if note is None else {NOTE: note.encode()}
             )
-
-        yield write
-
-
-@contextmanager
-def _jsonl_writer(path: Path) -> Iterator[Writer]:
-    with path.open("w", encoding="utf-8") as file:
-
-        def write(table: pd.DataFrame) -> None:
-            _write_lines(table, file)
-
-        yield write
+            with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+                yield lambda table: writer.write_table(
+                    pa.Table.from_pandas(table[list(columns)], schema=schema, preserve_index=False)
+                )
+        else:
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                yield partial(_write_csv if path.suffix == ".csv" else _write_lines, file)
 
 
-def _write_lines(table: pd.DataFrame, file: IO[str]) -> None:
+def _write_csv(file: IO[str], table: pd.DataFrame) -> None:
+    is_first = file.tell() == 0
+    quoting = csv_quoting(table)
+    without_formulas(table).to_csv(file, index=False, header=is_first, float_format="%.17g", quoting=quoting)
+
+
+def _write_lines(file: IO[str], table: pd.DataFrame) -> None:
     plain = table.astype(object).where(table.notna(), None)
     file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in plain.to_dict("records"))
 

@@ -1,4 +1,4 @@
-"""Decide on new samples: from a bundle and a batch of images to accept or reject, with the reason."""
+"""Decide on new samples: from a bundle and images or other samples to accept or reject, with the reason."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,23 +14,35 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
 from ..columns import augmentations_of, logit_columns
 from ..config import ModelConfig
-from ..data import BadSample, Batch, Preprocessing, RawImage, augmentation_name, form, is_pixels, prepared_batches
+from ..data import (
+    BadSample,
+    Batch,
+    Preprocessing,
+    Raw,
+    RawImage,
+    as_pixels,
+    augmentation_name,
+    check_names,
+    form,
+    is_pixels,
+    open_user_images,
+    prepared_batches,
+)
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
-from ..meta import contributions, drivers, loudest_group, probabilities
+from ..meta import MetaModel, contributions, drivers, loudest_group, probabilities
 from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
 from ..pipeline import cut
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
-from .conformal import p_values
-from .detectors import BaselineScore, CalibratedScore, ScoreInputs
-from .given import Given, raw_images, raw_samples
-from .reference import WATCHED, watched
-from .self_test import self_test_inputs
+from .calibration import BaselineScore, ScoreInputs, p_values
+from .known_sets import WATCHED, watched
+from .results import is_number
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -50,7 +63,15 @@ NOT_FINITE = "its logits or gradients are not finite"
 WEIGHTS = "--weights FILE"
 """How a command is told where weights are now that were moved."""
 
+NO_PREDICTION = -1
+"""Stands for the prediction of a sample that could not be scored in batches of arrays."""
+
 Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
+
+Given = str | Path | Image.Image | NDArray[np.uint8]
+"""One image: a path, a PIL image, or pixels (H, W) or (H, W, C) uint8. A path may name several, as `score` takes it."""
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class Scorer:
@@ -80,7 +101,7 @@ class Scorer:
         """
         _check_weights(bundle, model)
         self.bundle = bundle
-        self._example = self_test_inputs(bundle.self_test.images)
+        self._example = bundle.self_test.inputs
         self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
@@ -226,9 +247,9 @@ class Scorer:
         """
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
-        _check_names(names, count)
+        _check_count(names, count)
         values = self._values(batch)
-        usable = _usable(values)
+        usable = np.isfinite(values).all(axis=1)
         features = pd.DataFrame(values[usable], columns=self.bundle.columns)
         table = self._judged(features, explain=explain)
         if watch:
@@ -268,7 +289,7 @@ class Scorer:
         self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
     ) -> pd.DataFrame:
         if sample_ids is not None:
-            _check_names(sample_ids, len(raw))
+            _check_count(sample_ids, len(raw))
             raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]
         tables = list(self.stream(raw, explain=explain, watch=watch))
         return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
@@ -377,7 +398,14 @@ class Scorer:
         for name, detector in self.bundle.detectors.items():
             model = detector.model
             scores = score_inputs.by(model)
-            table[f"probability_{name}"] = PROBABILITIES[name](detector, scores)
+            probability = np.full(len(scores), np.nan)
+            if isinstance(model, MetaModel) and name == "wrong":
+                # At the share of wrong predictions among the samples that fitted the meta model.
+                probability = probabilities(scores, shift=model.shift)
+            elif model.kind == "logistic":
+                # With OOD samples as common as others; nothing is known of their share.
+                probability = probabilities(scores)
+            table[f"probability_{name}"] = probability
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
             if explain and isinstance(model, BaselineScore):
@@ -391,14 +419,16 @@ class Scorer:
                 found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value
-        reasons = [_reason({name: bool(fired[row]) for name, fired in fires.items()}) for row in range(len(features))]
+        reasons = [
+            "; ".join(REASONS[name] for name, fired in fires.items() if fired[row]) for row in range(len(features))
+        ]
         table["decision"] = ["reject" if reason else "accept" for reason in reasons]
         return pd.DataFrame({**table, "reason": reasons, "error": [""] * len(features)})
 
     def _self_test(self) -> None:
         """Sees that the model answers as it did, and learns the sample layout on the way."""
         test = self.bundle.self_test
-        values = self._values(self_test_inputs(test.images))
+        values = self._values(test.inputs)
         if self._extractor.names != self.bundle.columns:
             raise BundleError(
                 f"the model gives {values.shape[1]} columns, other than the {len(self.bundle.columns)} of the bundle; "
@@ -412,19 +442,223 @@ class Scorer:
             largest = float(np.nanmax(np.abs(before), initial=0.0))
             what = "logits" if augmentation is None else f"logits of augmentation '{augmentation}'"
             _check_close(what, before, now, LOGIT_TOLERANCE * largest)
-        usable = _usable(test.answers) & _usable(values)
-        score_inputs = [ScoreInputs(self.bundle.inputs, frame.loc[usable]) for frame in (wanted, got)]
+        usable = np.flatnonzero(np.isfinite(test.answers).all(axis=1) & np.isfinite(values).all(axis=1))
+        score_inputs = [ScoreInputs(self.bundle.inputs, frame.iloc[usable]) for frame in (wanted, got)]
         for name, detector in self.bundle.detectors.items():
             before, now = (each.by(detector.model) for each in score_inputs)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
             _check_close(f"score '{name}'", before, now, allowed)
 
 
+class BatchScorer:
+    """Scores batches of named arrays; a bundle is read once, when the object is made.
+
+    It is what `map_batches` of Ray Data takes: the class, with a bundle as the argument of its constructor, so that
+    each actor has its own. It can be pickled; the copy reads the bundle again where it arrives.
+
+    Attributes:
+        scorer: what it works with.
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        *,
+        inputs: str | Sequence[str] = "image",
+        keep: Sequence[str] = (),
+        raw: bool = True,
+        explain: int = 0,
+        **load: Any,
+    ) -> None:
+        """Reads a bundle.
+
+        Args:
+            bundle: its file, which every worker must see.
+            inputs: the array of a batch that has the samples; several are keyword inputs of the model.
+            keep: arrays of a batch that its results have, too, such as ids.
+            raw: samples are as the data of the bundle were before their preprocessing, which they go through: pixels
+                (N, H, W) or (N, H, W, C) uint8, an array each where sizes differ, numbers, or texts. Otherwise they are
+                as the model takes them.
+            explain: how many of the strongest drivers of each score to name.
+            load: other arguments of `Scorer.load`: `trust_code`, `device`, `alpha`, `weights`, ...
+
+        Raises:
+            DataError: `keep` names a column of the results.
+            GradscoreError: as `Scorer.load` says.
+        """
+        self._again = partial(type(self), bundle, inputs=inputs, keep=keep, raw=raw, explain=explain, **load)
+        self._inputs, self._keep, self._raw, self._explain = inputs, list(keep), raw, explain
+        self.scorer = Scorer.load(bundle, **load)
+        clash = next((name for name in self._keep if name in self.columns), None)
+        if clash is not None:
+            raise DataError(f"keep: results have a column {clash!r} of their own; rename that of the batch")
+
+    def __reduce__(self) -> tuple[partial[BatchScorer], tuple[()]]:
+        """What it was made of: models and thresholds are not pickled."""
+        return self._again, ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the arrays of a result, but for those that are kept."""
+        return self.scorer.columns(explain=self._explain)[1:]
+
+    def __call__(self, batch: Arrays) -> dict[str, NDArray[Any]]:
+        """Scores a batch.
+
+        Args:
+            batch: arrays (N, ...) by name.
+
+        Returns:
+            The arrays that are kept, then those of `Scorer` (N,) without `sample_id`: `prediction` int64 (-1 where a
+            sample could not be scored), figures float64, the rest text. Types do not depend on what is in a batch.
+
+        Raises:
+            DataError: an array is lacking, or the samples have another form than the bundle's.
+            ModelError: the model cannot take the samples.
+        """
+        several = [self._inputs] if isinstance(self._inputs, str) else list(self._inputs)
+        lacking = [name for name in (*several, *self._keep) if name not in batch]
+        if lacking:
+            raise DataError(f"the batch has no array {lacking[0]!r}; wanted one of its own, {', '.join(batch)}")
+        arrays = {name: batch[name] for name in several}
+        found: dict[str, NDArray[Any]] = {name: np.asarray(batch[name]) for name in self._keep}
+        if len(next(iter(arrays.values()))):
+            table = self.scorer(self._samples(arrays), raw=self._raw, explain=self._explain)
+        else:
+            table = self.scorer.nothing(explain=self._explain)
+        for name in self.columns:
+            if name == "prediction":
+                found[name] = np.asarray(table[name].astype("Int64").fillna(NO_PREDICTION), dtype=np.int64)
+            else:
+                found[name] = np.asarray(table[name], dtype=np.float64 if is_number(name) else np.str_)
+        return found
+
+    def _samples(self, arrays: Arrays) -> Any:
+        """Arrays as `Scorer` takes them: texts, and images of different sizes, one by one; grey ones with a channel."""
+        if not isinstance(self._inputs, str):
+            return dict(arrays)
+        values = arrays[self._inputs]
+        samples = list(values)
+        if self._raw and len(self.scorer.input_shape) == 3:
+            samples = [each[..., None] if is_pixels(each) and each.ndim == 2 else each for each in samples]
+        return samples if values.dtype.kind in "OU" else np.stack(samples)
+
+
+def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[RawImage]:
+    """The pixels of images, each with its path or its position as a name.
+
+    Args:
+        given: one or several.
+        columns: names of the numbers that the model takes of a row of a table; None where they are not known.
+
+    Raises:
+        DataError: something else, or a single path that is not there; one of several has its error instead of pixels.
+    """
+    is_one = not isinstance(given, Sequence) or isinstance(given, str)
+    several: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
+    found: list[RawImage] = []
+    for place, each in enumerate(several):
+        if isinstance(each, str | Path):
+            try:
+                found += [image for source in open_user_images([str(each)], columns=columns) for image in source]
+            except DataError as error:
+                if is_one:
+                    raise DataError(f"{error}; a text or other sample itself comes with raw=True") from None
+                found.append(RawImage(str(each), None, str(error)))
+        else:
+            found.append(RawImage(str(place), _pixels(each, place)))
+    return found
+
+
+def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = None) -> list[RawImage]:
+    """Samples as the data of a bundle were before their preprocessing, each with its position as a name.
+
+    Args:
+        given: a table of numbers, rows of it as vectors; an array or tensor (N, ...) of numbers; a mapping of these by
+            the keyword inputs they are; a text; or a sequence of samples, each a text, numbers, or a mapping of these.
+        floats: the model takes floats, so that whole numbers (but for bytes, which images are of) become floats.
+        columns: names of the numbers that the model takes, in its order, by which those of a table are found unless
+            its columns are called by numbers; None where they are not known.
+
+    Raises:
+        DataError: something else, or a table without one of these columns.
+    """
+    found: list[Any]
+    if isinstance(given, str):
+        found = [given]
+    elif isinstance(given, pd.DataFrame):
+        if columns is not None and not pd.api.types.is_integer_dtype(given.columns):
+            check_names([str(name) for name in given], columns, where="raw: the table")
+            given = given[list(columns)]
+        found = list(_numbers(given.to_numpy(), "the table").astype(np.float32))
+    elif isinstance(given, Mapping):
+        arrays = {str(name): _numbers(values, f"input '{name}'") for name, values in given.items()}
+        if not arrays or len({len(values) if values.ndim else -1 for values in arrays.values()}) != 1:
+            forms = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "none"
+            raise DataError(f"raw: wanted keyword inputs of as many samples each, got {forms}")
+        found = [dict(zip(arrays, row, strict=True)) for row in zip(*arrays.values(), strict=True)]
+    elif isinstance(given, np.ndarray | Tensor):
+        values = _numbers(given, "the array")
+        if values.ndim < 2:
+            raise DataError(
+                f"raw: wanted samples (N, ...), got one array of shape {values.shape}; give [values] of one"
+            )
+        found = list(values)
+    elif isinstance(given, Sequence):
+        found = [_raw_sample(each, f"sample {place}") for place, each in enumerate(given)]
+    else:
+        raise DataError(
+            f"raw: wanted a table, an array (N, ...), a mapping of these, or a sequence of texts or numbers, got "
+            f"{type(given).__name__}"
+        )
+    if floats:
+        found = [
+            each.astype(np.float32)
+            if isinstance(each, np.ndarray) and each.dtype.kind in "iu" and each.dtype != np.uint8
+            else each
+            for each in found
+        ]
+    return [RawImage(str(place), each) for place, each in enumerate(found)]
+
+
+def _raw_sample(sample: object, where: str) -> Raw:
+    if isinstance(sample, str):
+        return sample
+    if isinstance(sample, Mapping):
+        return {str(name): _numbers(values, f"{where}, '{name}'") for name, values in sample.items()}
+    return _numbers(sample, where)
+
+
+def _numbers(values: object, where: str) -> NDArray[Any]:
+    try:
+        found = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except ValueError:
+        found = np.asarray(None)
+    if found.dtype.kind not in "fiub":
+        raise DataError(f"raw: wanted numbers in {where}, got {type(values).__name__} of {found.dtype}")
+    return found
+
+
+def _pixels(image: object, place: int) -> NDArray[np.uint8]:
+    if isinstance(image, Image.Image):
+        try:
+            return as_pixels(image)
+        except ValueError as error:
+            raise DataError(f"images[{place}]: {error}; convert it to 'L' or 'RGB' as in training") from None
+    if is_pixels(image):
+        return image if image.ndim == 3 else image[..., None]
+    got = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    raise DataError(
+        f"images[{place}]: wanted a path, a PIL image, or pixels (H, W) or (H, W, C) uint8, got {got}; preprocessed "
+        "images come as one tensor (N, C, H, W)"
+    )
+
+
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
 
 
-def _check_names(names: Sequence[str], images: int) -> None:
+def _check_count(names: Sequence[str], images: int) -> None:
     if len(names) != images:
         raise DataError(f"sample_ids: wanted {images} names, one for each image, got {len(names)}")
 
@@ -440,34 +674,6 @@ def _with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequenc
     ]
     joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(sample_ids)))
     return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})
-
-
-def _wrong_probability(detector: CalibratedScore, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At the share of wrong predictions among the samples that fitted the meta model; missing for a baseline."""
-    if isinstance(detector.model, BaselineScore):
-        return np.full(len(scores), np.nan)
-    return probabilities(scores, shift=detector.model.shift)
-
-
-def _ood_probability(detector: CalibratedScore, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With OOD samples as common as others; nothing is known of their share. Missing for what gives no log-odds."""
-    if detector.model.kind != "logistic":
-        return np.full(len(scores), np.nan)
-    return probabilities(scores)
-
-
-PROBABILITIES: Mapping[str, Callable[[CalibratedScore, NDArray[np.float64]], NDArray[np.float64]]] = {
-    "wrong": _wrong_probability,
-    "ood": _ood_probability,
-}
-
-
-def _usable(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(values).all(axis=1), dtype=np.bool_)
-
-
-def _reason(fired: Mapping[str, bool]) -> str:
-    return "; ".join(REASONS[name] for name, is_so in fired.items() if is_so)
 
 
 def _with_weights(model: nn.Module, config: ModelConfig, bundle: Bundle) -> nn.Module:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import expit, logit
 
-from ..deployment import Reference, WatchedSet
+from ..deployment import KnownSet, KnownSets
 from ..system import FloatArray
 from .terms import Means, Sums, Terms
 from .windows import FEWEST
@@ -106,10 +106,10 @@ class ExpectedAccuracy:
     process: GaussianProcess | None = None
 
     @classmethod
-    def learnt(cls, reference: Reference) -> Self:
+    def learnt(cls, known_sets: KnownSets) -> Self:
         """Learns from what a bundle knows; without shifted copies, the accuracy of calibration samples is expected."""
-        terms, right = Terms.of(reference), reference.calibration.right
-        process = GaussianProcess.fitted(known_windows(terms, reference)) if reference.shifted else None
+        terms, right = Terms.of(known_sets), known_sets.calibration.right
+        process = GaussianProcess.fitted(known_windows(terms, known_sets)) if known_sets.shifted else None
         return cls(terms=terms, usual=float(right.mean()), calibration=len(right), process=process)
 
     def of(self, columns: Mapping[str, FloatArray]) -> Expected:
@@ -149,17 +149,17 @@ class KnownWindow(NamedTuple):
     groups: tuple[str, ...]
 
 
-def known_windows(terms: Terms, reference: Reference) -> list[KnownWindow]:
+def known_windows(terms: Terms, known_sets: KnownSets) -> list[KnownWindow]:
     """All of them; the first is the calibration samples as they are."""
     random = np.random.default_rng(0)
-    calm = _even(terms, reference.calibration, CALM)
+    calm = _even(terms, known_sets.calibration, CALM)
     windows = [_mixed(terms, [(1.0, calm)])]
     windows += [
-        _mixed(terms, [(1.0, _uneven(terms, reference.calibration, CALM, random, UNEVEN[draw % len(UNEVEN)]))])
+        _mixed(terms, [(1.0, _uneven(terms, known_sets.calibration, CALM, random, UNEVEN[draw % len(UNEVEN)]))])
         for draw in range(CALM_DRAWS)
     ]
-    ood = [_even(terms, each, f"ood:{name}") for name, each in sorted(reference.ood.items())]
-    for place, (name, each) in enumerate(sorted(reference.shifted.items())):
+    ood = [_even(terms, each, f"ood:{name}") for name, each in sorted(known_sets.ood.items())]
+    for place, (name, each) in enumerate(sorted(known_sets.shifted.items())):
         part = _even(terms, each, name.partition(":")[0])
         windows += [_mixed(terms, [(share, part), (1 - share, calm)]) for share in MIXED]
         windows += [
@@ -171,7 +171,7 @@ def known_windows(terms: Terms, reference: Reference) -> list[KnownWindow]:
     for part in ood:
         windows += [_mixed(terms, [(share, part), (1 - share, calm)]) for share in MIXED_OOD]
         windows += [
-            _mixed(terms, [(share, part), (1 - share, _uneven(terms, reference.calibration, CALM, random, 3.0))])
+            _mixed(terms, [(share, part), (1 - share, _uneven(terms, known_sets.calibration, CALM, random, 3.0))])
             for share in (0.1, 0.2)
         ]
     return windows
@@ -185,18 +185,18 @@ class _Part(NamedTuple):
     group: str
 
 
-def _even(terms: Terms, known: WatchedSet, group: str) -> _Part:
+def _even(terms: Terms, known: KnownSet, group: str) -> _Part:
     return _weighted(terms, known, group, np.full(len(known.right), 1 / len(known.right)))
 
 
-def _uneven(terms: Terms, known: WatchedSet, group: str, random: Generator, evenness: float) -> _Part:
+def _uneven(terms: Terms, known: KnownSet, group: str, random: Generator, evenness: float) -> _Part:
     """A set whose classes have other shares, drawn at random."""
     classes, places, counts = np.unique(known.label, return_inverse=True, return_counts=True)
     weights = (random.dirichlet(np.full(len(classes), evenness)) / counts)[places]
     return _weighted(terms, known, group, weights / weights.sum())
 
 
-def _weighted(terms: Terms, known: WatchedSet, group: str, weights: FloatArray) -> _Part:
+def _weighted(terms: Terms, known: KnownSet, group: str, weights: FloatArray) -> _Part:
     return _Part(terms.means(known, weights), float(weights @ known.right), group)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, Reference, is_stream, read_bundle
+from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError
 from ..printable import printable, storable
 from ..system import FloatArray, closest, sha256
@@ -73,22 +73,22 @@ class Monitor:
         if not 0 < alpha < 1:
             raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
         self.bundle, self.by, self.alpha = bundle, checked_by(by), float(alpha)
-        reference = bundle.reference
-        self._watched, self._classes = list(reference.calibration.columns), reference.classes
-        self._accuracy, self._novelty = ExpectedAccuracy.learnt(reference), Novelty.learnt(reference)
+        known_sets = bundle.known_sets
+        self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
+        self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
         self._path = None if state is None else Path(state)
         self._state = State(
-            reference=_fingerprint(bundle, reference),
+            bundle=_fingerprint(bundle),
             by=self.by,
             alpha=self.alpha,
-            streams={name: Stream.of(values) for name, values in self._values(reference.calibration.columns).items()},
+            streams={name: Stream.of(values) for name, values in self._values(known_sets.calibration.columns).items()},
             sums=self._accuracy.terms.none,
         )
         self._mark = None if self._path is None else mark_of(self._path)
         if self._path is not None and self._mark is not None:
             self._state = read_state(self._path, self._state)
         self._opened: tuple[State | None, list[Window]] = (None, [])
-        self._learnt = bool(reference.shifted)
+        self._learnt = bool(known_sets.shifted)
 
     @classmethod
     def load(
@@ -262,7 +262,7 @@ class Monitor:
             name=name,
             alarmed=state.alarmed,
             alpha=self.alpha,
-            seed=int(state.reference, 16),
+            seed=int(state.bundle, 16),
         )
         flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
         ood = float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None
@@ -308,7 +308,8 @@ def _column(name: str) -> str:
     return name if name.startswith("score_") else f"{WATCHED}{name}"
 
 
-def _fingerprint(bundle: Bundle, reference: Reference) -> str:
+def _fingerprint(bundle: Bundle) -> str:
     """Hexadecimal digits that tell one bundle from another, and are the seed of its draws."""
-    arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in sorted(reference.members().items())]
+    members = sorted(bundle.known_sets.members().items())
+    arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in members]
     return sha256(b"".join([bundle.weights_sha256.encode(), *arrays]))

@@ -17,7 +17,7 @@ from .terms import Sums
 from .windows import By, Window
 
 FORMAT = "gradscore monitor"
-VERSION = 4
+VERSION = 5
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
@@ -30,7 +30,7 @@ class State:
     """What a monitor knows.
 
     Attributes:
-        reference: hash of what it compares with; a state belongs to one bundle.
+        bundle: hash of what it compares with; a state belongs to one bundle.
         by: how windows are made.
         alpha: probability of a false alarm, ever.
         streams: what is watched, by name.
@@ -41,7 +41,7 @@ class State:
         pending_name: its name, where windows are made by time.
     """
 
-    reference: str
+    bundle: str
     by: By
     alpha: float
     streams: Mapping[str, Stream]
@@ -131,7 +131,7 @@ def read_state(path: Path, fresh: State) -> State:
     if sha256(text.encode()) != wanted:
         raise MonitorError(f"{path}: was changed after it was written; {_ADVICE}")
     state = _STORED.validate_python(content)
-    if state.reference != fresh.reference:
+    if state.bundle != fresh.bundle:
         raise MonitorError(
             f"{path}: belongs to another bundle; give each bundle a state (or folder) of its own, or remove the file "
             "to start anew with this one"

@@ -30,7 +30,7 @@ from zlib import crc32
 import numpy as np
 from numpy.random import Generator
 
-from ..deployment import CLASS, Reference
+from ..deployment import CLASS, KnownSets
 from ..system import FloatArray, IntArray
 from .terms import Counts, Floats, Scaled
 from .windows import Alarm, Window
@@ -236,14 +236,14 @@ class Novelty:
     direction: FloatArray
 
     @classmethod
-    def learnt(cls, reference: Reference) -> Self | None:
+    def learnt(cls, known_sets: KnownSets) -> Self | None:
         """Learns from what a bundle knows; None where no shifted copies were made, or nothing of them is wrong."""
-        sets = [each for each in (*reference.shifted.values(), *reference.ood.values()) if not each.right.all()]
-        if reference.plain is None or not sets:
+        sets = [each for each in (*known_sets.shifted.values(), *known_sets.ood.values()) if not each.right.all()]
+        if known_sets.plain is None or not sets:
             return None
-        names = sorted(name for name in reference.plain.columns if name != CLASS)
-        scale = Scaled.by(reference.plain.columns, names)
-        plain = _with_squares(scale.of(reference.plain.columns))
+        names = sorted(name for name in known_sets.plain.columns if name != CLASS)
+        scale = Scaled.by(known_sets.plain.columns, names)
+        plain = _with_squares(scale.of(known_sets.plain.columns))
         odd = [_with_squares(scale.of(each.columns)[~each.right]) for each in sets]
         weights = np.concatenate([np.full(len(each), 1 / len(each) / len(odd)) for each in odd])
         return cls(plain=scale, direction=discriminant(plain, np.concatenate(odd), weights))

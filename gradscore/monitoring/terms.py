@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import PlainSerializer, PlainValidator
 from scipy.special import expit, xlogy
 
-from ..deployment import CLASS, CONFIDENCE, FEATURE, Reference, WatchedSet
+from ..deployment import CLASS, CONFIDENCE, FEATURE, KnownSet, KnownSets
 from ..system import FloatArray, IntArray
 
 FARTHEST = 8.0
@@ -153,14 +153,14 @@ class Terms:
     usual: Means
 
     @classmethod
-    def of(cls, reference: Reference) -> Self:
+    def of(cls, known_sets: KnownSets) -> Self:
         """What is looked at with these calibration samples."""
-        known = reference.calibration
+        known = known_sets.calibration
         names = sorted(name for name in known.columns if name == CONFIDENCE or name.startswith("score_"))
         features = sorted(name for name in known.columns if name.startswith(FEATURE))
         found = _table(known.columns, features)
-        centres = _centres(found, _classes(known.columns), reference.classes)
-        usual = np.full(reference.classes, np.nan)
+        centres = _centres(found, _classes(known.columns), known_sets.classes)
+        usual = np.full(known_sets.classes, np.nan)
         terms = cls(
             scores=Scaled.by(known.columns, names),
             features=features,
@@ -187,7 +187,7 @@ class Terms:
         total = np.add.accumulate(np.vstack([sums.values, values]), axis=0)[-1]
         return Sums(samples=sums.samples + len(values), values=total, classes=classes, certain=certain)
 
-    def means(self, known: WatchedSet, weights: FloatArray) -> Means:
+    def means(self, known: KnownSet, weights: FloatArray) -> Means:
         """Means over samples with weights (n,) that add up to 1."""
         predicted, certain = _classes(known.columns), weights * expit(known.columns[CONFIDENCE]) ** 2
         classes = len(self.centres)

@@ -54,12 +54,6 @@ def compress(path: Path) -> None:
         archive.writestr("bomb.json", b"0" * 10_000_000)
 
 
-def repeat(path: Path) -> None:
-    content = zipfile.ZipFile(path).read("bundle.json")
-    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("bundle.json", content)
-
-
 def oversize(path: Path) -> None:
     content = path.read_bytes()
     size = zipfile.ZipFile(path).getinfo("self_test.safetensors").file_size
@@ -106,21 +100,17 @@ DAMAGES = {
         lambda path: rewritten(path, lambda members: members.pop("weights.safetensors")),
         "missing or were added: weights.safetensors",
     ),
-    "a member more": (add("more.json"), "missing or were added: more.json"),
+    "a member more": (add("../../model.pkl"), r"missing or were added: \.\./\.\./model.pkl"),
     "no index": (lambda path: rewritten(path, lambda members: members.pop("bundle.json")), "no bundle.json in it"),
-    "a path that climbs": (add("../../evil.json"), "refused, a member has the name '../../evil.json'"),
-    "an absolute path": (add("/etc/evil.json"), "refused, a member has the name '/etc/evil.json'"),
-    "a pickle": (add("model.pkl"), "refused, a member has the name 'model.pkl'"),
     "a compressed member": (compress, "refused, bomb.json is compressed"),
     "a size that is not true": (oversize, "claim to be larger than the file"),
-    "a name twice": (repeat, "two members have the same name"),
     "another format": (
         lambda path: reindexed(path, lambda index: index.update(format="other")),
-        "wanted 'gradscore bundle' version 2, got 'other' version 2",
+        "wanted 'gradscore bundle' version 3, got 'other' version 3",
     ),
     "a newer version": (
-        lambda path: reindexed(path, lambda index: index.update(version=3)),
-        "got 'gradscore bundle' version 3; use the gradscore that wrote it",
+        lambda path: reindexed(path, lambda index: index.update(version=4)),
+        "got 'gradscore bundle' version 4; use the gradscore that wrote it",
     ),
     "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Extra inputs"),
     "a baseline that nothing gives": (

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from gradscore.data import SplitInfo
-from gradscore.deployment.bundling import make_bundle
-from gradscore.deployment.conformal import p_values
-from gradscore.deployment.detectors import calibrated, calibration_samples, holding_for_both, predicted_right
+from gradscore.deployment.bundling import calibration_samples, make_bundle
+from gradscore.deployment.calibration import calibrated, holding_for_both, p_values
 from gradscore.errors import EvaluationError
 from gradscore.store.run_folder import RunFolder
 
@@ -120,11 +119,11 @@ def unlabelled(run: RunFolder, monkeypatch: pytest.MonkeyPatch, rows: slice) -> 
 
 
 def test_samples_without_label_are_left_out_and_counted(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = predicted_right(calibration_samples(RunFolder(small_run)).apart)
+    whole = calibration_samples(RunFolder(small_run)).apart
     found = calibration_samples(unlabelled(RunFolder(small_run), monkeypatch, slice(0, 30)))
     first = RunFolder(small_run).read("in_dist.calibration")["sample_id"].iloc[:30]
     kept = whole.loc[~whole["sample_id"].isin(first), "sample_id"]
-    assert predicted_right(found.apart)["sample_id"].tolist() == kept.tolist()
+    assert found.apart["sample_id"].tolist() == kept.tolist()
     assert found.notices == [
         "30 of 120 calibration samples were left out because they have no label: the bound of the rate holds for new "
         "samples like those that have one"

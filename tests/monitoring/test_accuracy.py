@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from gradscore.deployment import Reference, WatchedSet
+from gradscore.deployment import KnownSet, KnownSets
 from gradscore.monitoring import ExpectedAccuracy
 
 CLASSES = 5
 
 
-def samples(count: int, *, shift: float = 0.0, seed: int = 0, shares: tuple[float, ...] | None = None) -> WatchedSet:
+def samples(count: int, *, shift: float = 0.0, seed: int = 0, shares: tuple[float, ...] | None = None) -> KnownSet:
     """Samples whose log-odds of an error move by the shift, while the scores move by half of it.
 
     Those that are wrong are predicted to be of one of the first two classes.
@@ -24,7 +24,7 @@ def samples(count: int, *, shift: float = 0.0, seed: int = 0, shares: tuple[floa
         "confidence": -scores + random.normal(0, 0.3, count),
         "class": np.where(right, label, random.integers(0, 2, count)).astype(float),
     }
-    return WatchedSet(columns=columns, right=right, label=label)
+    return KnownSet(columns=columns, right=right, label=label)
 
 
 SHIFTED = {
@@ -32,12 +32,12 @@ SHIFTED = {
     for kind in "abcdef"
     for strength in (1, 3, 5)
 }
-REFERENCE = Reference(calibration=samples(3000, seed=1), classes=CLASSES, shifted=SHIFTED)
-LEARNT = ExpectedAccuracy.learnt(REFERENCE)
+KNOWN_SETS = KnownSets(calibration=samples(3000, seed=1), classes=CLASSES, shifted=SHIFTED)
+LEARNT = ExpectedAccuracy.learnt(KNOWN_SETS)
 
 
 def test_without_shift_it_is_the_accuracy_of_the_calibration_samples() -> None:
-    assert LEARNT.of(REFERENCE.calibration.columns).accuracy == pytest.approx(REFERENCE.calibration.right.mean())
+    assert LEARNT.of(KNOWN_SETS.calibration.columns).accuracy == pytest.approx(KNOWN_SETS.calibration.right.mean())
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.8, 1.7, 2.4])
@@ -67,18 +67,18 @@ def test_classes_in_other_shares_are_no_shift(shares: tuple[float, ...]) -> None
     assert expected.accuracy == pytest.approx(window.right.mean(), abs=0.03)
 
 
-def honest(count: int, shift: float, seed: int) -> WatchedSet:
+def honest(count: int, shift: float, seed: int) -> KnownSet:
     """Samples whose scores move as those of `samples`, and say what is true; their predictions are of all classes."""
     moved = samples(count, shift=shift, seed=seed)
     random = np.random.default_rng(seed)
     right = random.random(count) > expit(moved.columns["score_wrong"])
     predicted = np.where(right, moved.label, random.integers(0, CLASSES, count))
-    return WatchedSet(columns={**moved.columns, "class": predicted.astype(float)}, right=right, label=moved.label)
+    return KnownSet(columns={**moved.columns, "class": predicted.astype(float)}, right=right, label=moved.label)
 
 
 def test_predictions_of_few_classes_are_wrong_more_often_than_scores_say() -> None:
     even = {f"{kind}:{strength}": honest(400, 0.5 * strength, ord(kind)) for kind in "uvwxyz" for strength in (1, 3, 5)}
-    both = Reference(calibration=REFERENCE.calibration, classes=CLASSES, shifted=SHIFTED | even)
+    both = KnownSets(calibration=KNOWN_SETS.calibration, classes=CLASSES, shifted=SHIFTED | even)
     learnt = ExpectedAccuracy.learnt(both)
     windows = [samples(4000, shift=2.2, seed=9), honest(4000, 2.2, 9)]
     found = [learnt.of(window.columns).accuracy for window in windows]
@@ -94,11 +94,11 @@ def test_few_samples_say_nothing() -> None:
 
 def test_small_windows_are_no_shift() -> None:
     found = [LEARNT.of(samples(60, seed=seed).columns).accuracy for seed in range(200, 260)]
-    assert np.mean(found) == pytest.approx(REFERENCE.calibration.right.mean(), abs=0.02)
+    assert np.mean(found) == pytest.approx(KNOWN_SETS.calibration.right.mean(), abs=0.02)
 
 
 def test_one_kind_of_shift_says_nothing_of_others() -> None:
-    one = Reference(calibration=REFERENCE.calibration, classes=CLASSES, shifted={"a:5": SHIFTED["a:5"]})
+    one = KnownSets(calibration=KNOWN_SETS.calibration, classes=CLASSES, shifted={"a:5": SHIFTED["a:5"]})
     expected = ExpectedAccuracy.learnt(one).of(samples(1000, shift=2.5, seed=9).columns)
     assert (expected.low, expected.high) == (0.0, 1.0)
 
@@ -108,25 +108,25 @@ EVERY = {"right": True, "wrong": False}
 
 @pytest.mark.parametrize("value", EVERY.values(), ids=EVERY.keys())
 def test_calibration_samples_that_are_all_alike(value: bool) -> None:
-    known = REFERENCE.calibration
-    calibration = WatchedSet(columns=known.columns, right=np.full(3000, value), label=known.label)
-    reference = Reference(calibration=calibration, classes=CLASSES, shifted=SHIFTED)
-    expected = ExpectedAccuracy.learnt(reference).of(calibration.columns)
+    known = KNOWN_SETS.calibration
+    calibration = KnownSet(columns=known.columns, right=np.full(3000, value), label=known.label)
+    known_sets = KnownSets(calibration=calibration, classes=CLASSES, shifted=SHIFTED)
+    expected = ExpectedAccuracy.learnt(known_sets).of(calibration.columns)
     assert expected.accuracy == pytest.approx(float(value), abs=0.021)
 
 
 def test_constant_columns_are_no_harm() -> None:
-    def with_constant(each: WatchedSet) -> WatchedSet:
+    def with_constant(each: KnownSet) -> KnownSet:
         constant = np.zeros(len(each.right))
         columns = {**each.columns, "gradient a": constant, "feature 0": constant}
-        return WatchedSet(columns=columns, right=each.right, label=each.label)
+        return KnownSet(columns=columns, right=each.right, label=each.label)
 
-    reference = Reference(
-        calibration=with_constant(REFERENCE.calibration),
+    known_sets = KnownSets(
+        calibration=with_constant(KNOWN_SETS.calibration),
         classes=CLASSES,
         shifted={name: with_constant(each) for name, each in SHIFTED.items()},
     )
     window = samples(500, shift=1.0, seed=3)
-    assert ExpectedAccuracy.learnt(reference).of(with_constant(window).columns).accuracy == pytest.approx(
+    assert ExpectedAccuracy.learnt(known_sets).of(with_constant(window).columns).accuracy == pytest.approx(
         LEARNT.of(window.columns).accuracy, abs=1e-6
     )

@@ -156,7 +156,7 @@ def test_no_sample_is_no_window(bundle, table) -> None:
 
 
 def test_a_bundle_without_shifted_copies_gives_no_interval(bundle, table) -> None:
-    plain = replace(bundle, reference=replace(bundle.reference, shifted={}, ood={}))
+    plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}))
     monitor = Monitor(plain, by=100)
     monitor.update(table(100))
     assert monitor.windows[0].accuracy is not None

@@ -7,11 +7,11 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import roc_auc_score
 
-from gradscore.deployment import Reference, WatchedSet
+from gradscore.deployment import KnownSet, KnownSets
 from gradscore.monitoring.streams import SHRINKAGE, Novelty, discriminant
 
 
-def samples(count: int, seed: int, *, moved: float = 0.0) -> WatchedSet:
+def samples(count: int, seed: int, *, moved: float = 0.0) -> KnownSet:
     """Two columns that go together; moved are those in which they no longer do."""
     random = np.random.default_rng(seed)
     one = random.normal(size=count)
@@ -21,16 +21,16 @@ def samples(count: int, seed: int, *, moved: float = 0.0) -> WatchedSet:
         "class": np.zeros(count),
         "feature 0": np.full(count, 3.0),
     }
-    return WatchedSet(columns=columns, right=np.full(count, not moved), label=np.zeros(count, dtype=int))
+    return KnownSet(columns=columns, right=np.full(count, not moved), label=np.zeros(count, dtype=int))
 
 
-REFERENCE = Reference(
+KNOWN_SETS = KnownSets(
     calibration=samples(500, 0), classes=2, plain=samples(2000, 1), shifted={"a:1": samples(300, 2, moved=1.0)}
 )
 
 
 def test_it_sees_what_no_column_shows() -> None:
-    novelty = Novelty.learnt(REFERENCE)
+    novelty = Novelty.learnt(KNOWN_SETS)
     plain, odd = samples(1000, 3), samples(1000, 4, moved=1.0)
     truth = np.repeat([0, 1], 1000)
 
@@ -54,18 +54,18 @@ def test_the_direction_is_that_of_scikit_learn() -> None:
 
 
 def test_values_do_not_depend_on_what_comes_with_them() -> None:
-    novelty, columns = Novelty.learnt(REFERENCE), samples(100, 5).columns
+    novelty, columns = Novelty.learnt(KNOWN_SETS), samples(100, 5).columns
     alone = {name: values[7:8] for name, values in columns.items()}
     assert novelty.of(alone)[0] == novelty.of(columns)[7]
 
 
 NOTHING = {
-    "no plain samples": replace(REFERENCE, plain=None),
-    "no shifted copies": replace(REFERENCE, shifted={}),
-    "nothing wrong": replace(REFERENCE, shifted={"a:1": samples(300, 2)}),
+    "no plain samples": replace(KNOWN_SETS, plain=None),
+    "no shifted copies": replace(KNOWN_SETS, shifted={}),
+    "nothing wrong": replace(KNOWN_SETS, shifted={"a:1": samples(300, 2)}),
 }
 
 
-@pytest.mark.parametrize("reference", NOTHING.values(), ids=NOTHING.keys())
-def test_without_anything_odd_there_is_none(reference: Reference) -> None:
-    assert Novelty.learnt(reference) is None
+@pytest.mark.parametrize("known_sets", NOTHING.values(), ids=NOTHING.keys())
+def test_without_anything_odd_there_is_none(known_sets: KnownSets) -> None:
+    assert Novelty.learnt(known_sets) is None

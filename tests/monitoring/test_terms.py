@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from gradscore.deployment import Reference, WatchedSet
+from gradscore.deployment import KnownSet, KnownSets
 from gradscore.monitoring.terms import FARTHEST, RARE, Means, Scaled, Terms
 
 
-def samples(count: int, seed: int = 0, *, classes: int = 4, features: int = 6) -> WatchedSet:
+def samples(count: int, seed: int = 0, *, classes: int = 4, features: int = 6) -> KnownSet:
     random = np.random.default_rng(seed)
     columns = {
         "score_wrong": random.normal(-2, 1, count),
@@ -18,11 +18,11 @@ def samples(count: int, seed: int = 0, *, classes: int = 4, features: int = 6) -
         "class": random.integers(0, classes, count).astype(float),
         **{f"feature {place}": random.normal(place, 1 + place, count) for place in range(features)},
     }
-    return WatchedSet(columns=columns, right=random.random(count) < 0.9, label=random.integers(0, classes, count))
+    return KnownSet(columns=columns, right=random.random(count) < 0.9, label=random.integers(0, classes, count))
 
 
 CALM = samples(4000)
-TERMS = Terms.of(Reference(calibration=CALM, classes=4))
+TERMS = Terms.of(KnownSets(calibration=CALM, classes=4))
 WINDOW = samples(300, 1)
 PLACES = {"distance": -4, "entropy": -3, "nuclear norm": -2, "features": -1}
 
@@ -41,8 +41,8 @@ def test_the_nuclear_norm_is_that_of_the_confidences_at_the_predicted_classes() 
 def test_collapse_onto_a_class_by_hand() -> None:
     """Two classes, half of the calibration samples each; of 100 samples, 90 are of one."""
     columns = {"confidence": np.full(1000, 3.0), "class": np.repeat([0.0, 1.0], 500)}
-    calm = WatchedSet(columns=columns, right=np.ones(1000, bool), label=np.repeat([0, 1], 500))
-    terms = Terms.of(Reference(calibration=calm, classes=2))
+    calm = KnownSet(columns=columns, right=np.ones(1000, bool), label=np.repeat([0, 1], 500))
+    terms = Terms.of(KnownSets(calibration=calm, classes=2))
     found = at({"confidence": np.full(100, 3.0), "class": np.repeat([0.0, 1.0], [90, 10])}, terms)
     noise = 0.9 * 0.1 / 100 + 0.5 * 0.5 / 1000
     assert found[-3] == pytest.approx(np.sqrt(2 * (0.4**2 - noise) / (0.5 + RARE / 2)))
@@ -67,10 +67,10 @@ def test_the_features_count_from_the_mean_of_the_predicted_class() -> None:
 
 
 def test_without_features_there_is_no_such_term() -> None:
-    def without(each: WatchedSet) -> WatchedSet:
+    def without(each: KnownSet) -> KnownSet:
         return replace(each, columns={name: each.columns[name] for name in ("score_wrong", "confidence", "class")})
 
-    terms = Terms.of(Reference(calibration=without(CALM), classes=4))
+    terms = Terms.of(KnownSets(calibration=without(CALM), classes=4))
     np.testing.assert_allclose(at(without(WINDOW).columns, terms), at(WINDOW.columns)[:-1])
 
 

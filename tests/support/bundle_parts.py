@@ -16,7 +16,7 @@ def parts_of(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def put_together(path: Path, index: dict[str, Any], members: dict[str, bytes]) -> None:
     """Writes a bundle with these parts."""
-    listed = {name: {"size": len(each), "sha256": hashlib.sha256(each).hexdigest()} for name, each in members.items()}
+    listed = {name: hashlib.sha256(each).hexdigest() for name, each in members.items()}
     text = json.dumps({**index, "members": listed}).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in {

@@ -23,10 +23,9 @@ from gradscore.check import ExpectedFigures, Policy, read_expected, write_expect
 from gradscore.check.expected import Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
 from gradscore.data import open_source, open_user_images
-from gradscore.deployment import Bundle, Reference, WatchedSet, read_bundle, write_bundle
-from gradscore.deployment.conformal import threshold
-from gradscore.deployment.detectors import CalibratedScore
-from gradscore.deployment.self_test import SelfTest
+from gradscore.deployment import Bundle, KnownSet, KnownSets, read_bundle, write_bundle
+from gradscore.deployment.bundle import SelfTest
+from gradscore.deployment.calibration import CalibratedScore, threshold
 from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_tables import LEADING
@@ -170,7 +169,7 @@ def _bundle(folder: Path) -> None:
     )
     images = np.zeros((2, 1, 4, 4), dtype=np.uint8)
     columns = {"confidence": np.ones(2), "class": np.zeros(2)}
-    known = WatchedSet(columns=columns, right=np.ones(2, dtype=np.bool_), label=np.zeros(2, dtype=np.int64))
+    known = KnownSet(columns=columns, right=np.ones(2, dtype=np.bool_), label=np.zeros(2, dtype=np.int64))
     made = Bundle(
         model=ModelConfig(source="python:net.py:net", checkpoint=None, num_classes=2),
         weights_sha256="ab",
@@ -181,7 +180,7 @@ def _bundle(folder: Path) -> None:
         alpha=0.2,
         detectors={"wrong": wrong, "ood": ood},
         self_test=SelfTest(images=images, answers=np.ones((2, 3))),
-        reference=Reference(calibration=known, classes=2),
+        known_sets=KnownSets(calibration=known, classes=2),
         weights=nn.Linear(3, 2).state_dict(),
         versions={"python": "3.11"},
         provenance={"run": "x"},

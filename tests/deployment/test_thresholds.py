@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, betabinom, kstest
 
-from gradscore.deployment.conformal import p_values, samples_needed, threshold
+from gradscore.deployment.calibration import p_values, samples_needed, threshold
 from gradscore.errors import EvaluationError
 
 GENERATOR = np.random.default_rng
@@ -110,9 +110,7 @@ BAD = {
     "alpha 0": (lambda: threshold([1.0], 0.0), "between 0 and 1, got 0"),
     "alpha 1": (lambda: threshold([1.0], 1.0), "between 0 and 1, got 1"),
     "not finite": (lambda: threshold([1.0, np.nan], 0.5), "1 of 2 are not finite"),
-    "no calibration": (lambda: p_values([], [1.0]), "wanted at least one, got none"),
     "score not finite": (lambda: p_values([1.0], [np.inf]), "scores: 1 of 1 are not finite"),
-    "a matrix": (lambda: p_values([[1.0]], [1.0]), r"wanted shape \(N,\), got \(1, 1\)"),
 }
 
 

@@ -38,7 +38,7 @@ from ..extractor import Extractor
 from ..pipeline import Progress
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray
-from .detectors import CalibratedScore, ScoreInputs
+from .calibration import CalibratedScore, ScoreInputs
 
 WATCHED = "watched_"
 """Starts the names of the columns of what is watched in a table of results."""
@@ -71,7 +71,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchedSet:
+class KnownSet:
     """Samples whose answers are known.
 
     Attributes:
@@ -86,7 +86,7 @@ class WatchedSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class KnownSets:
     """What is usual, and what was seen under shift.
 
     Attributes:
@@ -97,11 +97,11 @@ class Reference:
         ood: auxiliary OOD samples, by the name of their set; empty without shifted copies.
     """
 
-    calibration: WatchedSet
+    calibration: KnownSet
     classes: int
-    plain: WatchedSet | None = None
-    shifted: Mapping[str, WatchedSet] = field(default_factory=dict)
-    ood: Mapping[str, WatchedSet] = field(default_factory=dict)
+    plain: KnownSet | None = None
+    shifted: Mapping[str, KnownSet] = field(default_factory=dict)
+    ood: Mapping[str, KnownSet] = field(default_factory=dict)
 
     def members(self) -> dict[str, NDArray[Any]]:
         """The arrays by name; see `of_members`."""
@@ -133,7 +133,7 @@ class Reference:
             if columns.keys() != found["calibration"].keys() or not _can_be(columns, int(classes[0])):
                 raise BundleError(f"what the monitor compares with has columns or values in '{name}' that cannot be")
         sets = {
-            name: WatchedSet(
+            name: KnownSet(
                 right=columns.pop(_RIGHT).astype(np.bool_), label=columns.pop(_LABEL).astype(np.int64), columns=columns
             )
             for name, columns in found.items()
@@ -221,19 +221,17 @@ def _sizes(columns: list[str]) -> dict[str, str]:
     return {names[place]: found[names[place]] for place in dict.fromkeys(places.round().astype(int).tolist())}
 
 
-def plain_reference(
-    calibration: pd.DataFrame, detectors: Mapping[str, CalibratedScore], *, with_labels: bool
-) -> Reference:
+def plain_sets(calibration: pd.DataFrame, detectors: Mapping[str, CalibratedScore], *, with_labels: bool) -> KnownSets:
     """What a monitor of drift needs, from the feature table of the labelled calibration samples.
 
     They come in the order of their scores, which says nothing of who they are; their classes are for what is learnt of
     shifted copies.
     """
     labels = calibration["label"].to_numpy(dtype=np.int64)
-    found = _watched_set(calibration, detectors, labels)
+    found = _known_set(calibration, detectors, labels)
     order = np.lexsort([*found.columns.values()][::-1])
-    return Reference(
-        calibration=WatchedSet(
+    return KnownSets(
+        calibration=KnownSet(
             columns={name: values[order] for name, values in found.columns.items()},
             right=found.right[order],
             label=labels[order] if with_labels else _unknown(found),
@@ -242,20 +240,20 @@ def plain_reference(
     )
 
 
-def _unknown(known: WatchedSet) -> IntArray:
+def _unknown(known: KnownSet) -> IntArray:
     return np.full(len(known.right), -1)
 
 
-def shifted_reference(
+def with_shifted_sets(
     run: RunFolder,
-    plain: Reference,
+    plain: KnownSets,
     detectors: Mapping[str, CalibratedScore],
     extractor: Extractor,
     dataset: SampleDataset,
     *,
     copies: int,
     progress: Progress | None = None,
-) -> Reference:
+) -> KnownSets:
     """The same with what was seen under shift.
 
     Args:
@@ -277,7 +275,7 @@ def shifted_reference(
             f"{run.path}: the samples of {FIT} {what}, so no shifted copies can be made for gradscore monitor; leave "
             "out --monitor: the drift of scores is watched without it"
         )
-    shifted: dict[str, WatchedSet] = {}
+    shifted: dict[str, KnownSet] = {}
     taken, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(STRENGTHS)
     for kind in IMAGE_SHIFTS:
         for strength in STRENGTHS:
@@ -296,7 +294,7 @@ def shifted_reference(
     return replace(plain, plain=replace(fit, label=_unknown(fit)), shifted=shifted, ood=ood)
 
 
-def _scored(dataset: SampleDataset, detectors: Mapping[str, CalibratedScore], extractor: Extractor) -> WatchedSet:
+def _scored(dataset: SampleDataset, detectors: Mapping[str, CalibratedScore], extractor: Extractor) -> KnownSet:
     values, labels = [], []
     for start in range(0, len(dataset), _BATCH):
         samples = [dataset[place] for place in range(start, min(start + _BATCH, len(dataset)))]
@@ -308,21 +306,21 @@ def _scored(dataset: SampleDataset, detectors: Mapping[str, CalibratedScore], ex
         raise BundleError(f"no sample of {FIT} can be read; check the data")
     frame = pd.DataFrame(np.concatenate(values), columns=extractor.names, dtype=np.float64)
     finite = np.isfinite(frame.to_numpy()).all(axis=1)
-    return _watched_set(frame[finite], detectors, np.concatenate(labels)[finite])
+    return _known_set(frame[finite], detectors, np.concatenate(labels)[finite])
 
 
 def _drawn_set(
     frame: pd.DataFrame, detectors: Mapping[str, CalibratedScore], count: int, *, of_known_classes: bool
-) -> WatchedSet:
+) -> KnownSet:
     """So many samples of a feature table at most, in its order."""
     chosen: NDArray[np.int64] = np.random.default_rng(0).permutation(len(frame))[:count]
     drawn = frame.iloc[np.sort(chosen)]
     labels = drawn["label"].to_numpy(dtype=np.int64) if of_known_classes else np.full(len(drawn), -1)
-    return _watched_set(drawn, detectors, labels)
+    return _known_set(drawn, detectors, labels)
 
 
-def _watched_set(frame: pd.DataFrame, detectors: Mapping[str, CalibratedScore], label: IntArray) -> WatchedSet:
+def _known_set(frame: pd.DataFrame, detectors: Mapping[str, CalibratedScore], label: IntArray) -> KnownSet:
     inputs = ScoreInputs(next(iter(detectors.values())).model.inputs, frame)
     scores = {f"score_{name}": inputs.by(detector.model) for name, detector in detectors.items()}
     others = {str(name): column.to_numpy(dtype=np.float64) for name, column in watched(frame).items()}
-    return WatchedSet(columns={**scores, **others}, right=others[CLASS] == label, label=label)
+    return KnownSet(columns={**scores, **others}, right=others[CLASS] == label, label=label)

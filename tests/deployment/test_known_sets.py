@@ -10,11 +10,11 @@ import pytest
 from scipy.special import softmax
 
 from gradscore.data import IMAGE_SHIFTS
-from gradscore.deployment import Reference, WatchedSet, make_bundle, read_bundle, watched, write_bundle
+from gradscore.deployment import KnownSet, KnownSets, make_bundle, read_bundle, watched, write_bundle
 from gradscore.errors import BundleError
 from gradscore.store import RunFolder
 
-CALM = WatchedSet(
+CALM = KnownSet(
     columns={"confidence": np.array([1.0, 2.0]), "class": np.array([0.0, 2.0])},
     right=np.array([True, False]),
     label=np.array([0, 1]),
@@ -29,10 +29,10 @@ def features(run: Path, split: str = "in_dist.calibration") -> pd.DataFrame:
 
 def test_every_bundle_has_its_labelled_calibration_samples(small_run: Path, small_bundle: Path) -> None:
     bundle, frame = read_bundle(small_bundle), features(small_run).drop_duplicates("content_hash")
-    found, scores = bundle.reference.calibration, bundle.detectors["wrong"].model.decision(frame)
+    found, scores = bundle.known_sets.calibration, bundle.detectors["wrong"].model.decision(frame)
     np.testing.assert_array_equal(found.right, frame["correct"].to_numpy(dtype=bool)[np.argsort(scores)])
     np.testing.assert_allclose(found.columns["score_wrong"], np.sort(scores))
-    assert (bundle.reference.shifted, bundle.reference.ood) == ({}, {})
+    assert (bundle.known_sets.shifted, bundle.known_sets.ood) == ({}, {})
 
 
 def test_the_confidence_is_the_log_odds_of_the_largest_probability(small_run: Path) -> None:
@@ -48,13 +48,13 @@ def test_the_size_of_a_gradient_is_its_logarithm(small_run: Path) -> None:
 
 def test_the_class_is_the_predicted_one(small_run: Path, small_bundle: Path) -> None:
     bundle, frame = read_bundle(small_bundle), features(small_run).drop_duplicates("content_hash")
-    found, order = bundle.reference.calibration, np.argsort(bundle.detectors["wrong"].model.decision(frame))
+    found, order = bundle.known_sets.calibration, np.argsort(bundle.detectors["wrong"].model.decision(frame))
     np.testing.assert_array_equal(found.columns["class"], frame["prediction"].to_numpy()[order])
-    assert bundle.reference.classes == 10
+    assert bundle.known_sets.classes == 10
 
 
 def test_labels_are_for_what_is_learnt_of_shifted_copies_alone(small_bundle: Path) -> None:
-    assert set(read_bundle(small_bundle).reference.calibration.label) == {-1}
+    assert set(read_bundle(small_bundle).known_sets.calibration.label) == {-1}
 
 
 def test_penultimate_features_are_projected_and_keep_their_lengths() -> None:
@@ -86,7 +86,7 @@ def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> No
     assert told[0] == ("rotation", 3, 126)
     assert told[-1] == ("dead_pixels", 126, 126)
     write_bundle(tmp_path / "b", made)
-    found = read_bundle(tmp_path / "b").reference
+    found = read_bundle(tmp_path / "b").known_sets
     assert list(found.shifted) == sorted(f"{kind}:{strength}" for kind in IMAGE_SHIFTS for strength in (1, 3, 5))
     assert {len(each.right) for each in found.shifted.values()} == {3}
     frame = features(small_run).drop_duplicates("content_hash")
@@ -95,19 +95,19 @@ def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> No
     assert set(found.plain.label) == {-1}
     np.testing.assert_array_equal(found.plain.right, features(small_run, "in_dist.fit")["correct"].to_numpy(bool))
     np.testing.assert_array_equal(
-        found.shifted["jpeg:3"].columns["score_ood"], made.reference.shifted["jpeg:3"].columns["score_ood"]
+        found.shifted["jpeg:3"].columns["score_ood"], made.known_sets.shifted["jpeg:3"].columns["score_ood"]
     )
 
 
 def test_a_reference_is_read_back_as_it_was() -> None:
-    wanted = Reference(
+    wanted = KnownSets(
         calibration=CALM,
         classes=3,
         plain=CALM,
         shifted={"jpeg:1": CALM},
         ood={"noise": replace(CALM, right=np.zeros(2, bool))},
     )
-    found = Reference.of_members(wanted.members())
+    found = KnownSets.of_members(wanted.members())
     assert found.members().keys() == wanted.members().keys()
     np.testing.assert_array_equal(found.ood["noise"].right, [False, False])
     np.testing.assert_array_equal(found.shifted["jpeg:1"].columns["confidence"], [1.0, 2.0])
@@ -127,6 +127,6 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("change", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_reference_that_cannot_be_is_refused(change: dict[str, np.ndarray | None]) -> None:
-    members = Reference(calibration=CALM, classes=3).members() | change
+    members = KnownSets(calibration=CALM, classes=3).members() | change
     with pytest.raises(BundleError, match="what the monitor compares with"):
-        Reference.of_members({name: array for name, array in members.items() if array is not None})
+        KnownSets.of_members({name: array for name, array in members.items() if array is not None})

@@ -1,0 +1,253 @@
+"""Calibrated scores: what decides on a sample, and thresholds whose false-alarm rate holds for any score.
+
+A calibration sample and a new one of the same distribution are exchangeable, provided that neither fitted the
+classifier or the meta model. Then the rank of the new score among the calibration scores is (super)uniform, whatever
+the score is, and flagging p <= alpha raises false alarms at a rate of at most alpha, on average over calibrations
+(split-conformal calibration).
+
+So of new in-distribution samples that are predicted right, at most a share alpha is rejected. Every detector is
+calibrated on the calibration samples that are predicted right, with an equal part of alpha; given how many these are,
+they and a new one that is predicted right are exchangeable, so each detector rejects at most its part, and together
+they reject at most alpha.
+
+Copies among the calibration samples mean one of two things. New samples come again as often (blank images, rows of a
+few categories): then all samples are exchangeable with a new one, and those without copies are not. Or somebody put the
+same samples in twice: then it is the other way round. Nothing tells which, so detectors are calibrated for both; for a
+mixture of the two nothing is promised.
+
+Source: Vovk, Gammerman and Shafer, 2005; Bates, Candes, Lei, Romano and Sesia, 2023, for the use against OOD samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.stats import beta
+
+from ..errors import EvaluationError
+from ..meta import Inputs, MetaModel
+from ..system import FloatArray
+
+DETECTORS = ("wrong", "ood")
+"""What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineScore:
+    """A baseline in the place of a meta model, for those whose report says that it does better.
+
+    Attributes:
+        name: its name in the table of an evaluation, such as `energy` or `knn`.
+        inputs: what makes it; it was fitted with the meta models.
+    """
+
+    name: str
+    inputs: Inputs
+    kind: Literal["score"] = "score"
+
+    def decision(self, frame: pd.DataFrame) -> FloatArray:
+        """The scores (N,) of the rows of a feature table, higher = more likely wrong or OOD."""
+        return self.inputs.score_table(frame)[self.name].to_numpy(dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedScore:
+    """A meta model, or a baseline in its place, and when it fires.
+
+    Attributes:
+        model: the meta model or the baseline.
+        protocol: what it was fitted on, as `gradscore fit-meta` names it; `baseline` of a baseline.
+        calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
+        threshold: a score above it fires.
+    """
+
+    model: MetaModel | BaselineScore
+    protocol: str
+    calibration: FloatArray
+    threshold: Threshold
+
+    def at(self, alpha: float) -> CalibratedScore:
+        """The same with another bound of its false-alarm rate; `EvaluationError` as in `threshold`."""
+        return replace(self, threshold=threshold(self.calibration, alpha))
+
+
+class ScoreInputs:
+    """What scores are computed from: inputs of meta models, and baselines; each is computed when it is asked for."""
+
+    def __init__(self, inputs: Inputs, frame: pd.DataFrame) -> None:
+        self._inputs, self._frame = inputs, frame
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """All baselines by name, one row for each sample."""
+        return self._inputs.score_table(self._frame)
+
+    @cached_property
+    def scaled(self) -> FloatArray:
+        """The inputs (N, D) of meta models."""
+        return self._inputs.scaled(self._frame, self.table)
+
+    def by(self, model: MetaModel | BaselineScore) -> FloatArray:
+        """The scores (N,) by a meta model or a baseline."""
+        if isinstance(model, BaselineScore):
+            return self.table[model.name].to_numpy(dtype=np.float64)
+        return model.of_scaled(self.scaled)
+
+
+def calibrated(
+    models: Mapping[str, tuple[MetaModel | BaselineScore, str]],
+    right: pd.DataFrame,
+    *,
+    whole: pd.DataFrame | None = None,
+    alpha: float,
+) -> dict[str, CalibratedScore]:
+    """Detectors that together reject at most a share `alpha` of the samples that are predicted right.
+
+    Args:
+        models: the meta model of each detector, or its baseline, and its protocol.
+        right: the feature table of the calibration samples that are predicted right, each content once.
+        whole: that of all that are predicted right, where some contents are there several times.
+        alpha: bound of the rate, on average over calibrations.
+
+    Raises:
+        EvaluationError: `alpha` is out of range, or there are too few samples for it; the message says how many are
+            needed.
+    """
+    whole = right if whole is None else whole
+    found = {}
+    for name, (model, protocol) in models.items():
+        scores = holding_for_both(np.sort(model.decision(right)), np.sort(model.decision(whole)))
+        try:
+            limit = threshold(scores, alpha / len(models))
+        except EvaluationError as error:
+            different = "different " if len(right) < len(whole) else ""
+            raise EvaluationError(
+                f"detector '{name}', calibrated on {different}correctly predicted in-distribution samples: {error}"
+            ) from None
+        found[name] = CalibratedScore(model=model, protocol=protocol, calibration=scores, threshold=limit)
+    return found
+
+
+def holding_for_both(apart: FloatArray, whole: FloatArray) -> FloatArray:
+    """Calibration scores whose p-values, and so thresholds, hold for new samples like either of two sets.
+
+    At each level k / (n + 1) the threshold is the higher one of the two.
+
+    Args:
+        apart: (n,) ascending.
+        whole: (m,) ascending, m of n at least.
+
+    Returns:
+        (n,) ascending.
+    """
+    n, m = len(apart), len(whole)
+    ranks = np.arange(1, n + 1) * (m + 1) // (n + 1)
+    return np.maximum(apart, whole[m - ranks][::-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """Above which score a sample is flagged.
+
+    Attributes:
+        value: a score; a sample is flagged when its score is greater.
+        alpha: bound of the false-alarm rate.
+        n: calibration samples it comes from.
+        rank: k; the threshold is the k-th largest calibration score.
+    """
+
+    value: float
+    alpha: float
+    n: int
+    rank: int
+
+    def realised_rate(self, *, level: float = 0.9) -> tuple[float, float]:
+        """Where the false-alarm rate of this very calibration lies with probability `level`.
+
+        The bound alpha is one on average over calibrations; for scores without ties the rate given the calibration
+        follows a beta distribution with parameters k and n + 1 - k.
+
+        Source: Vovk, 2012.
+        """
+        law = beta(self.rank, self.n + 1 - self.rank)
+        return float(law.ppf((1 - level) / 2)), float(law.ppf((1 + level) / 2))
+
+
+def p_values(calibration: ArrayLike, scores: ArrayLike) -> FloatArray:
+    """How unusual scores are among those of the calibration samples.
+
+    Args:
+        calibration: (n,) scores, in any order, higher = more unusual.
+        scores: (N,) scores to judge.
+
+    Returns:
+        (N,) (1 + number of calibration scores at or above the score) / (n + 1), in [1 / (n + 1), 1].
+
+    Raises:
+        EvaluationError: a value that is not finite.
+
+    Example:
+        >>> p_values([1.0, 2.0, 3.0], [2.5, 2.0, 9.0]).tolist()
+        [0.5, 0.75, 0.25]
+    """
+    ordered = np.sort(_finite(calibration, "calibration scores"))
+    at_or_above = len(ordered) - np.searchsorted(ordered, _finite(scores, "scores"), side="left")
+    return np.asarray((1 + at_or_above) / (len(ordered) + 1), dtype=np.float64)
+
+
+def threshold(calibration: ArrayLike, alpha: float) -> Threshold:
+    """The threshold that flags exactly the samples with a p-value of at most alpha.
+
+    Args:
+        calibration: (n,) scores, in any order.
+        alpha: bound of the false-alarm rate, in (0, 1).
+
+    Raises:
+        EvaluationError: alpha is out of range, a score is not finite, or there are fewer than `samples_needed(alpha)`
+            calibration samples.
+
+    Example:
+        >>> threshold([1.0, 2.0, 3.0, 4.0], alpha=0.4).value
+        3.0
+    """
+    needed = samples_needed(alpha)
+    values = np.sort(_finite(calibration, "calibration scores"))
+    if len(values) < needed:
+        raise EvaluationError(
+            f"a false-alarm rate of {alpha:g} needs at least {needed} calibration samples, got {len(values)}; "
+            "add samples to data.in_dist.calibration (in Python: calibration=...), or allow a higher rate"
+        )
+    rank = math.floor(_as_written(alpha) * (len(values) + 1))
+    return Threshold(value=float(values[-rank]), alpha=alpha, n=len(values), rank=rank)
+
+
+def samples_needed(alpha: float) -> int:
+    """The smallest number of calibration samples with which a p-value can be as small as alpha: ceil(1 / alpha) - 1.
+
+    Example:
+        >>> samples_needed(0.05)
+        19
+    """
+    if not 0 < alpha < 1:
+        raise EvaluationError(f"alpha: wanted a rate between 0 and 1, got {alpha:g}")
+    return math.ceil(1 / _as_written(alpha)) - 1
+
+
+def _as_written(alpha: float) -> Fraction:
+    """0.29 is 29/100, not the nearest float, whose hundredfold rounds down to 28."""
+    return Fraction(repr(float(alpha)))
+
+
+def _finite(values: ArrayLike, name: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise EvaluationError(f"{name}: {int((~np.isfinite(array)).sum())} of {len(array)} are not finite")
+    return array
