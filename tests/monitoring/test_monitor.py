@@ -321,8 +321,8 @@ DAMAGES = {
     "a list": (lambda text: b"[]", "no state of a monitor, or cut off"),
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "older": (lambda text: text.replace(b'"version":4', b'"version":3'), "version 4, got .* version 3; go on with the"),
-    "newer": (lambda text: text.replace(b'"version":4', b'"version":5'), "version 4, got .* version 5; go on with the"),
+    "older": (lambda text: text.replace(b'"version":5', b'"version":4'), "version 5, got .* version 4; go on with the"),
+    "newer": (lambda text: text.replace(b'"version":5', b'"version":6'), "version 5, got .* version 6; go on with the"),
 }
 
 
