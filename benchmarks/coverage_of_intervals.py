@@ -31,16 +31,21 @@ from gradscore.check.differences import (
     rate_difference_same,
 )
 from gradscore.deployment import threshold
-from gradscore.evaluation.controls import COVERAGE
-from gradscore.evaluation.delong import (
+from gradscore.evaluation.fits import COVERAGE
+from gradscore.evaluation.intervals import (
+    AREAS,
+    ENOUGH,
+    RATES,
+    area_bounds,
     auroc_interval,
+    brier_interval,
     mean_auroc_interval,
     paired_delong,
     paired_delong_of_truths,
     paired_mean_delong,
     placements,
+    rate_bounds,
 )
-from gradscore.evaluation.intervals import AREAS, ENOUGH, RATES, area_bounds, brier_interval, rate_bounds
 from gradscore.evaluation.metrics import METRICS, augrc, aurc, brier, eaurc
 
 Floats = NDArray[np.float64]

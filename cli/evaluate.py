@@ -152,7 +152,7 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
         "what": verdict.what,
         "protocol": verdict.protocol,
         "outcome": verdict.outcome,
-        "in_words": verdict.in_words,
+        "sentence": verdict.sentence,
         "auroc": verdict.area.value,
         "low": verdict.area.low,
         "high": verdict.area.high,
@@ -183,16 +183,16 @@ def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> N
         *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
         detail=True,
     )
-    output.say(*(_in_words(each, bundling) for each in found if each.best is not None))
+    output.say(*(_sentence(each, bundling) for each in found if each.best is not None))
     if report.not_compared is not None:  # as much a part of the verdict as its interval, so -q does not leave it out
         output.say(f"note: {report.not_compared}")
 
 
-def _in_words(verdict: Verdict, bundling: str) -> str:
+def _sentence(verdict: Verdict, bundling: str) -> str:
     gain = verdict.by_gradients
     known = gain is not None and gain.value is not None and gain.low is not None
     by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
-    return f"{verdict.what}: {verdict.in_words}{by}{_advice(verdict, bundling)}"
+    return f"{verdict.what}: {verdict.sentence}{by}{_advice(verdict, bundling)}"
 
 
 def _advice(verdict: Verdict, bundling: str) -> str:

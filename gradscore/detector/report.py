@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 COLUMNS = [
     *("what", "protocol", "auroc", "low", "high", "best", "gain", "gain_low", "gain_high"),
     *("false_alarms", "outcome"),
-    "in_words",
+    "sentence",
 ]
 """Those of the table of verdicts."""
 
-WORDS = "in_words"
+WORDS = "sentence"
 """That of them which is a sentence, and stands below the others."""
 
 
@@ -53,7 +53,7 @@ class Report:
         `auroc` with its 95 % interval; `best`, the best of the baselines that need no fit; the AUROC gained over
         it; `false_alarms`, the share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD)
         ones are; `outcome` against the best baseline (better, worse, open, mixed: better in the mean and worse on
-        some set, or ahead: of those computed, while stronger ones are missing); and the same `in_words`, with how many
+        some set, or ahead: of those computed, while stronger ones are missing); and the same `sentence`, with how many
         sets of a group it is better on. No row where labels or the network cannot be right, as `notices` say then.
         """
         return pd.DataFrame([_row(each) for each in self.evaluation.verdicts], columns=COLUMNS)
@@ -106,11 +106,11 @@ class Report:
 
     @property
     def _sentences(self) -> list[str]:
-        return [f"{each.what}: {each.in_words}" for each in self.evaluation.verdicts]
+        return [f"{each.what}: {each.sentence}" for each in self.evaluation.verdicts]
 
 
 def _row(verdict: Verdict) -> list[object]:
     area, gain = verdict.area, verdict.gain
     gained = [None] * 3 if gain is None else [gain.value, gain.low, gain.high]
     figures = [area.value, area.low, area.high, verdict.best, *gained, verdict.false_alarms]
-    return [verdict.what, verdict.protocol, *figures, verdict.outcome, verdict.in_words]
+    return [verdict.what, verdict.protocol, *figures, verdict.outcome, verdict.sentence]

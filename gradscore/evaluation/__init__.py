@@ -1,42 +1,39 @@
 """How good the scores are: protocols, figures of merit and their intervals.
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
-`protocols` says which samples fit and which are reported, `fits` fits the models and `fit_identity` says what with,
-`score_tables` keeps the scores of all samples, `records` turns them into figures, by `metrics`, `delong` and
-`intervals`; `evaluation_report` puts all together, and `verdict` says what to read first. `duplicates`,
-`near_duplicates` and `controls` look for mistakes, `comparison` compares runs.
+`protocols` says which samples fit and which are reported, `fits` fits the models, `score_tables` keeps the scores of
+all samples, and `records` turns them into figures and a verdict, by `metrics` and `intervals`; `evaluated_runs` puts
+all together, and compares runs. `duplicates` looks for samples that a run holds twice.
 """
 
 from __future__ import annotations
 
-from .comparison import Compared, Comparison, compare_runs
-from .controls import control_notices, permuted_labels
-from .delong import paired_delong, paired_delong_of_truths, unpaired_delong
-from .evaluation_report import PAGES, EvaluationReport, evaluate_run
-from .fit_identity import FitIdentities, fit_label
-from .fits import FitReport, Fitted, fit_run, specs_of
+from .evaluated_runs import PAGES, Compared, Comparison, EvaluationReport, compare_runs, evaluate_run
+from .fits import FitReport, Fitted, control_notices, fit_run, permuted_labels, specs_of
+from .intervals import paired_delong, paired_delong_of_truths, unpaired_delong
 from .metrics import auroc, reliability, risk_coverage
-from .records import CLASSIFIER, FEW_SAMPLES, GAIN, Record, is_group
-from .score_tables import (
-    LOGIT_LR,
-    MISCLASSIFICATION_MODEL,
-    SCORE_LR,
-    ScoreFile,
-    positive_of,
-    read_scores,
+from .protocols import FitIdentities
+from .records import (
+    CLASSIFIER,
+    COMPARED,
+    FEW_SAMPLES,
+    HEADLINE_PROTOCOLS,
+    Outcome,
+    Record,
+    Verdict,
+    baseline_areas,
+    is_group,
 )
-from .verdict import COMPARED, HEADLINE_PROTOCOLS, Outcome, Verdict, baselines, verdicts
+from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, ScoreFile, positive_of, read_scores
 
 __all__ = [
     "CLASSIFIER",
     "COMPARED",
     "FEW_SAMPLES",
-    "GAIN",
     "HEADLINE_PROTOCOLS",
     "LOGIT_LR",
     "MISCLASSIFICATION_MODEL",
     "PAGES",
-    "SCORE_LR",
     "Compared",
     "Comparison",
     "EvaluationReport",
@@ -48,11 +45,10 @@ __all__ = [
     "ScoreFile",
     "Verdict",
     "auroc",
-    "baselines",
+    "baseline_areas",
     "compare_runs",
     "control_notices",
     "evaluate_run",
-    "fit_label",
     "fit_run",
     "is_group",
     "paired_delong",
@@ -64,5 +60,4 @@ __all__ = [
     "risk_coverage",
     "specs_of",
     "unpaired_delong",
-    "verdicts",
 ]

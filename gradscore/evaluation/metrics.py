@@ -1,9 +1,10 @@
 """Figures of merit: of an uncertainty score, of selective classification by it, and of probabilities.
 
-All take scores with higher = more uncertain. `positive` marks the samples a good score ranks high: wrong predictions,
-or out-of-distribution (OOD) samples. The others are called in-distribution (ID) here, whichever the task. A metric that
-needs both kinds and sees one is `None`; `one_class_reason` says why in words. Their intervals are in `delong` and
-`intervals`.
+All take scores (N,) with higher = more uncertain, and `positive` (N,), True for the samples a good score ranks high:
+wrong predictions, or out-of-distribution (OOD) samples, in those of retrieving certain samples as well. The others are
+called in-distribution (ID) here, whichever the task. A metric that needs both kinds and sees one is `None`. Scores that
+are not finite, or of another shape than the truth, and probabilities outside [0, 1] are an `EvaluationError`. The
+intervals of all metrics are in `intervals`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,8 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
 
     Source: Hanley and McNeil, 1982.
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
-
     Returns:
         A value in [0, 1], or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
     positives, negatives = int(truth.sum()), int((~truth).sum())
@@ -54,15 +48,8 @@ def aupr_out(scores: ArrayLike, positive: ArrayLike) -> float | None:
     The step-wise sum over thresholds of (recall gained) x precision, tied scores entering together; a score without
     information gives the share of positives, not one half.
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
-
     Returns:
         A value in (0, 1], or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
     positives, negatives = int(truth.sum()), int((~truth).sum())
@@ -77,15 +64,8 @@ def aupr_out(scores: ArrayLike, positive: ArrayLike) -> float | None:
 def aupr_in(scores: ArrayLike, positive: ArrayLike) -> float | None:
     """Average precision with the certain samples (ID, or correct) as the class to retrieve, by low score.
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool; still marks the uncertain samples.
-
     Returns:
         A value in (0, 1], or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
     return aupr_out(-values, ~truth)
@@ -97,15 +77,8 @@ def fpr95_ood_positive(scores: ArrayLike, positive: ArrayLike) -> float | None:
     A sample is flagged when score >= threshold. "How many false alarms does catching 95 % of the OOD samples cost?"
     The other convention is `fpr95_id_positive`; the two differ and papers use both.
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
-
     Returns:
         A value in [0, 1], lower is better, or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
     positives, negatives = int(truth.sum()), int((~truth).sum())
@@ -122,34 +95,11 @@ def fpr95_id_positive(scores: ArrayLike, positive: ArrayLike) -> float | None:
     A sample is accepted when score <= threshold. "How many OOD samples slip through when 95 % of the ID samples pass?"
     This is the convention of Hendrycks and Gimpel, 2017, as most OOD benchmarks compute it.
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool; still marks the OOD samples.
-
     Returns:
         A value in [0, 1], lower is better, or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     values, truth = checked(scores, positive)
     return fpr95_ood_positive(-values, ~truth)
-
-
-def one_class_reason(positive: ArrayLike, *, positive_name: str, negative_name: str) -> str | None:
-    """Say in words why no metric can be computed, or None when both classes are there.
-
-    Args:
-        positive: (N,) bool.
-        positive_name: what a positive is, e.g. "misclassified sample".
-        negative_name: what a negative is, e.g. "correctly classified sample".
-    """
-    truth = np.asarray(positive, dtype=bool)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    missing = [name for name, count in ((positive_name, positives), (negative_name, negatives)) if not count]
-    if not missing:
-        return None
-    return f"no {' and no '.join(missing)} among {positives + negatives} samples; both kinds are needed"
 
 
 def checked(scores: ArrayLike, positive: ArrayLike) -> tuple[FloatArray, BoolArray]:
@@ -208,9 +158,6 @@ def risk_coverage(scores: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
     Args:
         scores: (N,) higher = more uncertain.
         wrong: (N,) bool, whether the prediction is wrong.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     errors, sizes = _by_score(scores, wrong)
     accepted = np.cumsum(sizes)
@@ -226,15 +173,8 @@ def aurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
 
     Source: Geifman, Uziel and El-Yaniv, 2019 (bias-reduced uncertainty estimation).
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        wrong: (N,) bool.
-
     Returns:
         A value in (0, 1), or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     errors, sizes = _by_score(scores, wrong)
     if not 0 < errors.sum() < sizes.sum():
@@ -254,15 +194,8 @@ def eaurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
 
     Source: Geifman, Uziel and El-Yaniv, 2019.
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        wrong: (N,) bool.
-
     Returns:
         A value in [0, 1), or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     area = aurc(scores, wrong)
     if area is None:
@@ -280,15 +213,8 @@ def augrc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
 
     Source: Traub et al., 2024 (overcoming common flaws in the evaluation of selective classification systems).
 
-    Args:
-        scores: (N,) higher = more uncertain.
-        wrong: (N,) bool.
-
     Returns:
         The area, or None with fewer than two classes.
-
-    Raises:
-        EvaluationError: shapes differ, or a score is not finite.
     """
     errors, sizes = _by_score(scores, wrong)
     if not 0 < errors.sum() < sizes.sum():
@@ -335,68 +261,45 @@ def brier(probabilities: ArrayLike, positive: ArrayLike) -> float | None:
 
     Source: Brier, 1950.
 
-    Args:
-        probabilities: (N,) in [0, 1], of being positive.
-        positive: (N,) bool.
-
     Returns:
         A value in [0, 1], or None without a sample.
-
-    Raises:
-        EvaluationError: shapes differ, or a value outside [0, 1].
     """
     p, truth = checked_probabilities(probabilities, positive)
     return float(np.mean((p - truth) ** 2)) if len(p) else None
 
 
-def expected_calibration_error(probabilities: ArrayLike, positive: ArrayLike, *, bins: int = BINS) -> float | None:
-    """Mean gap between predicted and observed share of positives over bins of equal width, by samples in the bin.
+def expected_calibration_error(probabilities: ArrayLike, positive: ArrayLike) -> float | None:
+    """Mean gap between predicted and observed share of positives over `BINS` of equal width, by samples in the bin.
 
     Source: Guo et al., 2017, equation 3, for the probability of being positive.
 
-    Args:
-        probabilities: (N,) in [0, 1], of being positive.
-        positive: (N,) bool.
-        bins: how many bins [0, 1] is cut into.
-
     Returns:
         A value in [0, 1], lower is better, or None without a sample.
-
-    Raises:
-        EvaluationError: shapes differ, or a value outside [0, 1].
     """
-    curve = reliability(probabilities, positive, bins=bins)
+    curve = reliability(probabilities, positive)
     if not len(curve.count):
         return None
     return float(np.average(np.abs(curve.predicted - curve.observed), weights=curve.count))
 
 
-def reliability(probabilities: ArrayLike, positive: ArrayLike, *, bins: int = BINS) -> Reliability:
-    """The reliability curve over bins of equal width; the last one includes 1.
+def reliability(probabilities: ArrayLike, positive: ArrayLike) -> Reliability:
+    """The reliability curve over `BINS` of equal width; the last one includes 1.
 
     Args:
         probabilities: (N,) in [0, 1], of being positive.
         positive: (N,) bool.
-        bins: how many bins [0, 1] is cut into.
-
-    Raises:
-        EvaluationError: shapes differ, or a value outside [0, 1].
     """
     p, truth = checked_probabilities(probabilities, positive)
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place, minlength=bins).astype(np.float64)
+    place = np.minimum((p * BINS).astype(np.int64), BINS - 1)
+    count = np.bincount(place, minlength=BINS).astype(np.float64)
     held = count > 0
-    predicted = np.bincount(place, weights=p, minlength=bins)[held] / count[held]
-    observed = np.bincount(place, weights=truth, minlength=bins)[held] / count[held]
+    predicted = np.bincount(place, weights=p, minlength=BINS)[held] / count[held]
+    observed = np.bincount(place, weights=truth, minlength=BINS)[held] / count[held]
     return Reliability(predicted=predicted, observed=observed, count=count[held])
 
 
 def checked_probabilities(probabilities: ArrayLike, positive: ArrayLike) -> tuple[FloatArray, BoolArray]:
-    """Probabilities (N,) and the truth (N,), as `checked` gives scores.
-
-    Raises:
-        EvaluationError: shapes differ, or a value outside [0, 1].
-    """
+    """Probabilities (N,) and the truth (N,), as `checked` gives scores."""
     p, truth = checked(probabilities, positive)
     if len(p) and not (p.min() >= 0 and p.max() <= 1):
         raise EvaluationError(f"probabilities: wanted values in [0, 1], got {p.min():g} to {p.max():g}")

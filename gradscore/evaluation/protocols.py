@@ -18,21 +18,29 @@ content is in-distribution as well.
 
 Of large data sets samples drawn at random fit, so that memory and time do not grow with the data: a logistic regression
 on a few hundred axes learns nothing more from a million samples than from a hundred thousand. All are reported.
+
+Settings that decide which samples fit (`evaluate.seed`, `auxiliary`) can change after a fit. A fitted model therefore
+carries the identity of its fit in its notes, and whatever uses it compares that with what would be fitted now, so that
+it never scores samples it was fitted on (`FitIdentities`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from ..config import Protocol
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
-from ..system import BoolArray
+from ..errors import EvaluationError
+from ..meta import Inputs, MetaModel, balanced_weights
+from ..store import RunFolder, differences, package_versions
+from ..system import BoolArray, Influence, settings_of, sha256, some
 from .duplicates import Copies, Numbered, Overlap, find_copies, find_overlaps
 
 Task = Literal["misclassification", "ood", "shifted"]
@@ -43,6 +51,13 @@ MOST_SAMPLES = 100_000
 
 Also the samples of a bank that count, at most. With 100 features a fit takes 1.3 GB.
 """
+
+
+FITTED_ON = "fitted_on"
+"""The note of a meta model that holds the identity of its fit."""
+
+FITTED_WITH = "fitted_with"
+"""The note that holds the versions of packages a meta model was fitted with."""
 
 
 @dataclass(frozen=True)
@@ -263,8 +278,12 @@ class _SpecMaker:
 
     def _known(self) -> MetaModelSpec | str:
         halves = {each.info.name: first_half(each.content_hash, seed=self._seed) for each in self._targets}
-        fit = {FIT: self._all(FIT), **halves, **{each.info.name: self._all(each.info.name) for each in self._auxiliary}}
-        reported = {each.info.dataset_name: {TEST: self._all(TEST), each.info.name: ~halves[each.info.name]}
+        fit = {
+            FIT: self._every[FIT],
+            **halves,
+            **{each.info.name: self._every[each.info.name] for each in self._auxiliary},
+        }
+        reported = {each.info.dataset_name: {TEST: self._every[TEST], each.info.name: ~halves[each.info.name]}
                     for each in self._targets}  # fmt: skip
         return self._with_both_classes(self._spec("ood", "known", "all", fit, reported))
 
@@ -275,7 +294,7 @@ class _SpecMaker:
             return (
                 f"ood/leave_one_dataset_out/{name}: no other OOD set to fit on; add one to data.ood, auxiliary or not"
             )
-        fit = {split: self._all(split) for split in [FIT, *others]}
+        fit = {split: self._every[split] for split in [FIT, *others]}
         return self._with_both_classes(
             self._spec("ood", "leave_one_dataset_out", name, fit, {name: self._whole(target)})
         )
@@ -286,7 +305,7 @@ class _SpecMaker:
                 "ood/auxiliary/all: no auxiliary OOD set to fit on; add one to data.ood, such as synthetic:mixup for "
                 "images, synthetic:swapped_fields for vectors, tokens and text"
             )
-        fit = {split: self._all(split) for split in [FIT, *(each.info.name for each in self._auxiliary)]}
+        fit = {split: self._every[split] for split in [FIT, *(each.info.name for each in self._auxiliary)]}
         reported = {each.info.dataset_name: self._whole(each) for each in self._targets}
         return self._with_both_classes(self._spec("ood", "auxiliary", "all", fit, reported))
 
@@ -339,15 +358,113 @@ class _SpecMaker:
             f"({spec.duplicates} were left out as copies of other samples); both kinds are needed"
         )
 
-    def _all(self, split: str) -> BoolArray:
-        return self._every[split]
-
     def _correct(self, split: str) -> BoolArray:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
 
     def _whole(self, target: SplitContent) -> RowMasks:
-        return {TEST: self._all(TEST), target.info.name: self._all(target.info.name)}
+        return {TEST: self._every[TEST], target.info.name: self._every[target.info.name]}
 
     def _content(self, splits: Iterable[SplitContent]) -> BoolArray:
         """Which of the contents that are told apart some splits hold."""
         return self._told_apart.mask(self._numbers[split.info.name] for split in splits)
+
+
+class FitIdentities:
+    """The identities of the fits of a run; tables are read and hashed once.
+
+    Args:
+        run: a finished run folder.
+        found: the meta models that its configuration asks for.
+    """
+
+    def __init__(self, run: RunFolder, found: MetaModelSpecs) -> None:
+        self._run = run
+        self._specs = {spec.label: spec for spec in found.specs}
+        self._common = found.common
+        self._all = [*found.specs, *([found.common] if found.common is not None else [])]
+        self._rows: dict[str, tuple[BoolArray, list[str]]] = {}  # which rows fit any model, and these as text
+        self._tables: dict[str, str] = {}
+        self._shared = [info.name for info in run.splits() if info.name in (FIT, BANK)]
+
+    def of(self, spec: MetaModelSpec) -> dict[str, Any]:
+        """The identity of a spec's fit: name; hashes of its samples, their kinds, weights and features; settings."""
+        splits = [split for split, mask in spec.fit.items() if mask.any()]
+        target = np.concatenate([spec.positive[split][spec.fit[split]] for split in splits])
+        identity: dict[str, Any] = {
+            "label": spec.label,
+            "samples": {split: self._samples(split, spec) for split in splits},
+            "positives": sha256(target.tobytes()),
+            "features": {split: self._table(split) for split in dict.fromkeys([*self._shared, *splits])},
+        }
+        if spec.has_two_classes:
+            sets = np.concatenate([[split] * int(spec.fit[split].sum()) for split in splits])
+            identity["weights"] = sha256(balanced_weights(target, sets).tobytes())
+            settings = settings_of(self._run.config.meta, Influence.MODELS)
+            identity["meta"] = settings if spec.task == "ood" else {**settings, "ood": None}
+        if self._common is not None:
+            # Axes and penalties come of these samples, and what a model of `in_dist_only` is judged by.
+            shared = [split for split, mask in self._common.fit.items() if mask.any()]
+            identity["common"] = {split: self._samples(split, self._common) for split in shared}
+        return identity
+
+    def noted(self, model: MetaModel, spec: MetaModelSpec) -> MetaModel:
+        """The model of a spec with the identity of its fit in its notes."""
+        return replace(model, notes={**model.notes, FITTED_ON: self.of(spec), FITTED_WITH: package_versions()})
+
+    def is_current(self, label: str, model: MetaModel) -> bool:
+        """Whether the same versions of packages would fit the model to the same samples with the same settings."""
+        try:
+            self.check(label, model)
+        except EvaluationError:
+            return False
+        return model.notes.get(FITTED_WITH) == package_versions()
+
+    def asks_for(self, label: str) -> bool:
+        """Whether the configuration asks for a model of this name, `<task>/<protocol>/<name>`."""
+        return label in self._specs
+
+    def load(self, label: str, inputs: Inputs) -> MetaModel:
+        """Reads a model of the run that was fitted on what would be fitted on now; see `check`.
+
+        Args:
+            label: `<task>/<protocol>/<name>`.
+            inputs: what makes the inputs of the run's models.
+
+        Raises:
+            EvaluationError: it was fitted on other samples or with other settings; the message says what differs.
+            StoreError: a file is missing or damaged.
+        """
+        model = MetaModel.load(self._run.meta_path / label, inputs)
+        self.check(label, model)
+        return model
+
+    def check(self, label: str, model: MetaModel) -> None:
+        """Makes sure that a model of the run was fitted on what would be fitted on now.
+
+        Raises:
+            EvaluationError: it was fitted on other samples or with other settings; the message says what differs.
+        """
+        folder = self._run.meta_path / label
+        before = model.notes.get(FITTED_ON, {})
+        found = differences(before, json.loads(json.dumps(self.of(self._specs[label]))))
+        if found:
+            raise EvaluationError(
+                f"{folder}: this meta model was fitted with other samples, features or settings than the run has now "
+                f"({some(found, 3)}), so it may have seen what is reported; run "
+                f"`gradscore fit-meta {self._run.path}` again"
+            )
+
+    def _samples(self, split: str, spec: MetaModelSpec) -> str:
+        if split not in self._rows:
+            fits = np.logical_or.reduce([each.fit[split] for each in self._all if split in each.fit])
+            frame = self._run.read(split, columns=["sample_id", "content_hash"], rows=fits)
+            rows = [json.dumps(row) for row in frame.itertuples(index=False, name=None)]
+            self._rows[split] = fits, rows
+        fits, rows = self._rows[split]
+        chosen = (row for row, is_chosen in zip(rows, spec.fit[split][fits], strict=True) if is_chosen)
+        return sha256("\n".join(chosen).encode())
+
+    def _table(self, split: str) -> str:
+        if split not in self._tables:
+            self._tables[split] = self._run.table_sha256(split)
+        return self._tables[split]

@@ -93,7 +93,7 @@ def choose_penalty(
         penalty=best,
         score=judge.tried.get(best),
         judged_by=judge.judged_by,
-        tried={_in_words(penalty): score for penalty, score in judge.tried.items()},
+        tried={_label(penalty): score for penalty, score in judge.tried.items()},
     )
 
 
@@ -235,6 +235,6 @@ def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
     return float(np.mean(found))
 
 
-def _in_words(penalty: Penalty) -> str:
+def _label(penalty: Penalty) -> str:
     alone = "" if penalty.gradients else ",scores alone"
     return f"C={penalty.C:g},boost={penalty.boost:g}{alone}"

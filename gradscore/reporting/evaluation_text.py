@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data import TEST
-from ..evaluation import CLASSIFIER, FEW_SAMPLES, HEADLINE_PROTOCOLS, Outcome, Record, Verdict, baselines, is_group
+from ..evaluation import CLASSIFIER, FEW_SAMPLES, HEADLINE_PROTOCOLS, Outcome, Record, Verdict, baseline_areas, is_group
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
@@ -75,8 +75,8 @@ class Records:
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
         """The baseline of the highest AUROC on these very samples, or None without any value."""
-        singles = baselines(record for key, record in self._records.items() if key[:3] == (task, protocol, dataset))
-        return singles[0].score if singles else None
+        areas = baseline_areas(record for key, record in self._records.items() if key[:3] == (task, protocol, dataset))
+        return areas[0].score if areas else None
 
     def _all_datasets(self, task: str, protocol: str) -> list[str]:
         return _distinct(key[2] for key in self._records if key[:2] == (task, protocol))
@@ -209,8 +209,8 @@ def _gain(verdict: Verdict) -> Gain:
     )
     label = "Wrong predictions" if verdict.area.task == MISCLASSIFICATION else _ood_label(verdict)
     outcome = verdict.outcome
-    said = f"The meta model is {verdict.in_words}."
-    return Gain(label=label, kind=outcome, verdict=VERDICTS[outcome], text=f"AUROC gained over {text}. {said}")
+    sentence = f"The meta model is {verdict.sentence}."
+    return Gain(label=label, kind=outcome, verdict=VERDICTS[outcome], text=f"AUROC gained over {text}. {sentence}")
 
 
 def _ood_label(verdict: Verdict) -> str:

@@ -14,7 +14,7 @@ from gradscore.check.differences import (
     rate_difference_same,
 )
 from gradscore.check.rates import PairedRates, TwoRates
-from gradscore.evaluation.delong import paired_delong
+from gradscore.evaluation.intervals import paired_delong
 
 
 def draw(seed: int, n: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,9 +68,9 @@ def test_error_rates_at_the_margin() -> None:
 def test_the_same_truth_is_compared_by_delong() -> None:
     before, now, positive = draw(0)
     difference = auroc_difference_same(before, now, positive, positive)
-    test = paired_delong(now, before, positive, level=0.9)
+    test = paired_delong(now, before, positive)
     assert (difference.method, difference.value) == ("paired DeLong", pytest.approx(test.difference))
-    assert difference.error == pytest.approx((test.high - test.low) / 2 / norm.ppf(0.95))
+    assert difference.error == pytest.approx((test.high - test.low) / 2 / norm.ppf(0.975))
 
 
 def test_two_truths_agree_with_simulation() -> None:

@@ -13,8 +13,8 @@ from gradscore.config import Config, load_config
 from gradscore.detector.images import Thumbnails
 from gradscore.detector.report import Report
 from gradscore.evaluation import evaluate_run
+from gradscore.evaluation.records import Verdict
 from gradscore.evaluation.score_tables import ScoreFile, score_columns
-from gradscore.evaluation.verdict import Verdict
 from gradscore.reporting.evaluation_text import Records, headlines
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
@@ -284,14 +284,14 @@ def test_without_the_strongest_baselines_nothing_is_called_better(fitted: Path) 
 
 def test_every_door_says_the_verdict_in_the_same_words(fitted: Path) -> None:
     found = evaluate_run(RunFolder(fitted))
-    words = [each.in_words for each in found.verdicts]
+    words = [each.sentence for each in found.verdicts]
     said = CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout
     program = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
     report = Report(RunFolder(fitted), found, Thumbnails(), kept=None)
     pages = [(fitted / "evaluation" / name).read_text().replace("\\", "") for name in ("report.md", "report.html")]
     doors = [said, *pages, str(report), report._repr_html_()]
     assert [line for line in words if not all(line in door for door in doors)] == []
-    assert [each["in_words"] for each in program["verdicts"]] == words == report.verdict["in_words"].tolist()
+    assert [each["sentence"] for each in program["verdicts"]] == words == report.verdict["sentence"].tolist()
     assert [len(each["sets"]) for each in program["verdicts"]] == [len(each.sets) for each in found.verdicts]
 
 

@@ -8,8 +8,8 @@ from run_inputs import write_manifest
 from score_files import write_scores
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.evaluation.comparison import compare_runs
-from gradscore.evaluation.delong import paired_delong
+from gradscore.evaluation.evaluated_runs import compare_runs
+from gradscore.evaluation.intervals import paired_delong
 from gradscore.evaluation.metrics import auroc
 from gradscore.evaluation.score_tables import LEADING, MADE_OF, made_of
 from gradscore.store.run_folder import RunFolder

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from gradscore.config import Config
 from gradscore.data import FIT, TEST
-from gradscore.evaluation import controls, fit_run
-from gradscore.evaluation.controls import Control, content_numbers, control_notices, permuted_labels
-from gradscore.evaluation.delong import Interval
+from gradscore.evaluation import fit_run, fits
+from gradscore.evaluation.fits import Control, content_numbers, control_notices, permuted_labels
+from gradscore.evaluation.intervals import Interval
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
 from gradscore.store.shards import ShardRows
@@ -55,13 +55,13 @@ def write_run(path, *, copies=0):
 @pytest.fixture
 def without_removal(monkeypatch):
     """Copies of reported samples stay in the fits."""
-    planned = controls.specs_of
+    planned = fits.specs_of
 
     def all_fit(run, **options):
         found = planned(run, **options)
         return replace(found, specs=[replace(spec, fit={FIT: np.ones(SIZE, dtype=bool)}) for spec in found.specs])
 
-    monkeypatch.setattr(controls, "specs_of", all_fit)
+    monkeypatch.setattr(fits, "specs_of", all_fit)
 
 
 def control(*, value, low, high, copies=0):
@@ -107,10 +107,10 @@ def test_without_removal_a_clean_run_passes(tmp_path):
     assert (found.copies, found.passed) == (0, True)
 
 
-@pytest.mark.usefixtures("without_removal")
-def test_a_leak_ends_with_exit_code_1(tmp_path):
+def test_a_leak_ends_with_exit_code_1(tmp_path, request):
     run = write_run(tmp_path, copies=200)
     fit_run(run)
+    request.getfixturevalue("without_removal")
     result = CliRunner().invoke(app, ["evaluate", str(run.path), "--permuted-labels"])
     assert result.exit_code == 1
     assert "permuted labels: FAILED" in result.stdout

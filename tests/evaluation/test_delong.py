@@ -4,7 +4,7 @@ from delong_reference import definition_of_variance, kernel_placements, variance
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError
-from gradscore.evaluation.delong import (
+from gradscore.evaluation.intervals import (
     auroc_interval,
     mean_auroc_interval,
     paired_delong,

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from gradscore.data import BANK, CALIBRATION, FIT, TEST, SplitInfo
-from gradscore.errors import EvaluationError
 from gradscore.evaluation.duplicates import (
     Copies,
     Numbered,
@@ -14,7 +13,6 @@ from gradscore.evaluation.duplicates import (
     duplicate_notices,
     find_copies,
     find_overlaps,
-    refuse_overlaps,
 )
 
 FITTED, TESTED = SplitInfo(FIT, FIT), SplitInfo(TEST, TEST)
@@ -76,17 +74,6 @@ WORDS = {
 @pytest.mark.parametrize(("found", "text"), WORDS.values(), ids=WORDS)
 def test_words(found, text):
     assert text in duplicate_notices([found])[0]
-
-
-def test_refusal_names_all():
-    with pytest.raises(
-        EvaluationError, match=r"run: wanted no sample in two splits .*in_dist.test; 2 samples are .*remove"
-    ):
-        refuse_overlaps(FOUND, where="run")
-
-
-def test_nothing_to_refuse():
-    refuse_overlaps([], where="run")
 
 
 def test_copies_within_what_is_reported_are_counted():

@@ -8,7 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gradscore.errors import ConfigError, EvaluationError
-from gradscore.evaluation import evaluate_run, fit_identity, fit_run
+from gradscore.evaluation import evaluate_run, fit_run, protocols
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.main import app
 
@@ -99,7 +99,7 @@ def test_what_is_damaged_is_fitted_again(copy: RunFolder, damage) -> None:
 
 def test_another_version_of_a_package_fits_again(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     fit_run(copy)
-    monkeypatch.setattr(fit_identity, "package_versions", lambda: {"gradscore": "99"})
+    monkeypatch.setattr(protocols, "package_versions", lambda: {"gradscore": "99"})
     assert fit_run(copy).kept == []
 
 

@@ -15,9 +15,10 @@ from gradscore.baselines import Ordinary
 from gradscore.config import Config
 from gradscore.data import FIT, TEST, open_splits, signature_of
 from gradscore.errors import EvaluationError
-from gradscore.evaluation import evaluate_run, fit_run, near_duplicates
-from gradscore.evaluation.near_duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest
-from gradscore.evaluation.near_duplicates import find_near_duplicates as search
+from gradscore.evaluation import duplicates, evaluate_run, fit_run
+from gradscore.evaluation.duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest
+from gradscore.evaluation.duplicates import find_near_duplicates as search
+from gradscore.evaluation.records import near_duplicate_records
 from gradscore.reporting import write_report
 from gradscore.store.run_folder import RunFolder
 from gradscore.store.run_writer import RunWriter
@@ -222,8 +223,8 @@ def test_they_are_found_with_the_names_of_both(planted):
 
 def test_a_clean_run_has_none(tmp_path):
     found = search(write_run(tmp_path, planted=0))
-    assert (found.pairs, found.in_words()) == ([], [])
-    assert [record.value for record in found.records()] == [0.0, 0.0]
+    assert (found.pairs, found.sentences()) == ([], [])
+    assert [record.value for record in near_duplicate_records(found)] == [0.0, 0.0]
 
 
 def test_they_are_counted_in_words_and_in_metrics(evaluation):
@@ -280,10 +281,10 @@ def test_the_images_need_not_be_there_any_more(tmp_path):
 
 
 def test_too_many_images_are_looked_through_on_request_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(near_duplicates, "MOST_IMAGES", FITTED + 2 * TESTED - 1)
+    monkeypatch.setattr(duplicates, "MOST_IMAGES", FITTED + 2 * TESTED - 1)
     run = write_run(tmp_path, planted=PLANTED)
     expected = f"near-duplicates were not looked for: {FITTED + 2 * TESTED} images are more than"
-    assert [notice.startswith(expected) for notice in search(run).in_words()] == [True]
+    assert [notice.startswith(expected) for notice in search(run).sentences()] == [True]
     asked = run.with_settings(["evaluate.near_duplicates=leave_out"], sections=["evaluate"])
     assert len(search(asked).pairs) == PLANTED
 
@@ -294,7 +295,7 @@ NO_IMAGES = {"ignore": [], "report": ["near-duplicates were not looked for: the 
 @pytest.mark.parametrize(("setting", "wanted"), NO_IMAGES.items(), ids=NO_IMAGES)
 def test_samples_that_are_no_images_are_said(tmp_path, monkeypatch, setting, wanted):
     monkeypatch.setattr(RunFolder, "signatures", lambda _, __: None)
-    found = search(write_run(tmp_path, planted=0, setting=setting)).in_words()
+    found = search(write_run(tmp_path, planted=0, setting=setting)).sentences()
     assert [line.startswith(start) for line, start in zip(found, wanted, strict=True)] == [True] * len(wanted)
 
 
@@ -313,7 +314,7 @@ def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
         *((TEST, bank[place]) for place in range(3)),
         *(("in_dist.calibration", bank[place]) for place in range(3, 6)),
     ]
-    test, calibration = found.in_words()
+    test, calibration = found.sentences()
     assert f"3 of {TESTED} images of in_dist.test are nearly images of in_dist.bank" in test
     assert test.endswith("a leak, since they are compared with the bank: take them out of the bank")
     assert f"3 of {TESTED} images of in_dist.calibration are nearly images of in_dist.bank" in calibration
@@ -326,4 +327,4 @@ def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
 
 def test_a_clean_bank_has_no_leak(tmp_path):
     found = search(write_run(tmp_path, planted=0, banked=0))
-    assert (found.pairs, found.in_words()) == ([], [])
+    assert (found.pairs, found.sentences()) == ([], [])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from delong_reference import variance_of
 
-from gradscore.evaluation.delong import auroc_interval, paired_delong
+from gradscore.evaluation.intervals import auroc_interval, paired_delong
 from gradscore.evaluation.metrics import METRICS, augrc, aurc, auroc, risk_coverage
 from gradscore.system import import_torchvision
 

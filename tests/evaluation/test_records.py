@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_s
 from gradscore import baselines
 from gradscore.errors import ConfigError
 from gradscore.evaluation import records
-from gradscore.evaluation.delong import auroc_interval, paired_delong
+from gradscore.evaluation.intervals import auroc_interval, paired_delong
 from gradscore.evaluation.records import CLASSIFIER, group_records
 from gradscore.evaluation.score_tables import LEADING, LOGIT_LR, META_WRONG
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradscore.evaluation import Record, Verdict, verdicts
+from gradscore.evaluation.records import Record, Verdict, verdicts
 
 SETS = ("cifar", "dtd", "mnist", "omniglot", "places", "svhn")
 SINGLE = ("energy", "knn", "msp")
@@ -92,7 +92,7 @@ GROUPS = {
 @pytest.mark.parametrize(("given", "outcome", "words"), GROUPS.values(), ids=GROUPS)
 def test_a_group_says_on_how_many_of_its_sets_it_is_better(given, outcome: str, words: str) -> None:
     verdict = of_group(**given)
-    assert (verdict.outcome, verdict.in_words) == (outcome, words)
+    assert (verdict.outcome, verdict.sentence) == (outcome, words)
 
 
 def test_each_set_is_compared_with_the_baseline_that_is_best_on_it() -> None:
@@ -119,17 +119,17 @@ ALONE = {
 @pytest.mark.parametrize(("found", "complete", "outcome", "words"), ALONE.values(), ids=ALONE)
 def test_one_set_is_said_of_alone(found, complete: bool, outcome: str, words: str, task: str) -> None:
     (verdict,) = verdicts(of_set("svhn", found, task=task), complete=complete)
-    assert (verdict.outcome, verdict.in_words, verdict.sets) == (outcome, words, ())
+    assert (verdict.outcome, verdict.sentence, verdict.sets) == (outcome, words, ())
 
 
 def test_a_group_of_one_set_is_that_set() -> None:
     (verdict,) = verdicts([*of_set("svhn", WON), *of_set("far (mean)", WON)], groups={"far": ["svhn"]})
-    assert verdict.in_words == "better than the best baseline, energy"
+    assert verdict.sentence == "better than the best baseline, energy"
 
 
 def test_without_a_baseline_nothing_is_compared() -> None:
     (verdict,) = verdicts([figure("svhn", "meta", 0.9)])
-    assert (verdict.outcome, verdict.in_words) == ("open", "not compared with any baseline")
+    assert (verdict.outcome, verdict.sentence) == ("open", "not compared with any baseline")
 
 
 def test_a_small_gain_over_a_copy_that_chance_puts_first_is_not_called_better() -> None:

@@ -19,7 +19,7 @@ from gradscore.data import open_user_images
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.evaluation.near_duplicates import find_near_duplicates as search
+from gradscore.evaluation.duplicates import find_near_duplicates as search
 from gradscore.models import build_model
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradscore.evaluation import Record, verdicts
+from gradscore.evaluation.records import Record, verdicts
 from gradscore.reporting.evaluation_text import Records, gains, headlines
 
 TEST = "in_dist.test"

@@ -1,4 +1,4 @@
-"""Reports on the fitted meta models of a run: scores, figures and their intervals, and what to read first."""
+"""Evaluates the fitted meta models of a run, and compares evaluated runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ..baselines import FittedBaselines
@@ -16,13 +17,22 @@ from ..errors import EvaluationError, StoreError
 from ..notices import Notice, notes
 from ..store import RunFolder, changing, label_warnings
 from ..system import clear_page, write_text
-from .duplicates import duplicate_notices
-from .fit_identity import FitIdentities
+from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
 from .fits import class_notices, rounding_notices, specs_of
-from .near_duplicates import NearDuplicates, find_near_duplicates
-from .records import Record, group_records, remarks, score_records
-from .score_tables import ScoreFile, ScoreTables
-from .verdict import NOTHING_TO_TELL, Verdict, verdicts
+from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths
+from .metrics import auroc
+from .protocols import FitIdentities
+from .records import (
+    NOTHING_TO_TELL,
+    Record,
+    Verdict,
+    group_records,
+    near_duplicate_records,
+    remarks,
+    score_records,
+    verdicts,
+)
+from .score_tables import BLOCK, ScoreFile, ScoreTables, read_scores, score_columns, scores_of
 
 PAGES = ("report.html", "report.md")
 """The report of an evaluation, which `reporting` writes beside its figures."""
@@ -110,7 +120,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
             identities.check(spec.label, scorer.model(spec))
         wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
         notices: list[str] = [*class_notices(run), *duplicate_notices([*found.copies, *found.overlaps])]
-        notices += [*near.in_words(), *found.skipped]
+        notices += [*near.sentences(), *found.skipped]
         notices += [
             f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "
             "since"
@@ -130,7 +140,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
                 "fitted on copies of samples of the set"
             )
         notices += remarks(blocks, records)
-        records += near.records()
+        records += near_duplicate_records(near)
         clear_page(*(run.evaluation_path / name for name in PAGES))
         scorer.write(run.evaluation_path)
         path = run.evaluation_path / "metrics.json"
@@ -173,3 +183,129 @@ def _ood_groups(run: RunFolder) -> dict[str, list[str]]:
             groups.setdefault(info.group, []).append(info.dataset_name)
     everything = [info.dataset_name for info in sets]
     return groups | ({"all": everything} if len(everything) > 1 and everything not in groups.values() else {})
+
+
+_KEY = ["ood", "content_hash", "copy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A run against the first one on one data set.
+
+    Attributes:
+        task: `misclassification` or `ood`.
+        protocol: the protocol.
+        dataset: the data set.
+        run: the run compared.
+        n: samples both runs have.
+        n_positive: wrong or OOD ones among them, in the first run and in this one.
+        first: AUROC in the first run.
+        other: AUROC in this run.
+        test: of `other` minus `first`; None with fewer than two samples of either class.
+    """
+
+    task: str
+    protocol: str
+    dataset: str
+    run: Path
+    n: int
+    n_positive: tuple[int, int]
+    first: float | None
+    other: float | None
+    test: DifferenceTest | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All comparisons, and what a reader should know."""
+
+    compared: list[Compared] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def compare_runs(runs: Sequence[RunFolder], *, score: str = "meta") -> Comparison:
+    """Compares the AUROC of a score in several evaluated runs with that in the first of them.
+
+    Samples are matched by content within each data set; only those that both runs report count. Where both runs have
+    the same positives the test is DeLong's, paired; for the mistakes of different classifiers each run keeps its own
+    truth.
+
+    Args:
+        runs: two or more evaluated runs.
+        score: `meta` or any other score of `scores.parquet`.
+
+    Returns:
+        One entry for each data set and each run after the first.
+
+    Raises:
+        EvaluationError: fewer than two runs, a run given twice, no such score, nothing in common, or other labels.
+        StoreError: a run that is not evaluated, or damaged.
+    """
+    paths = [run.path.resolve() for run in runs]
+    if len(paths) < 2 or len(set(paths)) < len(paths):
+        raise EvaluationError(
+            f"compare: wanted two or more different runs, got {', '.join(str(run.path) for run in runs)}"
+        )
+    tables = [_blocks(run, score) for run in runs]
+    result = Comparison()
+    for run, table in zip(runs[1:], tables[1:], strict=True):
+        for key, first in tables[0].items():
+            if key in table:
+                compared, notice = _compare(key, first, table[key], run=run.path, score=score)
+                result.compared.append(compared)
+                result.notices.extend([notice] if notice else [])
+        lonely = [*(key for key in tables[0] if key not in table), *(key for key in table if key not in tables[0])]
+        if lonely:
+            names = "; ".join(", ".join(key) for key in lonely)
+            result.notices.append(f"{runs[0].path} and {run.path}: not reported by both, so left out: {names}")
+    if not result.compared:
+        raise EvaluationError(f"compare: the runs have no data set in common; {'; '.join(result.notices)}")
+    return result
+
+
+def _blocks(run: RunFolder, score: str) -> dict[tuple[str, ...], pd.DataFrame]:
+    table = read_scores(run)
+    if score not in score_columns(table):
+        known = ", ".join(score_columns(table))
+        raise EvaluationError(f"{run.path}: no score {score!r}; wanted one of {known}")
+    blocks = {tuple(str(part) for part in key): block for key, block in table.groupby(BLOCK, sort=False)}
+    return {key: block for key, block in blocks.items() if score in scores_of(block)}
+
+
+def _compare(
+    key: tuple[str, ...], first: pd.DataFrame, other: pd.DataFrame, *, run: Path, score: str
+) -> tuple[Compared, str | None]:
+    task, protocol, dataset = key
+    columns = [*_KEY, "label", "positive", score]
+    joined = _numbered(first)[columns].merge(_numbered(other)[columns], on=_KEY, suffixes=("_first", "_other"))
+    where = f"{task}, {protocol}, {dataset}"
+    if joined.empty:
+        raise EvaluationError(
+            f"{run}: {where}: not one of its {len(other)} samples is among the {len(first)} of the first run"
+        )
+    differing = int((joined["label_first"] != joined["label_other"]).sum())
+    if differing:
+        raise EvaluationError(f"{run}: {where}: {differing} samples have another label than in the first run")
+    ours, theirs = (joined[f"positive_{side}"].to_numpy(dtype=np.bool_) for side in ("first", "other"))
+    a, b = joined[f"{score}_first"], joined[f"{score}_other"]
+    same = bool((ours == theirs).all())
+    test = paired_delong(b, a, ours) if same else paired_delong_of_truths(b, a, theirs, ours)
+    compared = Compared(
+        task=task,
+        protocol=protocol,
+        dataset=dataset,
+        run=run,
+        n=len(joined),
+        n_positive=(int(ours.sum()), int(theirs.sum())),
+        first=auroc(a, ours),
+        other=auroc(b, theirs),
+        test=test,
+    )
+    unmatched = len(first) + len(other) - 2 * len(joined)
+    return compared, f"{run}: {where}: {unmatched} samples are in one of the runs only" if unmatched else None
+
+
+def _numbered(block: pd.DataFrame) -> pd.DataFrame:
+    """Adds to each sample whether it is of an OOD set, and its number among those of equal content."""
+    ood = block["split"].str.startswith("ood.")
+    return block.assign(ood=ood, copy=block.groupby([ood, "content_hash"]).cumcount())
