@@ -1,16 +1,15 @@
 """Watch a deployed model without labels: the accuracy to expect, and alarms when something changes.
 
 In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
-to be expected (`accuracy`, by `terms` of each window), alarms by the evidence of a change (`streams`), and files of
-both (`outputs`). What is known between two calls lies in one file (`state`). `monitor` brings them
-together.
+to be expected (`accuracy`), alarms by the evidence of a change (`streams`), and files of both (`monitor_files`).
+`monitor` brings them together, and keeps what is known between two calls in one file.
 """
 
 from __future__ import annotations
 
 from .accuracy import Expected, ExpectedAccuracy
 from .monitor import ALPHA, Monitor
-from .outputs import STATE, MonitorFiles, check_files, json_lines, prometheus, write_monitor
+from .monitor_files import STATE, MonitorFiles, check_files, json_lines, prometheus, write_monitor
 from .streams import Stream
 from .windows import Alarm, Suspicious, Window, read_times
 

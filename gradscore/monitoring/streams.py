@@ -24,15 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Any, Self
 from zlib import crc32
 
 import numpy as np
 from numpy.random import Generator
+from pydantic import PlainSerializer, PlainValidator
 
-from ..deployment import CLASS, KnownSets
+from ..deployment import CLASS, CONFIDENCE, KnownSets
 from ..system import FloatArray, IntArray
-from .terms import Counts, Floats, Scaled
 from .windows import Alarm, Window
 
 BINS = 64
@@ -55,6 +55,25 @@ SHRINKAGE = 0.05
 
 _LARGEST = 700.0
 """Logarithm of the largest e-value that is given."""
+
+FARTHEST = 8.0
+"""Standard deviations of the known samples beyond which a value counts as this far."""
+
+
+def _plain_numbers(values: FloatArray) -> list[Any]:
+    """Numbers of JSON, and the texts `inf` and `-inf`, which JSON has no numbers for."""
+    return [str(each) if np.isinf(each) else each for each in values.tolist()]
+
+
+Floats = Annotated[
+    FloatArray, PlainValidator(lambda values: np.array(values, dtype=np.float64)), PlainSerializer(_plain_numbers)
+]
+Counts = Annotated[
+    IntArray,
+    PlainValidator(lambda values: np.array(values, dtype=np.int64)),
+    PlainSerializer(lambda each: each.tolist()),
+]
+"""Arrays as the state of a monitor stores them."""
 
 
 def _tilted(slope: float) -> Callable[[FloatArray], FloatArray]:
@@ -221,6 +240,37 @@ def threshold_of(alpha: float, share: float) -> float:
     independent of what was seen of all of them.
     """
     return float(-np.log(share * alpha))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """A scale for some of what is watched: standard deviations of known samples from their mean.
+
+    Attributes:
+        names: of what is watched.
+        middle: (m,) means over the known samples.
+        width: (m,) standard deviations there, 1 for constants.
+    """
+
+    names: Sequence[str]
+    middle: FloatArray
+    width: FloatArray
+
+    @classmethod
+    def by(cls, columns: Mapping[str, FloatArray], names: Sequence[str]) -> Self:
+        """The scale of known samples, given by what is watched of them (n,), by name."""
+        table = table_of(columns, names)
+        width = table.std(axis=0)
+        return cls(names=names, middle=table.mean(axis=0), width=np.where(width > 0, width, 1.0))
+
+    def of(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        """(n, m) of other samples, at most `FARTHEST` from 0."""
+        return np.clip((table_of(columns, self.names) - self.middle) / self.width, -FARTHEST, FARTHEST)
+
+
+def table_of(columns: Mapping[str, FloatArray], names: Sequence[str]) -> FloatArray:
+    """(n, m) the columns of these names beside each other; (n, 0) without a name."""
+    return np.stack([columns[name] for name in names], axis=1) if names else np.empty((len(columns[CONFIDENCE]), 0))
 
 
 @dataclass(frozen=True, kw_only=True)

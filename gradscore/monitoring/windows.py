@@ -179,7 +179,10 @@ def periods(times: Sequence[object] | NDArray[Any] | pd.Series[Any], by: By, *, 
         _refuse(column, column.isna(), _WANTED, first=first)
         found = pd.to_datetime(column, utc=True)
     elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
-        found = _of_seconds(column, first=first)
+        # No milliseconds, and no digits such as 20261122, which are a date to their writer.
+        wanted = "seconds since 1970, from 1973 to 2100 (divide milliseconds by 1000, and write dates as 2026-11-22)"
+        _refuse(column, ~column.between(*_SECONDS), wanted, first=first, advice="")
+        found = pd.to_datetime(column, utc=True, unit="s")
     else:
         found = _of_objects(column.astype(object), first=first)
     days = found.dt.tz_localize(None).to_numpy().astype("datetime64[D]").astype(np.int64)
@@ -206,13 +209,6 @@ def _of_objects(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
     return found
 
 
-def _of_seconds(column: pd.Series[Any], *, first: int) -> pd.Series[Any]:
-    """Seconds since 1970; no milliseconds, and no digits such as 20261122, which are a date to their writer."""
-    wanted = "seconds since 1970, from 1973 to 2100 (divide milliseconds by 1000, and write dates as 2026-11-22)"
-    _refuse(column, ~column.between(*_SECONDS), wanted, first=first, advice="")
-    return pd.to_datetime(column, utc=True, unit="s")
-
-
 def _refuse(
     column: pd.Series[Any],
     bad: pd.Series[Any] | NDArray[np.bool_],
@@ -224,19 +220,13 @@ def _refuse(
     lost = np.flatnonzero(np.asarray(bad))
     if len(lost):
         place = int(lost[0])
+        row = f" (row {place} of this call)" if first else ""
+        value = column.iloc[place]
+        got = value.item() if hasattr(value, "item") else value
         raise DataError(
-            f"{_place(first, place)}: wanted {wanted}, got {_said(column, place)} ({len(lost)} of {len(column)} are "
+            f"time of sample {first + place}{row}: wanted {wanted}, got {got!r} ({len(lost)} of {len(column)} are "
             f"such); mend or leave out these samples{advice}"
         )
-
-
-def _place(first: int, place: int) -> str:
-    return f"time of sample {first + place}" + (f" (row {place} of this call)" if first else "")
-
-
-def _said(column: pd.Series[Any], place: int) -> str:
-    value = column.iloc[place]
-    return repr(value.item() if hasattr(value, "item") else value)
 
 
 def check_order(names: Sequence[str], last: str | None, *, first: int) -> None:

@@ -195,7 +195,7 @@ def test_a_full_disk_after_the_samples_were_counted(small_bundle, samples, tmp_p
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("gradscore.monitoring.outputs.write_text", full)
+        patch.setattr("gradscore.monitoring.monitor_files.write_text", full)
         result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path)
     said = " ".join(result.stderr.split())
     assert result.exit_code == 2

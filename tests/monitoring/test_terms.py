@@ -7,7 +7,8 @@ import pytest
 from scipy.special import expit
 
 from gradscore.deployment import KnownSet, KnownSets
-from gradscore.monitoring.terms import FARTHEST, RARE, Means, Scaled, Terms
+from gradscore.monitoring.accuracy import RARE, Means, Terms
+from gradscore.monitoring.streams import FARTHEST, Scaled
 
 
 def samples(count: int, seed: int = 0, *, classes: int = 4, features: int = 6) -> KnownSet:

@@ -80,11 +80,13 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
         check_packages("page", "monitor again")
     except MissingExtraError as error:
         return MonitorFiles(lines=lines, figures=figures, html=None, notice=str(error))
-    plots = [*_expected(windows), *_drift(windows, monitor)] if windows else []
+    plots = [*_expected(windows), _drift(windows, monitor)] if windows else []
+    by = f"{monitor.by} samples" if isinstance(monitor.by, int) else f"one {monitor.by}"
+    samples = sum(window.samples for window in windows)
     content = {
         "name": name,
         "brand": "gradscore monitor",
-        "facts": _facts(monitor, windows),
+        "facts": [("windows", len(windows)), ("of", by), ("samples", samples)],
         "notices": monitor.notices,
         "alarms": monitor.alarms,
         "alpha": monitor.alpha,
@@ -93,12 +95,6 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
     }
     write_page(html, content, [Part(title="Timeline", plots=plots)], template=TEMPLATE, plots=folder / "plots")
     return MonitorFiles(lines=lines, figures=figures, html=html)
-
-
-def _facts(monitor: Monitor, windows: Sequence[Window]) -> list[tuple[str, object]]:
-    by = f"{monitor.by} samples" if isinstance(monitor.by, int) else monitor.by
-    samples = sum(window.samples for window in windows)
-    return [("windows", len(windows)), ("of", f"one {by}" if by in ("day", "week") else by), ("samples", samples)]
 
 
 def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
@@ -131,20 +127,18 @@ def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
         )
 
 
-def _drift(windows: Sequence[Window], monitor: Monitor) -> Iterator[Plot]:
-    rows = _evidence(windows, monitor)
-    if rows:
-        yield time_rows(
-            rows,
-            name="drift",
-            title="Evidence of a change",
-            caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that "
-            "the stream has; the largest within each window. It cannot be won without a change, and an alarm is raised "
-            f"at the dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
-            x_label="window",
-            log=True,
-            marks=_marks(windows),
-        )
+def _drift(windows: Sequence[Window], monitor: Monitor) -> Plot:
+    return time_rows(
+        _evidence(windows, monitor),
+        name="drift",
+        title="Evidence of a change",
+        caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that "
+        "the stream has; the largest within each window. It cannot be won without a change, and an alarm is raised "
+        f"at the dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
+        x_label="window",
+        log=True,
+        marks=_marks(windows),
+    )
 
 
 def _evidence(windows: Sequence[Window], monitor: Monitor) -> list[tuple[str, list[Line]]]:
@@ -168,15 +162,6 @@ def _marks(windows: Sequence[Window]) -> list[float]:
     return [float(place) for place, window in enumerate(windows, 1) if window.alarms]
 
 
-@dataclass(frozen=True)
-class _Gauge:
-    """A figure of Prometheus: its name, what it means, and its values by stream, or one under no name."""
-
-    name: str
-    means: str
-    values: Mapping[str, float | None]
-
-
 def json_lines(windows: Sequence[Window]) -> str:
     """One line of JSON for each window, in order."""
     return "".join(json.dumps(asdict(window), allow_nan=False, ensure_ascii=False) + "\n" for window in windows)
@@ -192,51 +177,45 @@ def prometheus(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequ
 
     Source: Prometheus, "Exposition formats", version 0.0.4.
     """
-    return "".join(line + "\n" for gauge in _gauges(windows, alarms, streams) for line in _lines(gauge))
-
-
-def _gauges(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequence[str]) -> list[_Gauge]:
     raised = {alarm.stream for alarm in alarms}
-    samples = sum(window.samples for window in windows)
-    gauges = [
-        _Gauge("samples_total", "Samples watched so far.", {"": float(samples)}),
-        _Gauge("alarm", "1 where an alarm stands.", {name: float(name in raised) for name in streams}),
+    samples = float(sum(window.samples for window in windows))
+    figures: list[tuple[str, str, Mapping[str, float | None]]] = [
+        ("samples_total", "Samples watched so far.", {"": samples}),
+        ("alarm", "1 where an alarm stands.", {name: float(name in raised) for name in streams}),
     ]
-    complete = [window for window in windows if window.complete] or list(windows)
-    if not complete:
-        return gauges
-    last = complete[-1]
-    shares = {
-        "expected_accuracy": ("Share of predictions of the last window expected to be right.", last.accuracy),
-        "expected_accuracy_low": ("Lower end of its 95 % interval.", last.low),
-        "expected_accuracy_high": ("Upper end of its 95 % interval.", last.high),
-        "mean_confidence": ("Mean of the largest softmax probability in the last window.", last.mean_confidence),
-        "ood_share": ("Share of the last window that is flagged as out of distribution.", last.ood),
-        "rejected_share": ("Share of the last window that is rejected.", last.rejected),
-        "window_samples": ("Samples of the last window.", float(last.samples)),
-        "window_not_scored": ("Samples of the last window that could not be scored.", float(last.not_scored)),
-    }
-    gauges += [_Gauge(name, means, {"": value}) for name, (means, value) in shares.items()]
-    return [
-        *gauges,
-        _Gauge(
-            "log10_e_value",
-            "Decimal logarithm of the largest e-value of a stream in the window; an alarm is raised at 1 / alpha.",
-            last.log10_e_values,
-        ),
-    ]
-
-
-def _lines(gauge: _Gauge) -> Iterator[str]:
-    known = {name: value for name, value in gauge.values.items() if value is not None and math.isfinite(value)}
-    if known:
-        kind = "counter" if gauge.name.endswith("_total") else "gauge"
-        yield f"# HELP {PREFIX}{gauge.name} {gauge.means}"
-        yield f"# TYPE {PREFIX}{gauge.name} {kind}"
-    for name, value in known.items():
-        label = f'{{stream="{_escaped(name)}"}}' if name else ""
-        yield f"{PREFIX}{gauge.name}{label} {value!r}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    if windows:
+        last = next((window for window in reversed(windows) if window.complete), windows[-1])
+        figures += [
+            ("expected_accuracy", "Share of predictions of the last window expected to be right.", {"": last.accuracy}),
+            ("expected_accuracy_low", "Lower end of its 95 % interval.", {"": last.low}),
+            ("expected_accuracy_high", "Upper end of its 95 % interval.", {"": last.high}),
+            (
+                "mean_confidence",
+                "Mean of the largest softmax probability in the last window.",
+                {"": last.mean_confidence},
+            ),
+            ("ood_share", "Share of the last window that is flagged as out of distribution.", {"": last.ood}),
+            ("rejected_share", "Share of the last window that is rejected.", {"": last.rejected}),
+            ("window_samples", "Samples of the last window.", {"": float(last.samples)}),
+            (
+                "window_not_scored",
+                "Samples of the last window that could not be scored.",
+                {"": float(last.not_scored)},
+            ),
+            (
+                "log10_e_value",
+                "Decimal logarithm of the largest e-value of a stream in the window; an alarm is raised at 1 / alpha.",
+                last.log10_e_values,
+            ),
+        ]
+    lines = []
+    for name, means, values in figures:
+        known = {stream: value for stream, value in values.items() if value is not None and math.isfinite(value)}
+        if known:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {PREFIX}{name} {means}", f"# TYPE {PREFIX}{name} {kind}"]
+        for stream, value in known.items():
+            escaped = stream.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            label = f'{{stream="{escaped}"}}' if stream else ""
+            lines.append(f"{PREFIX}{name}{label} {value!r}")
+    return "".join(line + "\n" for line in lines)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradscore.monitoring import Monitor, json_lines, prometheus, write_monitor
-from gradscore.monitoring.outputs import _evidence
+from gradscore.monitoring.monitor_files import _evidence
 
 LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{stream="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
