@@ -196,7 +196,13 @@ def _names(value: Any) -> Any:
     """One name or several as a list; what is neither is refused with the other settings."""
     if isinstance(value, str):
         return [value]
-    return list(value) if isinstance(value, Iterable) else value
+    names = list(value) if isinstance(value, Iterable) else value
+    if isinstance(names, list) and any(map(callable, names)):
+        raise ConfigError(
+            "losses: wanted names, or one function by itself, losses=function, from the model and a batch to the loss "
+            "of each sample (N,), got a function in a list; give it without the list"
+        )
+    return names
 
 
 def warn_of_overflow(table: pd.DataFrame) -> None:
